@@ -1,0 +1,120 @@
+// Package breaker decides when Redis counts as lost: gobreaker with this
+// project's rules.
+//
+//   - It watches trips to Redis, never single decisions: a trip carries many, and
+//     a denial is a success.
+//   - It opens on consecutive failures or on a high failure rate; time-outs are
+//     failures, a caller who gives up is not (callers do not make trips).
+//   - While it is open nothing but the limiter's own probes go to Redis. Users'
+//     requests never serve as probes.
+//
+// Whether it is closed is one atomic load, cheap enough for every decision.
+package breaker
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// ErrOpen: Redis counts as lost at the moment.
+var ErrOpen = errors.New("tierlimit: the circuit breaker is open")
+
+// State is the state of a breaker.
+type State int
+
+// The states, in gobreaker's order.
+const (
+	Closed   State = iota // trips go to Redis
+	HalfOpen              // a probe is under way
+	Open                  // Redis counts as lost
+)
+
+// String returns "closed", "half-open" or "open".
+func (s State) String() string { return gobreaker.State(s).String() }
+
+// The rules for opening.
+const (
+	// consecutiveFailures in a row open the breaker...
+	consecutiveFailures = 5
+	// ...and so does a failureRate over at least minTrips of the last ratePeriod.
+	failureRate = 0.5
+	minTrips    = 20
+	ratePeriod  = 10 * time.Second
+	rateBucket  = time.Second
+)
+
+// Breaker is safe for concurrent use.
+type Breaker struct {
+	steps *gobreaker.TwoStepCircuitBreaker[struct{}]
+	state atomic.Int32
+}
+
+// New returns a closed breaker. retryAfter is how long it stays open before a
+// probe is let through. onChange, which may be nil, is told of each change of
+// state; it must return quickly and must not call the breaker.
+func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
+	b := &Breaker{}
+	b.steps = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  1,
+		Interval:     ratePeriod,
+		BucketPeriod: rateBucket,
+		Timeout:      retryAfter,
+		ReadyToTrip:  readyToTrip,
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			b.state.Store(int32(to))
+			if onChange != nil {
+				onChange(State(from), State(to))
+			}
+		},
+	})
+	return b
+}
+
+func readyToTrip(c gobreaker.Counts) bool {
+	return c.ConsecutiveFailures >= consecutiveFailures ||
+		c.Requests >= minTrips && float64(c.TotalFailures) >= failureRate*float64(c.Requests)
+}
+
+// State is the current state.
+func (b *Breaker) State() State { return State(b.state.Load()) }
+
+// Closed reports whether trips may go to Redis.
+func (b *Breaker) Closed() bool { return b.state.Load() == int32(Closed) }
+
+// Begin asks to make a trip. It returns [ErrOpen], or a function that must be
+// told, exactly once, how the trip went.
+func (b *Breaker) Begin() (done func(error), err error) {
+	if !b.Closed() {
+		return nil, ErrOpen
+	}
+	done, err = b.steps.Allow()
+	if err != nil {
+		return nil, ErrOpen
+	}
+	return done, nil
+}
+
+// Probe runs ping if the breaker has been open for long enough, and closes it if
+// ping succeeds. It returns [ErrOpen] when it is too early.
+func (b *Breaker) Probe(ping func() error) error {
+	done, err := b.steps.Allow()
+	if err != nil {
+		return ErrOpen
+	}
+	err = ping()
+	done(err)
+	return err
+}
+
+// ForceOpen opens the breaker, as after many failures: for a limiter that finds
+// no Redis when it starts.
+func (b *Breaker) ForceOpen(cause error) {
+	for range consecutiveFailures {
+		if done, err := b.Begin(); err == nil {
+			done(cause)
+		}
+	}
+}

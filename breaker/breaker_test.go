@@ -1,0 +1,110 @@
+package breaker
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errLost = errors.New("lost")
+
+func trip(t *testing.T, b *Breaker, result error) {
+	t.Helper()
+	done, err := b.Begin()
+	if err != nil {
+		t.Fatalf("Begin: %v", err)
+	}
+	done(result)
+}
+
+func TestOpensOnConsecutiveFailures(t *testing.T) {
+	var changes []State
+	b := New(time.Second, func(_, to State) { changes = append(changes, to) })
+	for range consecutiveFailures - 1 {
+		trip(t, b, errLost)
+	}
+	trip(t, b, nil) // a success in between starts the count again
+	for range consecutiveFailures - 1 {
+		trip(t, b, errLost)
+	}
+	if !b.Closed() {
+		t.Fatal("open too early")
+	}
+	trip(t, b, errLost)
+	if b.State() != Open || len(changes) != 1 || changes[0] != Open {
+		t.Fatalf("state %v, changes %v", b.State(), changes)
+	}
+	if _, err := b.Begin(); !errors.Is(err, ErrOpen) {
+		t.Fatalf("Begin on an open breaker: %v", err)
+	}
+}
+
+func TestOpensOnFailureRate(t *testing.T) {
+	b := New(time.Second, nil)
+	for range minTrips/2 - 1 {
+		trip(t, b, nil)
+		trip(t, b, errLost)
+	}
+	if !b.Closed() {
+		t.Fatal("open before enough trips")
+	}
+	trip(t, b, nil)
+	trip(t, b, errLost)
+	if b.Closed() {
+		t.Fatal("half of the trips failed, yet it is closed")
+	}
+}
+
+func TestOldFailuresAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		for range 3 * minTrips {
+			trip(t, b, nil)
+			time.Sleep(ratePeriod) // the test's clock, not a real one
+			trip(t, b, errLost)
+			trip(t, b, nil)
+			time.Sleep(ratePeriod)
+		}
+		if !b.Closed() {
+			t.Fatal("a failure every 20 s opened it")
+		}
+	})
+}
+
+func TestOnlyAProbeClosesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		b.ForceOpen(errLost)
+		if b.Closed() {
+			t.Fatal("ForceOpen left it closed")
+		}
+		pings := 0
+		ping := func(result error) func() error {
+			return func() error { pings++; return result }
+		}
+		if err := b.Probe(ping(nil)); !errors.Is(err, ErrOpen) || pings != 0 {
+			t.Fatalf("probe before its time: %v, %d pings", err, pings)
+		}
+		time.Sleep(time.Second + 1)
+		if _, err := b.Begin(); !errors.Is(err, ErrOpen) {
+			t.Fatal("a user's trip was let through as a probe")
+		}
+		if err := b.Probe(ping(errLost)); !errors.Is(err, errLost) || b.State() != Open {
+			t.Fatalf("failed probe: %v, state %v", err, b.State())
+		}
+		time.Sleep(time.Second + 1)
+		if err := b.Probe(ping(nil)); err != nil || !b.Closed() {
+			t.Fatalf("probe: %v, state %v", err, b.State())
+		}
+		trip(t, b, nil)
+	})
+}
+
+func TestStateNames(t *testing.T) {
+	for state, name := range map[State]string{Closed: "closed", HalfOpen: "half-open", Open: "open"} {
+		if state.String() != name {
+			t.Errorf("%d is called %q, want %q", state, state, name)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package model
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// slidingCounter counts units in buckets of window/k, aligned to the epoch:
+// bucket i is the times t with i <= t*k/window < i+1. Besides the last k
+// buckets, the one before them counts: whole if strict, else by the part of it
+// that is less than a window old.
+type slidingCounter struct {
+	quota, window, k int64
+	rounding         limit.Rounding
+	buckets          []bucket // the buckets that are not empty and may count, oldest first
+}
+
+type bucket struct{ index, units int64 }
+
+func newSlidingCounter(quota, window, k int64, rounding limit.Rounding) *slidingCounter {
+	return &slidingCounter{quota: quota, window: window, k: k, rounding: rounding}
+}
+
+// locate returns the bucket that t lies in, and how much of that bucket has
+// passed, as a numerator over window. The length of a bucket need not be a whole
+// number of microseconds, but both results are exact.
+func (c *slidingCounter) locate(t int64) (index, elapsed int64) {
+	windows, rest := t/c.window, t%c.window
+	return windows*c.k + rest*c.k/c.window, rest * c.k % c.window
+}
+
+// start is the first whole microsecond that lies in the bucket, or after it.
+func (c *slidingCounter) start(index int64) int64 {
+	windows, rest := index/c.k, index%c.k
+	return windows*c.window + ceilDiv(rest*c.window, c.k)
+}
+
+func (c *slidingCounter) used(t int64) int64 {
+	current, elapsed := c.locate(t)
+	var whole, oldest int64
+	for _, b := range c.buckets {
+		switch {
+		case b.index > current-c.k:
+			whole += b.units
+		case b.index == current-c.k:
+			oldest = b.units
+		}
+	}
+	if c.rounding == limit.Strict {
+		return whole + oldest
+	}
+	return whole + mulDivCeil(oldest, c.window-elapsed, c.window)
+}
+
+func (c *slidingCounter) free(t int64) int64 { return max(0, c.quota-c.used(t)) }
+
+func (c *slidingCounter) charge(t, cost int64) {
+	current, _ := c.locate(t)
+	// See slidingLog.charge for why only a charge may forget.
+	c.buckets = slices.DeleteFunc(c.buckets, func(b bucket) bool { return b.index < current-c.k })
+	if n := len(c.buckets); n > 0 && c.buckets[n-1].index == current {
+		c.buckets[n-1].units += cost
+		return
+	}
+	c.buckets = append(c.buckets, bucket{index: current, units: cost})
+}
+
+// wait searches by halves, because what is free never shrinks by waiting.
+func (c *slidingCounter) wait(t, cost int64) int64 {
+	low, high := int64(0), c.reset(t)
+	for low < high {
+		middle := low + (high-low)/2
+		if c.free(t+middle) >= cost {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low
+}
+
+func (c *slidingCounter) reset(t int64) int64 {
+	if len(c.buckets) == 0 {
+		return 0
+	}
+	newest := c.buckets[len(c.buckets)-1].index
+	return max(0, c.start(newest+c.k+1)-t)
+}
+
+func (c *slidingCounter) clone() tally {
+	d := *c
+	d.buckets = slices.Clone(c.buckets)
+	return &d
+}
+
+// ceilDiv is a/b rounded up, for a >= 0 and b > 0.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// mulDivCeil is a*b/c rounded up, for a, b >= 0 and c > 0. The product may be
+// longer than 64 bits.
+func mulDivCeil(a, b, c int64) int64 {
+	n := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
+	n.Add(n, big.NewInt(c-1))
+	return n.Div(n, big.NewInt(c)).Int64()
+}

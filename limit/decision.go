@@ -1,0 +1,64 @@
+package limit
+
+import "time"
+
+// Decision is the answer to one request.
+type Decision struct {
+	// Allowed says whether the request may proceed. If it is true its cost has
+	// been charged; if it is false nothing has.
+	Allowed bool
+
+	// Limit is the quota in force for the key, in units per window.
+	Limit int64
+
+	// Remaining is how many units a next request could still be granted right
+	// after this decision. From the local and fallback tiers it is what that tier
+	// last knew.
+	Remaining int64
+
+	// RetryAfter is how long to wait until the same cost would be granted if
+	// nobody else used the key; zero when Allowed. Decided by Redis it is exact to
+	// the microsecond; decided elsewhere it may be too short, never too long by
+	// more than the time a message takes.
+	RetryAfter time.Duration
+
+	// ResetAfter is how long until the key is as good as never used, if nobody
+	// uses it in the meantime.
+	ResetAfter time.Duration
+
+	// Tier says who decided.
+	Tier Tier
+
+	// Algorithm says how it was decided.
+	Algorithm Algorithm
+}
+
+// Degraded reports whether the decision was made without Redis, by the rule's
+// outage policy.
+func (d Decision) Degraded() bool { return d.Tier == TierFallback }
+
+// Tier says who made a decision.
+type Tier uint8
+
+const (
+	// TierRedis: Redis decided, authoritatively.
+	TierRedis Tier = iota
+	// TierLocal: this process remembered that Redis denied the key until later.
+	TierLocal
+	// TierFallback: Redis could not be asked in time; the rule's outage policy
+	// decided.
+	TierFallback
+)
+
+// String returns "redis", "local" or "fallback".
+func (t Tier) String() string {
+	switch t {
+	case TierRedis:
+		return "redis"
+	case TierLocal:
+		return "local"
+	case TierFallback:
+		return "fallback"
+	}
+	return "unknown"
+}

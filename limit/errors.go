@@ -1,0 +1,51 @@
+package limit
+
+import "errors"
+
+// The errors a caller may want to tell apart, with errors.Is. What is returned
+// wraps one of them and names the offending value.
+//
+// None of them means "denied": a denial is a [Decision] whose Allowed is false
+// and comes with a nil error (law 6).
+var (
+	// ErrInvalidLimit: a limit cannot be enforced as written (zero window, quota
+	// out of range, ...). Returned when a rule is made, never by a decision.
+	ErrInvalidLimit = errors.New("tierlimit: invalid limit")
+
+	// ErrInvalidAlgorithm: an algorithm's name or dial is not known, or it cannot
+	// represent the limit it was asked to enforce.
+	ErrInvalidAlgorithm = errors.New("tierlimit: invalid algorithm")
+
+	// ErrInvalidRule: a rule's name cannot be used, or names a rule that already
+	// exists with other settings.
+	ErrInvalidRule = errors.New("tierlimit: invalid rule")
+
+	// ErrInvalidOption: an option given to the limiter or to a rule has a value
+	// that cannot be used.
+	ErrInvalidOption = errors.New("tierlimit: invalid option")
+
+	// ErrInvalidKey: the key is empty.
+	ErrInvalidKey = errors.New("tierlimit: invalid key")
+
+	// ErrInvalidCost: the cost is zero or negative.
+	ErrInvalidCost = errors.New("tierlimit: invalid cost")
+
+	// ErrCostExceedsLimit: the cost is more than the limit could ever grant at
+	// once, so waiting would not help.
+	ErrCostExceedsLimit = errors.New("tierlimit: cost exceeds what the limit can ever grant")
+
+	// ErrClosed: the limiter was closed.
+	ErrClosed = errors.New("tierlimit: limiter is closed")
+
+	// ErrOverloaded: more decisions are waiting for Redis than the limiter's
+	// queue holds. Nothing was charged. It is not an outage: the breaker does not
+	// count it.
+	ErrOverloaded = errors.New("tierlimit: too many decisions waiting for Redis")
+
+	// ErrAuth: Redis refused the user name or password, or wants one.
+	ErrAuth = errors.New("tierlimit: Redis refused the credentials")
+
+	// ErrNotRedis: what answers at the address does not speak Redis's protocol,
+	// or cannot run what the limiter needs (Lua scripts; Redis 6.2 or newer).
+	ErrNotRedis = errors.New("tierlimit: not a usable Redis server")
+)

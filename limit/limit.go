@@ -1,0 +1,155 @@
+package limit
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The largest and smallest values a limit may hold. They follow from law 10:
+// every number the Redis scripts compute with must stay an exact integer below
+// 2^53, the largest that a Lua number counts without gaps.
+const (
+	// MaxQuota is the largest number of units per window (and the largest burst).
+	MaxQuota = 1 << 40
+	// MinWindow is the shortest window.
+	MinWindow = time.Millisecond
+	// MaxWindow is the longest window.
+	MaxWindow = 366 * 24 * time.Hour
+)
+
+// Limit is a number of units ("quota") that may be used in any window of a
+// given length. The zero Limit is invalid; make one with [Per], [PerSecond],
+// [PerMinute], [PerHour], [PerDay] or [Parse].
+//
+// Constructors do not fail: a limit is checked by [Limit.Validate], which the
+// limiter calls when a rule is made from it.
+type Limit struct {
+	quota  int64
+	window time.Duration
+	burst  int64
+}
+
+// Per returns a limit of quota units per window.
+func Per(quota int64, window time.Duration) Limit {
+	return Limit{quota: quota, window: window}
+}
+
+// PerSecond returns a limit of quota units in any second.
+func PerSecond(quota int64) Limit { return Per(quota, time.Second) }
+
+// PerMinute returns a limit of quota units in any 60 seconds.
+func PerMinute(quota int64) Limit { return Per(quota, time.Minute) }
+
+// PerHour returns a limit of quota units in any 60 minutes.
+func PerHour(quota int64) Limit { return Per(quota, time.Hour) }
+
+// PerDay returns a limit of quota units in any 24 hours.
+func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
+
+// WithBurst returns a copy of l that, under GCRA, lets up to burst units
+// through at once; units then return one by one at the limit's even rate. The
+// other algorithms have no notion of a burst and are not affected. Zero means
+// automatic, see [Limit.Burst].
+func (l Limit) WithBurst(burst int64) Limit {
+	l.burst = burst
+	return l
+}
+
+// Quota is the number of units per window.
+func (l Limit) Quota() int64 { return l.quota }
+
+// Window is the length of the window.
+func (l Limit) Window() time.Duration { return l.window }
+
+// Burst is the number of units that GCRA lets through at once. Where none was
+// set it is a tenth of the quota, rounded up: the worst case of GCRA is
+// quota+burst-1 units in a window, so the automatic burst keeps it within 10 %
+// (and never above the quota itself for quotas of up to 10).
+func (l Limit) Burst() int64 {
+	if l.burst != 0 {
+		return l.burst
+	}
+	return (l.quota + 9) / 10
+}
+
+// Validate returns nil, or an error that wraps [ErrInvalidLimit] and names the
+// field and its value.
+func (l Limit) Validate() error {
+	switch {
+	case l.quota < 1 || l.quota > MaxQuota:
+		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
+	case l.window < MinWindow || l.window > MaxWindow:
+		return fmt.Errorf("%w: window is %v, must be between %v and %v", ErrInvalidLimit, l.window, MinWindow, MaxWindow)
+	case l.window%time.Microsecond != 0:
+		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock has no finer ones)", ErrInvalidLimit, l.window)
+	case l.burst < 0 || l.burst > MaxQuota:
+		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for automatic", ErrInvalidLimit, l.burst, int64(MaxQuota))
+	case l.burstTooLong():
+		return fmt.Errorf("%w: burst is %d, which at %d units per %v takes longer than %v to return", ErrInvalidLimit, l.burst, l.quota, l.window, MaxWindow)
+	}
+	return nil
+}
+
+// burstTooLong reports whether burst*window/quota, the time in which a burst
+// returns, is above MaxWindow. The product does not fit 64 bits.
+func (l Limit) burstTooLong() bool {
+	hi, lo := bits.Mul64(uint64(l.Burst()), uint64(l.window))
+	maxHi, maxLo := bits.Mul64(uint64(l.quota), uint64(MaxWindow))
+	return hi > maxHi || hi == maxHi && lo > maxLo
+}
+
+// String is the form that [Parse] reads: "10/1m0s", with ",burst=5" behind it
+// where a burst was set.
+func (l Limit) String() string {
+	s := strconv.FormatInt(l.quota, 10) + "/" + l.window.String()
+	if l.burst != 0 {
+		s += ",burst=" + strconv.FormatInt(l.burst, 10)
+	}
+	return s
+}
+
+// Parse reads a limit written as QUOTA/WINDOW, for example "10/1m", "5/s",
+// "1000/24h" or "7/day", optionally followed by ",burst=B". The window is a Go
+// duration, or one of the words s, sec, second, m, min, minute, h, hour, d, day.
+// The error wraps [ErrInvalidLimit] and quotes what could not be read.
+func Parse(s string) (Limit, error) {
+	body, burstText, hasBurst := strings.Cut(s, ",burst=")
+	quotaText, windowText, ok := strings.Cut(body, "/")
+	if !ok {
+		return Limit{}, fmt.Errorf(`%w: %q has no "/": write it as QUOTA/WINDOW, like 10/1m`, ErrInvalidLimit, s)
+	}
+	quota, err := strconv.ParseInt(strings.TrimSpace(quotaText), 10, 64)
+	if err != nil {
+		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number", ErrInvalidLimit, quotaText, s)
+	}
+	window, err := parseWindow(strings.TrimSpace(windowText))
+	if err != nil {
+		return Limit{}, fmt.Errorf("%w: window %q in %q is not a duration like 10s, 1m or 24h", ErrInvalidLimit, windowText, s)
+	}
+	l := Per(quota, window)
+	if hasBurst {
+		burst, err := strconv.ParseInt(strings.TrimSpace(burstText), 10, 64)
+		if err != nil || burst == 0 {
+			return Limit{}, fmt.Errorf("%w: burst %q in %q is not a positive whole number", ErrInvalidLimit, burstText, s)
+		}
+		l = l.WithBurst(burst)
+	}
+	return l, l.Validate()
+}
+
+func parseWindow(s string) (time.Duration, error) {
+	switch s {
+	case "s", "sec", "second":
+		return time.Second, nil
+	case "m", "min", "minute":
+		return time.Minute, nil
+	case "h", "hour":
+		return time.Hour, nil
+	case "d", "day":
+		return 24 * time.Hour, nil
+	}
+	return time.ParseDuration(s)
+}

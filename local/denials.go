@@ -1,0 +1,109 @@
+package local
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dgraph-io/ristretto/v2"
+)
+
+// Denials remembers which keys Redis denied, and until when (law 2). It is safe
+// for concurrent use.
+//
+// A denial is two statements: "nothing is free until t", if no single unit was,
+// and "n units are not free until u". The second says nothing of smaller costs.
+// Either holds from before the request was sent, so it ends no later than Redis
+// would say; and at most for a life of its own, because capacity can come back
+// early (a refund, a raised limit, a reset).
+type Denials struct {
+	hasher Hasher
+	cache  *ristretto.Cache[uint64, denial]
+	size   int64
+	life   time.Duration
+	sync   bool
+}
+
+type denial struct {
+	check     uint64
+	forget    int64 // end of its own life
+	nothing   int64 // nothing is free before
+	cost      int64
+	costFree  int64 // cost is not free before
+	remaining int64 // units that were free
+	reset     int64 // when the key is as good as new
+}
+
+// Denial is what Redis said when it denied a cost.
+type Denial struct {
+	Cost                              int64
+	RetryAfter, NextAfter, ResetAfter time.Duration
+	Remaining                         int64
+}
+
+// NewDenials returns a memory for up to size keys, each remembered for life at
+// most. With synchronous set, a denial is in force as soon as Remember returns;
+// otherwise a moment later, or under load not at all.
+func NewDenials(hasher Hasher, size int, life time.Duration, synchronous bool) (*Denials, error) {
+	d := &Denials{hasher: hasher, size: int64(size), life: life, sync: synchronous}
+	var err error
+	d.cache, err = ristretto.NewCache(&ristretto.Config[uint64, denial]{
+		NumCounters:        int64(size) * 10,
+		MaxCost:            int64(size),
+		BufferItems:        64,
+		IgnoreInternalCost: true,
+		// The key is a hash already.
+		KeyToHash: func(hash uint64) (uint64, uint64) { return hash, 0 },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("memory for %d denials: %w", size, err)
+	}
+	return d, nil
+}
+
+// Remember keeps a denial that was answered to a request sent at time sent.
+// hash is the salted hash of userKey.
+func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
+	d.cache.Set(hash, denial{
+		check:     d.hasher.check(userKey),
+		forget:    sent + int64(d.life),
+		nothing:   sent + int64(m.NextAfter),
+		cost:      m.Cost,
+		costFree:  sent + int64(m.RetryAfter),
+		remaining: m.Remaining,
+		reset:     sent + int64(m.ResetAfter),
+	}, 1)
+	if d.sync {
+		d.cache.Wait()
+	}
+}
+
+// Lookup reports whether a cost is known to be denied at now, and what to answer.
+// RetryAfter is exact up to the time a message takes if the cost is the one that
+// was denied; otherwise it is the earliest that can be said.
+func (d *Denials) Lookup(hash uint64, userKey string, now, cost int64) (Denial, bool) {
+	known, ok := d.cache.Get(hash)
+	if !ok || now >= known.forget {
+		return Denial{}, false
+	}
+	free := int64(0) // when cost may be free
+	if now < known.nothing {
+		free = known.nothing
+	}
+	if cost >= known.cost {
+		free = max(free, known.costFree)
+	}
+	if now >= free || known.check != d.hasher.check(userKey) {
+		return Denial{}, false
+	}
+	answer := Denial{Cost: cost, RetryAfter: time.Duration(free - now), ResetAfter: time.Duration(max(0, known.reset-now))}
+	if now >= known.nothing {
+		answer.Remaining = known.remaining
+	}
+	return answer, true
+}
+
+// Len is about how many keys are remembered.
+func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
+
+// Close frees the memory. Lookups then find nothing.
+func (d *Denials) Close() { d.cache.Close() }

@@ -1,0 +1,17 @@
+// Package remote is the Redis tier: it encodes decisions for the scripts of
+// package lua, groups them into batches, runs them, decodes the replies, and
+// keeps fleet membership.
+//
+// It knows nothing of the in-process tier, of breakers or of metrics; package
+// tiered connects it to them through [Hooks].
+//
+// From keys to replies:
+//
+//	keys.go      Keyspace: from rule and user key to a Redis key
+//	rule.go      Rule: a limit and its algorithm, encoded once
+//	script.go    Script: one call of the script, by slot on a Cluster
+//	batcher.go   Batcher: group commit, deadlines, late and lost replies
+//	clock.go     what is known of Redis's clock
+//	fleet.go     Fleet: who shares the limits
+//	errors.go    what kind of failure an error is
+package remote

@@ -1,0 +1,73 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// maxPlainKey is the longest user key, in bytes after escaping, that is written
+// into the Redis key as it is. A longer one is replaced by its hash, so that
+// callers who pass on untrusted bytes cannot fill Redis with them (law 7).
+const maxPlainKey = 64
+
+// Keyspace makes Redis keys: PREFIX:{USERKEY}:RULE.
+//
+// The braces make the user key the hash tag, so that on a Cluster all rules of
+// one user key share a slot. User keys are any bytes; "{", "}" and "%" in them
+// are escaped, so they can neither choose the slot nor run into the rule's name:
+// different rules or user keys never share a Redis key.
+type Keyspace struct {
+	prefix string
+}
+
+// NewKeyspace checks the prefix: 1 to 32 letters, digits, "_", "-", "." or ":".
+func NewKeyspace(prefix string) (Keyspace, error) {
+	if prefix == "" || len(prefix) > 32 || strings.ContainsFunc(prefix, func(r rune) bool { return !wordRune(r) && r != ':' }) {
+		return Keyspace{}, fmt.Errorf("%w: key prefix %q, must be 1 to 32 letters, digits, _, -, . or :", limit.ErrInvalidOption, prefix)
+	}
+	return Keyspace{prefix: prefix}, nil
+}
+
+// CheckRuleName says whether a rule's name can be part of a Redis key and a
+// metric label: 1 to 64 letters, digits, "_", "-", "." or "/".
+func CheckRuleName(name string) error {
+	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !wordRune(r) && r != '/' }) {
+		return fmt.Errorf("%w: name %q, must be 1 to 64 letters, digits, _, -, . or /", limit.ErrInvalidRule, name)
+	}
+	return nil
+}
+
+func wordRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
+}
+
+// Key is the Redis key of a user key under a rule.
+func (k Keyspace) Key(rule, userKey string) string {
+	return k.prefix + ":{" + escapeKey(userKey) + "}:" + rule
+}
+
+// fleetKey is where fleet membership is kept. No user key comes out as it, since
+// "%" begins an escape.
+func (k Keyspace) fleetKey() string { return k.prefix + ":{%fleet}" }
+
+// Pattern matches all keys of this keyspace, for SCAN.
+func (k Keyspace) Pattern() string { return k.prefix + ":{*" }
+
+func escapeKey(userKey string) string {
+	escaped := userKey
+	if strings.ContainsAny(userKey, "{}%") {
+		escaped = keyEscaper.Replace(userKey)
+	}
+	if len(escaped) <= maxPlainKey {
+		return escaped
+	}
+	// "%#" cannot come out of the escaper: a hashed key never equals a plain one.
+	sum := sha256.Sum256([]byte(userKey))
+	return "%#" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
