@@ -48,17 +48,12 @@ function gcra.look(s, rule)
   if room_part < 0 then
     room, room_part = room - 1, room_part + rule.d
   end
-  -- As units: guess with doubles, then make it exact.
-  local free = math.min(rule.burst, math.max(0, floor(room / (rule.a + rule.n / rule.d))))
-  local function fits(c)
-    local whole, c_part = span(rule, c)
-    return whole < room or (whole == room and c_part <= room_part)
-  end
-  while free > 0 and not fits(free) do
-    free = free - 1
-  end
-  while free < rule.burst and fits(free + 1) do
-    free = free + 1
+  -- As units: (room + room_part/d) / T, which is (room*d + room_part) / (a*d + n).
+  local free = 0
+  if room >= 0 then
+    local interval = rule.a * rule.d + rule.n
+    local whole, rest = muldiv(room, rule.d, interval)
+    free = whole + floor((rest + room_part) / interval)
   end
   s.free = free
 end

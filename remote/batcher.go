@@ -57,6 +57,8 @@ type Batcher struct {
 	// (answers come, but too slowly for all) from an outage (none come).
 	lastAnswer atomic.Int64
 
+	running sync.WaitGroup // goroutines that make trips
+
 	mu       sync.Mutex // guards the fields below
 	queue    []*call
 	inFlight int // trips that hold a place
@@ -119,7 +121,8 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	return Reply{}, ErrNoAnswer
 }
 
-// Close lets no further decision in and fails those that have not been sent yet.
+// Close lets no further decision in, fails those that have not been sent yet, and
+// waits for the trips under way: as long as the client takes.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -129,6 +132,7 @@ func (b *Batcher) Close() {
 	for _, c := range waiting {
 		c.finish(Reply{}, limit.ErrClosed)
 	}
+	b.running.Wait()
 }
 
 func (b *Batcher) enqueue(c *call) error {
@@ -143,7 +147,7 @@ func (b *Batcher) enqueue(c *call) error {
 	b.queue = append(b.queue, c)
 	if b.inFlight < b.opt.InFlight {
 		b.inFlight++
-		go b.trips()
+		b.running.Go(b.trips)
 	}
 	return nil
 }
@@ -262,7 +266,7 @@ func (b *Batcher) leaveBehind() bool {
 		return false
 	}
 	b.stuck++
-	go b.trips()
+	b.running.Go(b.trips)
 	return true
 }
 

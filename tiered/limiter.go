@@ -1,0 +1,214 @@
+package tiered
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// What is not worth an option.
+const (
+	// denialLife bounds how long a denial is remembered: capacity may come back
+	// earlier than Redis said (law 2).
+	denialLife = time.Second
+	// maxBatch and maxWork bound how long one trip keeps Redis busy: 128 decisions,
+	// or the log units that it writes in a few milliseconds.
+	maxBatch = 128
+	maxWork  = 100_000
+	// inFlight trips at once keep Redis busy while replies travel.
+	inFlight = 4
+)
+
+// Limiter holds limits. Make one per process with [New] or [Open], and close it
+// at the end. It is safe for concurrent use.
+type Limiter struct {
+	config  config
+	client  redis.UniversalClient
+	keys    remote.Keyspace
+	hasher  local.Hasher
+	denials *local.Denials // nil: turned off
+	ledger  *local.Ledger
+	breaker *breaker.Breaker
+	batcher *remote.Batcher
+	fleet   *remote.Fleet
+	metrics *metrics
+	log     *quietLog
+	start   time.Time
+
+	closed     atomic.Bool
+	ctx        context.Context // ends with Close
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	changes    chan change // of the breaker's state
+
+	mu    sync.Mutex // guards rules
+	rules map[string]*Rule
+}
+
+// New returns a limiter on a client of one node, of Sentinel or of a Cluster. The
+// client stays the caller's: closing it is up to them, after the limiter.
+//
+// New waits for Redis for at most a second. If Redis cannot be reached it starts
+// all the same, in outage mode, and says so in the log; a service must not depend
+// on Redis to start. Errors are what waiting would not mend: [limit.ErrAuth],
+// [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
+	c := defaults()
+	for _, option := range options {
+		if err := option(&c); err != nil {
+			return nil, err
+		}
+	}
+	if client == nil || reflect.ValueOf(client).IsNil() {
+		return nil, invalid("the Redis client is nil")
+	}
+	if _, ring := client.(*redis.Ring); ring {
+		return nil, invalid("a redis.Ring cannot hold limits: its shards change with its health, and with them what was counted; use one node, Sentinel or Cluster")
+	}
+	l, err := newLimiter(client, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.meetRedis(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.background.Go(l.keep)
+	return l, nil
+}
+
+func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
+	l := &Limiter{
+		config:  c,
+		client:  client,
+		hasher:  local.NewHasher(),
+		ledger:  local.NewLedger(c.ledgerKeys),
+		log:     newQuietLog(c.logger),
+		start:   time.Now(),
+		changes: make(chan change, 16),
+		rules:   make(map[string]*Rule),
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	var err error
+	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
+		return nil, err
+	}
+	l.breaker = breaker.New(probeEvery, l.breakerChanged)
+	opt := remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
+	if c.virtualClock != nil {
+		opt.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
+	}
+	hooks := remote.Hooks{
+		Begin: l.breaker.Begin,
+		Trip:  func(entries int, took time.Duration, err error) { l.metrics.trip(entries, took, err) },
+	}
+	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
+	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)
+	if c.denials > 0 {
+		if l.denials, err = local.NewDenials(l.hasher, c.denials, denialLife, c.virtualClock != nil); err != nil {
+			return nil, err
+		}
+	}
+	if l.metrics, err = newMetrics(l, c.registry); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Rule returns the rule of that name: 1 to 64 letters, digits, "_", "-", "." or
+// "/". The name is part of the Redis keys, so all instances must agree on it. A
+// second call with the same name and settings returns the same rule.
+//
+// Errors wrap [limit.ErrInvalidRule], [limit.ErrInvalidLimit],
+// [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
+func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
+	if l.closed.Load() {
+		return nil, limit.ErrClosed
+	}
+	if err := remote.CheckRuleName(name); err != nil {
+		return nil, err
+	}
+	var c ruleConfig
+	for _, option := range options {
+		if err := option(&c); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", name, err)
+		}
+	}
+	r, err := l.newRule(name, lim, c)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.rules[name]; known != nil {
+		if known.limit == lim && known.config == c {
+			return known, nil
+		}
+		return nil, fmt.Errorf("%w: %q exists already, with limit %v (use WithLimit to hold some keys to another limit)", limit.ErrInvalidRule, name, known.limit)
+	}
+	l.rules[name] = r
+	return r, nil
+}
+
+// FleetSize is the number of instances that share the limits: as last heard from
+// Redis, or as assumed (option [FleetSize]) if it was never heard from.
+func (l *Limiter) FleetSize() int { return l.fleet.Size() }
+
+// Degraded reports whether Redis counts as lost at the moment, so that decisions
+// are made by the rules' outage policies.
+func (l *Limiter) Degraded() bool { return !l.breaker.Closed() }
+
+// Close ends the limiter: decisions that wait for Redis, and all later ones, get
+// [limit.ErrClosed]; the fleet is told; no goroutine is left behind. It waits for
+// trips under way, which takes as long as the client's time-outs if Redis hangs.
+// Closing again does nothing.
+func (l *Limiter) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	l.stop()
+	l.batcher.Close()
+	l.background.Wait()
+	var err error
+	if l.fleet.Heard() && l.breaker.Closed() {
+		ctx, cancel := context.WithTimeout(context.Background(), l.config.deadline)
+		err = l.fleet.Leave(ctx)
+		cancel()
+	}
+	if l.denials != nil {
+		l.denials.Close()
+	}
+	if l.metrics != nil {
+		l.metrics.unregister()
+	}
+	if l.config.ownsClient {
+		err = errors.Join(err, l.client.Close())
+	}
+	return err
+}
+
+// now is this process's time in nanoseconds, on a clock that only goes forward.
+func (l *Limiter) now() int64 {
+	if l.config.virtualClock != nil {
+		return l.config.virtualClock().UnixNano()
+	}
+	return int64(time.Since(l.start))
+}
+
+func (l *Limiter) rememberedDenials() int {
+	if l.denials == nil {
+		return 0
+	}
+	return l.denials.Len()
+}

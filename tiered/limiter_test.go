@@ -1,0 +1,122 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newLimiterOn returns a limiter with a prefix of its own, closed with the test.
+func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...Option) *Limiter {
+	t.Helper()
+	options = append([]Option{Prefix(prefix), Logger(slog.New(slog.DiscardHandler))}, options...)
+	l, err := New(client, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+func newRule(t testing.TB, l *Limiter, name string, lim limit.Limit, options ...RuleOption) *Rule {
+	t.Helper()
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// 20 instances on one Redis, 4,000 concurrent requests against a limit of 1,000:
+// the log lets exactly 1,000 through.
+func TestTwentyInstancesShareOneLimit(t *testing.T) {
+	const instances, requests, quota = 20, 4000, 1000
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	rules := make([]*Rule, instances)
+	for i := range rules {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(5e9))
+		rules[i] = newRule(t, l, "shared", limit.PerHour(quota))
+	}
+	if a := rules[0].Algorithm(); a != limit.SlidingLog() {
+		t.Fatalf("a limit of %d chose %v", quota, a)
+	}
+
+	remaining := make(chan int64, requests)
+	var wg sync.WaitGroup
+	for i := range requests {
+		wg.Go(func() {
+			d, err := rules[i%instances].Allow(context.Background(), "one key")
+			if err != nil {
+				t.Error(err)
+			} else if d.Allowed {
+				if d.Tier != limit.TierRedis {
+					t.Errorf("granted by tier %v", d.Tier)
+				}
+				remaining <- d.Remaining
+			}
+		})
+	}
+	wg.Wait()
+	close(remaining)
+	// Each grant saw what the grants before it, by whatever instance, had left.
+	seen := make(map[int64]bool)
+	for r := range remaining {
+		if r < 0 || r >= quota || seen[r] {
+			t.Errorf("two grants, or an impossible one, left %d units", r)
+		}
+		seen[r] = true
+	}
+	if len(seen) != quota {
+		t.Errorf("%d allowed, want %d", len(seen), quota)
+	}
+}
+
+func TestMistakesHaveErrorsOfTheirOwn(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerMinute(10))
+	ctx := context.Background()
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, tc := range map[string]struct {
+		want error
+		call func() error
+	}{
+		"cost above the limit": {limit.ErrCostExceedsLimit, func() error { _, err := r.AllowN(ctx, "k", 11); return err }},
+		"zero cost":            {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", 0); return err }},
+		"negative cost":        {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", -1); return err }},
+		"empty key":            {limit.ErrInvalidKey, func() error { _, err := r.Allow(ctx, ""); return err }},
+		"cancelled context":    {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},
+		"zero window":          {limit.ErrInvalidLimit, func() error { _, err := l.Rule("w", limit.Per(1, 0)); return err }},
+		"zero limit":           {limit.ErrInvalidLimit, func() error { _, err := l.Rule("z", limit.Limit{}); return err }},
+		"bad rule name":        {limit.ErrInvalidRule, func() error { _, err := l.Rule("a b", limit.PerHour(1)); return err }},
+		"rule twice":           {limit.ErrInvalidRule, func() error { _, err := l.Rule("r", limit.PerHour(1)); return err }},
+		"log too large": {limit.ErrInvalidAlgorithm, func() error {
+			_, err := l.Rule("l", limit.PerHour(1<<30), Use(limit.SlidingLog()))
+			return err
+		}},
+		"bad option": {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), Deadline(0)); return err }},
+		"nil client": {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
+		"ring":       {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.call()
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("got %v, want an error that is %v", err, tc.want)
+			}
+			t.Log(err)
+		})
+	}
+}

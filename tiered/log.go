@@ -1,0 +1,59 @@
+package tiered
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// quietEvery is how often the same thing is logged at most.
+const quietEvery = 10 * time.Second
+
+// quietLog logs each kind of event at most every quietEvery and says how many it
+// left out. It is used off the path of decisions, or for what should never happen.
+type quietLog struct {
+	logger *slog.Logger
+
+	mu   sync.Mutex // guards seen
+	seen map[string]*quietEvent
+}
+
+type quietEvent struct {
+	last    time.Time
+	leftOut int
+}
+
+func newQuietLog(logger *slog.Logger) *quietLog {
+	return &quietLog{logger: logger, seen: make(map[string]*quietEvent)}
+}
+
+func (q *quietLog) warn(kind, message string, args ...any) {
+	if leftOut, ok := q.pass(kind); ok {
+		q.logger.Warn("tierlimit: "+message, append(args, leftOut...)...)
+	}
+}
+
+func (q *quietLog) info(kind, message string, args ...any) {
+	if leftOut, ok := q.pass(kind); ok {
+		q.logger.Info("tierlimit: "+message, append(args, leftOut...)...)
+	}
+}
+
+func (q *quietLog) pass(kind string) (leftOut []any, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.seen[kind]
+	if e == nil {
+		e = &quietEvent{}
+		q.seen[kind] = e
+	}
+	if now := time.Now(); e.last.IsZero() || now.Sub(e.last) >= quietEvery {
+		if e.leftOut > 0 {
+			leftOut = []any{"left_out", e.leftOut}
+		}
+		*e = quietEvent{last: now}
+		return leftOut, true
+	}
+	e.leftOut++
+	return nil, false
+}

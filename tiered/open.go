@@ -1,0 +1,55 @@
+package tiered
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Open is [New] with a client of its own, made from options with the settings
+// that a limiter needs; Close closes it. One node, Sentinel and Cluster are told
+// apart as by redis.NewUniversalClient.
+//
+// What Open sets, and what to set in a client handed to New:
+//
+//   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
+//     for the read time-out (3 s) instead of the limiter's deadline.
+//   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
+//     the rest only delay the outage mode.
+//   - DialTimeout: 1 s, DialerRetries: 1, where not set. The defaults add up to
+//     over 20 s.
+//   - MaintNotificationsConfig: disabled, where not set: most servers lack them.
+func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, error) {
+	if options == nil {
+		return nil, invalid("Redis options are nil")
+	}
+	o := *options
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = -1
+	if o.DialTimeout == 0 {
+		o.DialTimeout = time.Second
+	}
+	if o.DialerRetries == 0 {
+		o.DialerRetries = 1
+	}
+	if o.MaintNotificationsConfig == nil {
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
+	client := redis.NewUniversalClient(&o)
+	owned := func(c *config) error { c.ownsClient = true; return nil }
+	l, err := New(client, append(limiterOptions[:len(limiterOptions):len(limiterOptions)], owned)...)
+	if err != nil {
+		return nil, errors.Join(err, ignoreClosed(client.Close()))
+	}
+	return l, nil
+}
+
+// ignoreClosed drops the error of closing a client that New has closed already.
+func ignoreClosed(err error) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package tiered
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Option sets something for a whole limiter. What it was given is checked by
+// [New], which returns an error that wraps [limit.ErrInvalidOption].
+type Option func(*config) error
+
+type config struct {
+	prefix       string
+	deadline     time.Duration
+	logUpTo      int64
+	counterUpTo  int64
+	fleetSize    int
+	denials      int
+	ledgerKeys   int
+	queue        int
+	registry     prometheus.Registerer
+	logger       *slog.Logger
+	virtualClock func() time.Time
+	ownsClient   bool
+}
+
+func defaults() config {
+	return config{
+		prefix:      "tl",
+		deadline:    50 * time.Millisecond,
+		logUpTo:     DefaultLogUpTo,
+		counterUpTo: DefaultCounterUpTo,
+		fleetSize:   1,
+		denials:     100_000,
+		ledgerKeys:  100_000,
+		queue:       10_000,
+		logger:      slog.Default(),
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{limit.ErrInvalidOption}, args...)...)
+}
+
+// Prefix sets what all Redis keys of the limiter begin with; the default is "tl".
+// Limiters with the same prefix on the same Redis share limits and fleet.
+func Prefix(prefix string) Option {
+	return func(c *config) error {
+		c.prefix = prefix
+		_, err := remote.NewKeyspace(prefix)
+		return err
+	}
+}
+
+// Deadline sets the longest a decision may take, 1 ms to 10 s; the default is
+// 50 ms. When it passes without an answer from Redis the outage policy decides. A
+// context with an earlier deadline shortens it for one call.
+func Deadline(d time.Duration) Option {
+	return func(c *config) error {
+		if d < time.Millisecond || d > 10*time.Second {
+			return invalid("deadline %v, must be between 1ms and 10s", d)
+		}
+		c.deadline = d
+		return nil
+	}
+}
+
+// Thresholds sets the automatic choice of algorithm: a sliding log for limits of
+// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above.
+// The defaults are 2,000 and 100,000.
+func Thresholds(logUpTo, counterUpTo int64) Option {
+	return func(c *config) error {
+		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
+			return invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, remote.MaxLogQuota)
+		}
+		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
+		return nil
+	}
+}
+
+// FleetSize sets how many instances to assume until Redis has told the real
+// number; the default is 1. It matters to an instance that starts while Redis is
+// out of reach.
+func FleetSize(instances int) Option {
+	return func(c *config) error {
+		if instances < 1 || instances > 1_000_000 {
+			return invalid("fleet size %d, must be between 1 and 1,000,000", instances)
+		}
+		c.fleetSize = instances
+		return nil
+	}
+}
+
+// RememberDenials sets how many denied keys are remembered in process, at about
+// 100 bytes each; the default is 100,000. 0 turns the memory off: every request
+// then goes to Redis.
+func RememberDenials(keys int) Option {
+	return func(c *config) error {
+		if keys < 0 || keys > 100_000_000 {
+			return invalid("memory for %d denials, must be between 0 and 100,000,000", keys)
+		}
+		c.denials = keys
+		return nil
+	}
+}
+
+// LedgerKeys sets for how many keys this instance's own grants are recorded, at
+// 64 bytes each, allocated at once; the default is 100,000. It should be at least
+// the number of keys that are active in one window. Rounded up to a power of two.
+func LedgerKeys(keys int) Option {
+	return func(c *config) error {
+		if keys < 1 || keys > 100_000_000 {
+			return invalid("ledger for %d keys, must be between 1 and 100,000,000", keys)
+		}
+		c.ledgerKeys = keys
+		return nil
+	}
+}
+
+// QueueLength sets how many decisions may wait for Redis at once before further
+// ones get [limit.ErrOverloaded]; the default is 10,000.
+func QueueLength(decisions int) Option {
+	return func(c *config) error {
+		if decisions < 1 || decisions > 10_000_000 {
+			return invalid("queue length %d, must be between 1 and 10,000,000", decisions)
+		}
+		c.queue = decisions
+		return nil
+	}
+}
+
+// Metrics registers the limiter's Prometheus metrics with a registry; without it
+// there are none to see. To put several limiters of one process on a registry,
+// tell them apart with prometheus.WrapRegistererWith.
+func Metrics(registry prometheus.Registerer) Option {
+	return func(c *config) error {
+		if registry == nil {
+			return invalid("metrics registry is nil")
+		}
+		c.registry = registry
+		return nil
+	}
+}
+
+// Logger sets where changes of state are logged; the default is slog.Default().
+func Logger(logger *slog.Logger) Option {
+	return func(c *config) error {
+		if logger == nil {
+			return invalid("logger is nil")
+		}
+		c.logger = logger
+		return nil
+	}
+}
+
+// VirtualClock replaces time, for tests and simulations: Redis's clock as well as
+// this process's. All limiters that share a Redis must be given the same clock,
+// and production code none. Deadlines and heartbeats stay in real time, and keys
+// in Redis live for an hour at least.
+func VirtualClock(now func() time.Time) Option {
+	return func(c *config) error {
+		if now == nil {
+			return invalid("virtual clock is nil")
+		}
+		c.virtualClock = now
+		return nil
+	}
+}
+
+// RuleOption sets something for one rule.
+type RuleOption func(*ruleConfig) error
+
+type ruleConfig struct {
+	algorithm limit.Algorithm
+	policy    OutagePolicy
+}
+
+// Use sets the rule's algorithm; without it the rule chooses by the size of its
+// limit, see [Thresholds].
+func Use(a limit.Algorithm) RuleOption {
+	return func(c *ruleConfig) error {
+		c.algorithm = a
+		return a.Validate()
+	}
+}
+
+// OnOutage sets what the rule does while Redis cannot be reached; the default is
+// [Approximate].
+func OnOutage(p OutagePolicy) RuleOption {
+	return func(c *ruleConfig) error {
+		if p > Deny {
+			return invalid("outage policy %d, must be Approximate, Allow or Deny", p)
+		}
+		c.policy = p
+		return nil
+	}
+}

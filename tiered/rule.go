@@ -1,0 +1,179 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Rule is a named limit, prepared once: algorithm chosen, numbers encoded,
+// counters looked up. Make it with [Limiter.Rule]. It is immutable and safe for
+// concurrent use.
+type Rule struct {
+	limiter    *Limiter
+	name       string
+	limit      limit.Limit
+	config     ruleConfig
+	algorithm  limit.Algorithm
+	capacity   int64
+	encoded    *remote.Rule
+	denialSalt uint64 // tells this rule under this limit from all others
+	ledgerSalt uint64 // tells this rule and window from all others
+	metrics    ruleMetrics
+}
+
+func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	if err := lim.Validate(); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	a := c.algorithm
+	if a.IsAutomatic() {
+		a = l.config.choose(lim)
+	}
+	encoded, err := remote.NewRule(lim, a)
+	if err != nil {
+		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	return &Rule{
+		limiter:    l,
+		name:       name,
+		limit:      lim,
+		config:     c,
+		algorithm:  a,
+		capacity:   a.Capacity(lim),
+		encoded:    encoded,
+		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
+		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+		metrics:    l.metrics.rule(name),
+	}, nil
+}
+
+// WithLimit returns the same rule with another limit: same name, same counts in
+// Redis, same metrics. It is for keys with a limit of their own, such as a
+// tenant's plan; prepare one rule per plan at start. If the rule chose its
+// algorithm by the size of its limit, it chooses again.
+func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
+	return r.limiter.newRule(r.name, lim, r.config)
+}
+
+// Name is the rule's name.
+func (r *Rule) Name() string { return r.name }
+
+// Limit is the rule's limit.
+func (r *Rule) Limit() limit.Limit { return r.limit }
+
+// Algorithm is how the rule counts: as it was told, or as it chose by the size of
+// its limit.
+func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
+
+// WorstCase is the most units that Redis can let through for one key in any
+// window (law 1), see [limit.Algorithm.WorstCase].
+func (r *Rule) WorstCase() int64 { return r.algorithm.WorstCase(r.limit) }
+
+// Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
+func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
+	return r.AllowN(ctx, key, 1)
+}
+
+// AllowN decides whether a request of the given cost may proceed now, and charges
+// it if so. The key says whose request it is: any bytes, not empty.
+//
+// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis
+// has not answered by then, the rule's outage policy decides, without an error.
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
+// [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
+// [limit.ErrClosed]; or are ctx's own.
+func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	d, err := r.decide(ctx, key, cost)
+	if err != nil {
+		r.metrics.failed.Inc()
+		return limit.Decision{}, err
+	}
+	r.metrics.count(d)
+	return d, nil
+}
+
+func (r *Rule) decide(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	if err := r.check(ctx, key, cost); err != nil {
+		return limit.Decision{}, err
+	}
+	l := r.limiter
+	hash := l.hasher.Hash(key)
+	// Read before anything is sent: what Redis says of the time from its reply on
+	// then holds from here on all the more (law 2).
+	now := l.now()
+	if l.denials != nil {
+		if known, ok := l.denials.Lookup(hash^r.denialSalt, key, now, cost); ok {
+			return r.decision(limit.TierLocal, limit.Decision{
+				Remaining:  known.Remaining,
+				RetryAfter: known.RetryAfter,
+				ResetAfter: known.ResetAfter,
+			}), nil
+		}
+	}
+	if !l.breaker.Closed() {
+		return r.fallback(hash, cost), nil
+	}
+	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Cost: cost})
+	switch {
+	case err == nil:
+		return r.fromRedis(reply, hash, key, now, cost), nil
+	case errors.Is(err, limit.ErrOverloaded), errors.Is(err, limit.ErrClosed), errors.Is(err, context.Canceled):
+		return limit.Decision{}, err
+	case errors.Is(err, remote.ErrUnreadable):
+		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "rule", r.name, "error", err)
+	}
+	return r.fallback(hash, cost), nil
+}
+
+// check finds what is wrong with a call, at once and without a trip (law 6).
+func (r *Rule) check(ctx context.Context, key string, cost int64) error {
+	switch {
+	case r.limiter.closed.Load():
+		return limit.ErrClosed
+	case key == "":
+		return fmt.Errorf("%w: it is empty", limit.ErrInvalidKey)
+	case cost < 1:
+		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
+	case cost > r.capacity:
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.limit, r.algorithm)
+	}
+	return ctx.Err()
+}
+
+// fromRedis turns a reply into a decision, and remembers it: denials for the next
+// requests, grants for a possible outage.
+func (r *Rule) fromRedis(reply remote.Reply, hash uint64, key string, sent, cost int64) limit.Decision {
+	l := r.limiter
+	allowed := reply.Status == lua.Allowed
+	if allowed {
+		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), cost)
+	} else if l.denials != nil {
+		l.denials.Remember(hash^r.denialSalt, key, sent, local.Denial{
+			Cost:       cost,
+			RetryAfter: reply.RetryAfter,
+			NextAfter:  reply.NextAfter,
+			ResetAfter: reply.ResetAfter,
+			Remaining:  reply.Remaining,
+		})
+	}
+	return r.decision(limit.TierRedis, limit.Decision{
+		Allowed:    allowed,
+		Remaining:  reply.Remaining,
+		RetryAfter: reply.RetryAfter,
+		ResetAfter: reply.ResetAfter,
+	})
+}
+
+// decision completes d with what is the same for all decisions of a tier.
+func (r *Rule) decision(tier limit.Tier, d limit.Decision) limit.Decision {
+	d.Tier = tier
+	d.Limit = r.limit.Quota()
+	d.Algorithm = r.algorithm
+	return d
+}
