@@ -1,0 +1,50 @@
+# Every target covers all modules: this one and those nested in it. The module
+# tools has no code of its own.
+MODULES := $(filter-out ./tools,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*')))
+
+ROOT := $(CURDIR)
+
+# How many cases each random test tries in a soak.
+SOAK_CHECKS ?= 5000
+
+# $(call each,command) runs the command in every module, up to the first that
+# fails.
+each = @set -e; for module in $(MODULES); do (set -x; cd $$module; $(1)); done
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: redis ## run all tests; installs a Redis server if there is none
+	$(call each,$(ROOT)/scripts/go-test -count=1 -timeout 10m ./...)
+
+.PHONY: race
+race: redis ## run all tests under the race detector
+	$(call each,$(ROOT)/scripts/go-test -race -count=1 -timeout 15m ./...)
+
+.PHONY: soak
+soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
+	TIERLIMIT_SOAK=1 RAPID_CHECKS=$(SOAK_CHECKS) go test -count=1 -timeout 60m ./...
+
+.PHONY: lint
+lint: staticcheck ## check format, go vet, staticcheck
+	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	$(call each,go vet ./...)
+	$(call each,$(ROOT)/bin/staticcheck ./...)
+
+.PHONY: build
+build: ## build every package, command and example, keeping nothing
+	$(call each,go build -o /dev/null ./...)
+
+.PHONY: bench
+bench: redis ## run the benchmarks against other limiters
+	go -C bench run .
+
+.PHONY: redis
+redis:
+	@scripts/ensure-redis
+
+.PHONY: staticcheck
+staticcheck:
+	@go build -C tools -o $(ROOT)/bin/staticcheck honnef.co/go/tools/cmd/staticcheck

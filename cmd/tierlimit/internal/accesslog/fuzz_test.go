@@ -1,0 +1,72 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(good + "\r\n\nbad\n" + good))
+	f.Add([]byte(`2001:db8::1 - a [b] c [29/Feb/2024:23:59:58.5 -0130] "GET /a\" 200 5 HTTP/1.1" 404 - "\"" "x"`))
+	f.Add([]byte(`v:80 h - - [01/Aug/1995:06:00:00 +0000] "-" 408 0` + "\n" + good + "\xff"))
+	f.Add(zipped(f, good+"\n"+good))
+	f.Add(zipped(f, good)[:30])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		log, err := NewReader(bytes.NewReader(data))
+		if err != nil {
+			return // only a gzip can fail here
+		}
+		read := 0
+		for {
+			var request Request
+			request, err = log.Read()
+			if err != nil {
+				break
+			}
+			read++
+			checkRequest(t, request)
+		}
+		if _, again := log.Read(); again == nil || again.Error() != err.Error() {
+			t.Errorf("the error %v was followed by %v", err, again)
+		}
+		if log.Lines() != read+log.BadLines()+log.empty {
+			t.Errorf("%d lines: %d good, %d bad, %d empty", log.Lines(), read, log.BadLines(), log.empty)
+		}
+		if len(log.FirstBad()) != min(log.BadLines(), maxFirstBad) {
+			t.Errorf("kept %d of %d bad lines", len(log.FirstBad()), log.BadLines())
+		}
+		if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+			return
+		}
+		if !errors.Is(err, io.EOF) || log.Lines() != lineCount(data) {
+			t.Errorf("%d lines of %d, then %v", log.Lines(), lineCount(data), err)
+		}
+	})
+}
+
+func lineCount(data []byte) int {
+	n := bytes.Count(data, []byte("\n"))
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+func checkRequest(t *testing.T, r Request) {
+	t.Helper()
+	if r.Host == "" || strings.Contains(r.Host, " ") {
+		t.Errorf("host %q", r.Host)
+	}
+	if strings.Contains(r.Method, " ") || strings.ContainsAny(r.Path, "\n") || strings.Trim(r.Path, " ") != r.Path {
+		t.Errorf("method %q, path %q", r.Method, r.Path)
+	}
+	if r.Status < 0 || r.Status > 999 || r.Bytes < 0 || r.Time.Unix() < 0 {
+		t.Errorf("%+v", r)
+	}
+	if host, _, _ := strings.Cut(KeyHostAndPath.Of(r), " "); host != r.Host || KeyPath.Of(r) == "" {
+		t.Errorf("keys %q, %q", KeyHostAndPath.Of(r), KeyPath.Of(r))
+	}
+}

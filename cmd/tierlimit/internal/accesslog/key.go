@@ -1,0 +1,46 @@
+package accesslog
+
+import (
+	"fmt"
+	"strings"
+)
+
+// KeyKind says what a limit is kept per.
+type KeyKind string
+
+// The kinds of keys.
+const (
+	KeyHost        KeyKind = "host"
+	KeyPath        KeyKind = "path"
+	KeyHostAndPath KeyKind = "host+path"
+)
+
+// ParseKeyKind reads "host", "path" or "host+path".
+func ParseKeyKind(s string) (KeyKind, error) {
+	switch k := KeyKind(s); k {
+	case KeyHost, KeyPath, KeyHostAndPath:
+		return k, nil
+	}
+	return "", fmt.Errorf("key %q: must be one of %s, %s, %s", s, KeyHost, KeyPath, KeyHostAndPath)
+}
+
+// Of returns the request's key: the host, unless k says otherwise. A path is
+// without its query. A key is never empty: a missing path is "-", as in the log.
+func (k KeyKind) Of(r Request) string {
+	switch k {
+	case KeyPath:
+		return pathKey(r.Path)
+	case KeyHostAndPath:
+		// The host ends at the first space, since it cannot hold one.
+		return r.Host + " " + pathKey(r.Path)
+	}
+	return r.Host
+}
+
+func pathKey(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	if path == "" {
+		return "-"
+	}
+	return path
+}

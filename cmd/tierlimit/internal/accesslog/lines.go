@@ -1,0 +1,95 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxLine is the longest line that is looked at, so that a file which is no log
+// at all (and may not hold a single line end) does not fill the memory.
+const maxLine = 1 << 20
+
+const tooLong = "longer than 1 MiB"
+
+// lines splits a log into its lines.
+type lines struct {
+	in      *bufio.Reader
+	gzipped bool
+	read    int   // lines returned so far
+	err     error // what every further next returns
+}
+
+func openLines(r io.Reader) (lines, error) {
+	// The buffer holds exactly the longest line and its line end, so a full
+	// buffer without one means that the line is too long.
+	l := lines{in: bufio.NewReaderSize(r, maxLine+1)}
+	magic, err := l.in.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return lines{}, l.explain(err)
+	}
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return l, nil
+	}
+	l.gzipped = true
+	unzipped, err := gzip.NewReader(l.in)
+	if err != nil {
+		return lines{}, l.explain(err)
+	}
+	l.in = bufio.NewReaderSize(unzipped, maxLine+1)
+	return l, nil
+}
+
+// next returns the next line without its line feed, valid until the next call.
+// If the line is too long, whole is false and line is only how it begins.
+func (l *lines) next() (line []byte, whole bool, err error) {
+	if l.err != nil {
+		return nil, false, l.err
+	}
+	line, err = l.in.ReadSlice('\n')
+	switch {
+	case err == nil:
+		l.read++
+		return line[:len(line)-1], true, nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		l.read++
+		start := bytes.Clone(line[:maxExcerpt+1])
+		l.skipRest()
+		return start, false, nil
+	case errors.Is(err, io.EOF) && len(line) > 0:
+		l.read++
+		l.err = io.EOF
+		return line, true, nil
+	}
+	// After a failure half a line may be left over. It is dropped: cut in its
+	// last number, it would look like a good one.
+	l.err = l.explain(err)
+	return nil, false, l.err
+}
+
+func (l *lines) skipRest() {
+	for {
+		_, err := l.in.ReadSlice('\n')
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			l.err = l.explain(err)
+			return
+		}
+	}
+}
+
+// explain says what an error of the input means for the log.
+func (l *lines) explain(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("access log: the gzip ended early, after %d whole lines: the file was cut off or is still being written: %w", l.read, err)
+	}
+	return fmt.Errorf("access log: cannot be read on after %d whole lines: %w", l.read, err)
+}

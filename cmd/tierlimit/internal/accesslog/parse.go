@@ -1,0 +1,160 @@
+package accesslog
+
+import "bytes"
+
+// The causes of a bad line, in the order of its fields.
+const (
+	noTime    = `no "[time]" followed by a quoted request`
+	noFields  = "no host, ident and user in front of the time"
+	noClosing = "the quoted request has no end"
+	badStatus = "the status after the request is not three digits"
+	noBytes   = "no byte count after the status"
+	badBytes  = `the byte count is neither a number nor "-"`
+)
+
+// parse reads one line that is not empty.
+//
+// It goes by two places that clients cannot imitate, since servers escape the
+// quotes that clients send: `] "` ends the time, and the request ends where a
+// quote is followed by a status and a byte count.
+func parse(line []byte) (Request, fault) {
+	timeEnd := bytes.Index(line, []byte(`] "`))
+	timeStart := bytes.LastIndexByte(line[:max(timeEnd, 0)], '[')
+	if timeStart < 0 {
+		return Request{}, fault{what: noTime}
+	}
+	host, ok := findHost(line[:timeStart])
+	if !ok {
+		return Request{}, fault{what: noFields, value: line[:timeStart]}
+	}
+	stamp, f := parseTime(line[timeStart+1 : timeEnd])
+	if f.what != "" {
+		return Request{}, f
+	}
+	requestStart := timeEnd + len(`] "`)
+	length, result, f := findEnd(line[requestStart:])
+	if f.what != "" {
+		return Request{}, f
+	}
+
+	// One string for all parts of the request, without the agent and the rest.
+	text := string(line[:requestStart+length])
+	method, path := splitRequest(text[requestStart:])
+	return Request{
+		Time:   stamp,
+		Host:   text[host.from:host.to],
+		Method: method,
+		Path:   path,
+		Status: result.status,
+		Bytes:  result.bytes,
+	}, fault{}
+}
+
+type span struct{ from, to int }
+
+// findHost finds the host in "host ident user ". User names may hold spaces, so
+// there can be more than three fields; but where the first looks like name:port
+// it is the virtual host of Apache's vhost_combined and the host comes second.
+func findHost(fields []byte) (span, bool) {
+	spaces := bytes.Count(fields, []byte(" "))
+	if spaces < 3 || fields[len(fields)-1] != ' ' {
+		return span{}, false
+	}
+	host := span{0, bytes.IndexByte(fields, ' ')}
+	if spaces > 3 && hasPort(fields[:host.to]) {
+		host.from = host.to + 1
+		host.to = host.from + bytes.IndexByte(fields[host.from:], ' ')
+	}
+	return host, host.from < host.to
+}
+
+// hasPort reports whether a host is followed by a port. A bare IPv6 address,
+// which has more than one colon, is not.
+func hasPort(host []byte) bool {
+	name, port, ok := bytes.Cut(host, []byte(":"))
+	return ok && len(name) > 0 && digits(port) >= 0
+}
+
+// findEnd returns how long the request is, given all that follows its opening
+// quote, and what is behind its closing one.
+//
+// Servers of today write \" for a quote of the client's. Old ones did not, and
+// did not escape backslashes either: where no unescaped quote fits, any will do.
+func findEnd(rest []byte) (length int, r result, f fault) {
+	escaped := false
+	for i, c := range rest {
+		switch {
+		case escaped:
+			escaped = false
+		case c == '\\':
+			escaped = true
+		case c == '"':
+			found, wrong := parseResult(rest[i+1:])
+			if wrong.what == "" {
+				return i, found, fault{}
+			}
+			if f.what == "" {
+				f = wrong
+			}
+		}
+	}
+	for i, c := range rest {
+		if c != '"' {
+			continue
+		}
+		if found, wrong := parseResult(rest[i+1:]); wrong.what == "" {
+			return i, found, fault{}
+		}
+	}
+	if f.what == "" {
+		f = fault{what: noClosing}
+	}
+	return 0, result{}, f
+}
+
+type result struct {
+	status int
+	bytes  int64
+}
+
+// parseResult reads " status bytes" and ignores what follows.
+func parseResult(b []byte) (result, fault) {
+	if len(b) == 0 || b[0] != ' ' {
+		return result{}, fault{what: badStatus, value: b}
+	}
+	status, rest, hasBytes := bytes.Cut(b[1:], []byte(" "))
+	var r result
+	if string(status) != "-" {
+		r.status = int(digits(status))
+		if len(status) != 3 || r.status < 0 {
+			return result{}, fault{what: badStatus, value: status}
+		}
+	}
+	if !hasBytes {
+		return result{}, fault{what: noBytes}
+	}
+	size, _, _ := bytes.Cut(rest, []byte(" "))
+	if string(size) != "-" {
+		r.bytes = digits(size)
+		if r.bytes < 0 {
+			return result{}, fault{what: badBytes, value: size}
+		}
+	}
+	return r, fault{}
+}
+
+// digits reads a number of 1 to 18 decimal digits, which fits, and returns -1
+// for anything else.
+func digits(b []byte) int64 {
+	if len(b) == 0 || len(b) > 18 {
+		return -1
+	}
+	n := int64(0)
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}

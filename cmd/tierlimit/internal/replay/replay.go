@@ -1,0 +1,187 @@
+// Package replay runs recorded requests through real limiters in virtual time and
+// compares what they decide with the textbook's exact log.
+package replay
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	random "math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/textbook"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Config says what to replay.
+type Config struct {
+	Trace     *trace.Trace
+	Limit     limit.Limit
+	Instances int
+	// Client makes a client of the Redis that the instances share; each gets one
+	// of its own.
+	Client func() *redis.Client
+	// Measurable says whether MEMORY USAGE means anything there.
+	Measurable bool
+	// Progress, if set, is called with the number of requests done since last time.
+	Progress func(requests int)
+}
+
+// Result is what an algorithm did.
+type Result struct {
+	Algorithm      string `json:"algorithm"`
+	Allowed        int    `json:"allowed"`
+	Denied         int    `json:"denied"`
+	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, though the exact log denied it
+	WronglyDenied  int    `json:"wrongly_denied"`  // denied, though the exact log allowed it
+	WorstWindow    int64  `json:"worst_window"`    // most requests of a key allowed in any window
+	RedisCalls     int    `json:"redis_calls"`
+	DecidedLocally int    `json:"decided_locally"`
+	// BytesPerKey is the mean of MEMORY USAGE, nil where the server cannot tell.
+	BytesPerKey *float64 `json:"redis_bytes_per_key"`
+}
+
+// Exact is what the textbook's log decides of each event.
+func Exact(t *trace.Trace, l limit.Limit) []bool {
+	log := textbook.New(l.Quota(), l.Window())
+	allowed := make([]bool, len(t.Events))
+	for i, e := range t.Events {
+		allowed[i] = log.Allow(e.Key, e.At)
+	}
+	return allowed
+}
+
+// spreadSeed makes every run send each request to the same instance.
+const spreadSeed = 20_000
+
+// Run replays the trace under one algorithm. exact is from [Exact].
+func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool) (result Result, err error) {
+	// A prefix of its own keeps a run apart from whatever else is in the Redis.
+	prefix := "tierlimit-replay-" + strings.ToLower(rand.Text()[:12])
+	var virtual time.Time
+	fleet, err := start(c, algorithm, prefix, func() time.Time { return virtual })
+	defer func() {
+		for _, in := range fleet {
+			err = errors.Join(err, in.close())
+		}
+	}()
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
+
+	result.Algorithm = algorithm.Name()
+	worst := textbook.NewWorst(c.Limit.Window())
+	spread := random.New(random.NewPCG(spreadSeed, 0))
+	const progressEvery = 500
+	for i, e := range c.Trace.Events {
+		virtual = time.UnixMicro(e.At)
+		d, err := fleet[spread.IntN(len(fleet))].rule.Allow(ctx, e.Key)
+		switch {
+		case err != nil:
+			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
+		case d.Degraded():
+			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay", i+1)
+		}
+		if d.Tier == limit.TierLocal {
+			result.DecidedLocally++
+		}
+		if d.Allowed {
+			result.Allowed++
+			worst.Grant(e.Key, e.At)
+		} else {
+			result.Denied++
+		}
+		switch {
+		case d.Allowed && !exact[i]:
+			result.WronglyAllowed++
+		case !d.Allowed && exact[i]:
+			result.WronglyDenied++
+		}
+		if c.Progress != nil && (i+1)%progressEvery == 0 {
+			c.Progress(progressEvery)
+		}
+	}
+	if c.Progress != nil {
+		c.Progress(len(c.Trace.Events) % progressEvery)
+	}
+	result.WorstWindow = worst.Max()
+	for _, in := range fleet {
+		calls, err := in.redisCalls()
+		if err != nil {
+			return Result{}, err
+		}
+		result.RedisCalls += calls
+	}
+	if c.Measurable {
+		result.BytesPerKey, err = bytesPerKey(ctx, fleet[0].client, prefix)
+	}
+	return result, err
+}
+
+// instance is one member of the replayed fleet: a limiter as a service embeds it.
+type instance struct {
+	client   *redis.Client
+	limiter  *tiered.Limiter
+	rule     *tiered.Rule
+	registry *prometheus.Registry
+}
+
+func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time.Time) (fleet []*instance, err error) {
+	for range c.Instances {
+		in := &instance{client: c.Client(), registry: prometheus.NewRegistry()}
+		fleet = append(fleet, in)
+		in.limiter, err = tiered.New(in.client,
+			tiered.Prefix(prefix),
+			tiered.VirtualClock(clock),
+			tiered.Metrics(in.registry),
+			tiered.Deadline(10*time.Second), // the embedded Redis is slow, and nobody waits
+			tiered.LedgerKeys(1),
+			tiered.RememberDenials(10_000),
+			tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		)
+		if err != nil {
+			return fleet, err
+		}
+		if in.limiter.Degraded() {
+			return fleet, fmt.Errorf("Redis at %s cannot be reached: is it running, and is the address right?", in.client.Options().Addr)
+		}
+		in.rule, err = in.limiter.Rule("replay", c.Limit, tiered.Use(algorithm))
+		if err != nil {
+			return fleet, err
+		}
+	}
+	return fleet, nil
+}
+
+func (in *instance) close() error {
+	var err error
+	if in.limiter != nil {
+		err = in.limiter.Close()
+	}
+	return errors.Join(err, in.client.Close())
+}
+
+// redisCalls is the number of trips the instance made for decisions, by its own
+// metrics.
+func (in *instance) redisCalls() (int, error) {
+	families, err := in.registry.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range families {
+		if family.GetName() == "tierlimit_redis_trip_seconds" {
+			return int(family.GetMetric()[0].GetHistogram().GetSampleCount()), nil
+		}
+	}
+	return 0, errors.New("the limiter does not count its trips")
+}

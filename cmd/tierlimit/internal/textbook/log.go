@@ -1,0 +1,30 @@
+// Package textbook holds the exact sliding log as textbooks have it, to measure
+// limiters against, and a meter of the worst window that a limiter lets through.
+// Both are naive on purpose and share no code with what they measure.
+//
+// Times are microseconds on any clock. For one key they must not go back.
+package textbook
+
+import "time"
+
+// Log is the exact sliding log: it remembers when each unit was granted.
+type Log struct {
+	quota   int64
+	granted windows
+}
+
+// New returns a Log that grants each key quota units in any window.
+func New(quota int64, window time.Duration) *Log {
+	return &Log{quota: quota, granted: newWindows(window)}
+}
+
+// Allow grants the key one unit at the given time if fewer than the quota have
+// been granted within the window before it. A unit that is exactly one window
+// old has left. What is denied is not counted.
+func (l *Log) Allow(key string, at int64) bool {
+	if l.granted.count(key, at) >= l.quota {
+		return false
+	}
+	l.granted.add(key, at)
+	return true
+}

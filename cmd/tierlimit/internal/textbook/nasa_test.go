@@ -1,0 +1,50 @@
+package textbook_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/textbook"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+)
+
+// The README of the built-in day says about how many an exact log denies. With
+// the seed of package trace it is exactly 1,030 and 22.
+func TestBuiltInDay(t *testing.T) {
+	log, err := accesslog.NewReader(nasa.Open())
+	if err != nil {
+		t.Fatal(err)
+	}
+	day, err := trace.Load(log, accesslog.KeyHost, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		quota       int64
+		window      time.Duration
+		least, most int
+	}{
+		{10, time.Minute, 950, 1100},
+		{60, 10 * time.Minute, 15, 30},
+	}
+	for _, test := range tests {
+		limiter, worst := textbook.New(test.quota, test.window), textbook.NewWorst(test.window)
+		denied := 0
+		for _, e := range day.Events {
+			if limiter.Allow(e.Key, e.At) {
+				worst.Grant(e.Key, e.At)
+			} else {
+				denied++
+			}
+		}
+		t.Logf("%d per %v: %d of %d denied", test.quota, test.window, denied, len(day.Events))
+		if denied < test.least || denied > test.most {
+			t.Errorf("%d per %v: %d denied, want %d to %d", test.quota, test.window, denied, test.least, test.most)
+		}
+		if worst.Max() != test.quota {
+			t.Errorf("%d per %v: worst window %d", test.quota, test.window, worst.Max())
+		}
+	}
+}

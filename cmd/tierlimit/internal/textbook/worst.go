@@ -1,0 +1,24 @@
+package textbook
+
+import "time"
+
+// Worst tracks the most units that one key was granted in any window (t-W, t].
+// The fullest of all windows ends at a grant, so only those are looked at.
+type Worst struct {
+	granted windows
+	max     int64
+}
+
+// NewWorst returns a Worst for windows of the given length.
+func NewWorst(window time.Duration) *Worst {
+	return &Worst{granted: newWindows(window)}
+}
+
+// Grant tells of one unit granted to the key.
+func (w *Worst) Grant(key string, at int64) {
+	w.granted.add(key, at)
+	w.max = max(w.max, w.granted.count(key, at))
+}
+
+// Max is the most units so far that one key was granted in one window.
+func (w *Worst) Max() int64 { return w.max }

@@ -1,0 +1,99 @@
+// Package trace makes of an access log an ordered stream of events, to be
+// replayed in virtual time.
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+)
+
+// Event is one request.
+type Event struct {
+	// At is when it arrives, in microseconds since the Unix epoch.
+	At int64
+	// Key is what it is limited by.
+	Key string
+}
+
+// Trace is a whole log.
+type Trace struct {
+	// Events are in the order of their times.
+	Events []Event
+	// Keys is how many different keys they have.
+	Keys int
+	// BadLines is how many lines of the log could not be read.
+	BadLines int
+}
+
+// progressEvery is how many requests lie between two reports of progress.
+const progressEvery = 10_000
+
+// Load reads all requests that are left in r. If progress is not nil, it is
+// called from time to time, and at the end, with the number of requests so far.
+//
+// Common Log Format has a resolution of one second: taken as they are, all
+// requests of a second would arrive at one instant. So where all stamps are
+// whole seconds, each request is moved by a random fraction of a second. The
+// fractions come from a fixed seed: the same log makes the same trace.
+//
+// If the log cannot be read to its end, the trace of what came before is
+// returned along with the error.
+func Load(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) (*Trace, error) {
+	if progress == nil {
+		progress = func(int) {}
+	}
+	events, keys, err := readAll(r, key, progress)
+	if wholeSeconds(events) {
+		spread(events)
+	}
+	// Stable, so that requests of one instant stay in the order of the log.
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	progress(len(events))
+	return &Trace{Events: events, Keys: keys, BadLines: r.BadLines()}, err
+}
+
+func readAll(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) ([]Event, int, error) {
+	var events []Event
+	// Each key is kept once, and apart from the log's lines, so that the trace
+	// does not hold the whole log in memory.
+	keys := make(map[string]string)
+	for {
+		request, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return events, len(keys), nil
+		}
+		if err != nil {
+			return events, len(keys), err
+		}
+		name := key.Of(request)
+		kept, known := keys[name]
+		if !known {
+			kept = strings.Clone(name)
+			keys[kept] = kept
+		}
+		events = append(events, Event{At: request.Time.UnixMicro(), Key: kept})
+		if len(events)%progressEvery == 0 {
+			progress(len(events))
+		}
+	}
+}
+
+const second = 1_000_000 // microseconds
+
+func wholeSeconds(events []Event) bool {
+	return !slices.ContainsFunc(events, func(e Event) bool { return e.At%second != 0 })
+}
+
+// spread moves each event by a random part of the second behind its stamp.
+func spread(events []Event) {
+	random := rand.New(rand.NewPCG(1995, 8))
+	for i := range events {
+		events[i].At += random.Int64N(second)
+	}
+}

@@ -1,0 +1,127 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+)
+
+// epoch is the time of a line of second 0, in microseconds.
+const epoch = 1_700_000_000 * second // 14 Nov 2023 22:13:20
+
+func line(host, clock, path string) string {
+	return fmt.Sprintf("%s - - [14/Nov/2023:%s +0000] \"GET %s HTTP/1.0\" 200 1\n", host, clock, path)
+}
+
+func load(t *testing.T, r io.Reader, key accesslog.KeyKind, progress func(int)) (*Trace, error) {
+	t.Helper()
+	log, err := accesslog.NewReader(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Load(log, key, progress)
+}
+
+func TestWholeSecondsAreSpread(t *testing.T) {
+	log := line("c", "22:13:22", "/") + "bad\n" + line("a", "22:13:20", "/") +
+		line("b", "22:13:21", "/") + line("a", "22:13:21", "/")
+	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(trace.Events) != 4 || trace.Keys != 3 || trace.BadLines != 1 {
+		t.Fatalf("%+v", trace)
+	}
+	fractions := map[int64]bool{}
+	for i, want := range []int64{0, 1, 1, 2} {
+		at := trace.Events[i].At
+		if (at-epoch)/second != want {
+			t.Errorf("event %d is at %d, want it in second %d", i, at-epoch, want)
+		}
+		fractions[at%second] = true
+	}
+	if len(fractions) != 4 {
+		t.Errorf("fractions are not spread: %v", trace.Events)
+	}
+}
+
+func TestFractionsAreKept(t *testing.T) {
+	log := line("c", "22:13:21", "/") + line("b", "22:13:20.000003", "/") +
+		line("z", "22:13:20", "/") + line("a", "22:13:20", "/")
+	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Event{{epoch, "z"}, {epoch, "a"}, {epoch + 3, "b"}, {epoch + second, "c"}}
+	if !slices.Equal(trace.Events, want) {
+		t.Errorf("got  %v\nwant %v", trace.Events, want)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	log := line("a", "22:13:20", "/x?1") + line("a", "22:13:21", "/x?2") + line("b", "22:13:22", "/x")
+	for kind, want := range map[accesslog.KeyKind][]string{
+		accesslog.KeyHost:        {"a", "a", "b"},
+		accesslog.KeyPath:        {"/x", "/x", "/x"},
+		accesslog.KeyHostAndPath: {"a /x", "a /x", "b /x"},
+	} {
+		trace, err := load(t, strings.NewReader(log), kind, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		distinct := map[string]bool{}
+		for i, e := range trace.Events {
+			distinct[e.Key] = true
+			if e.Key != want[i] {
+				t.Errorf("%s: event %d has key %q, want %q", kind, i, e.Key, want[i])
+			}
+		}
+		if trace.Keys != len(distinct) {
+			t.Errorf("%s: %d keys, want %d", kind, trace.Keys, len(distinct))
+		}
+	}
+}
+
+func TestEmptyLog(t *testing.T) {
+	trace, err := load(t, strings.NewReader(""), accesslog.KeyHost, nil)
+	if err != nil || len(trace.Events) != 0 || trace.Keys != 0 {
+		t.Errorf("%+v, %v", trace, err)
+	}
+}
+
+func TestBrokenLogGivesWhatWasRead(t *testing.T) {
+	broken := errors.New("disk on fire")
+	in := io.MultiReader(strings.NewReader(line("a", "22:13:20", "/")+"half"), iotest.ErrReader(broken))
+	trace, err := load(t, in, accesslog.KeyHost, nil)
+	if !errors.Is(err, broken) || len(trace.Events) != 1 || trace.Events[0].At == epoch {
+		t.Errorf("%+v, %v", trace, err)
+	}
+}
+
+func TestBuiltInDay(t *testing.T) {
+	var reports []int
+	first, err := load(t, nasa.Open(), accesslog.KeyHost, func(n int) { reports = append(reports, n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Events) != 30969 || first.Keys != 2365 || first.BadLines != 0 {
+		t.Errorf("%d events, %d keys, %d bad lines", len(first.Events), first.Keys, first.BadLines)
+	}
+	if !slices.IsSortedFunc(first.Events, func(a, b Event) int { return int(a.At - b.At) }) {
+		t.Error("not in the order of time")
+	}
+	if want := []int{10_000, 20_000, 30_000, 30_969}; !slices.Equal(reports, want) {
+		t.Errorf("progress %v, want %v", reports, want)
+	}
+	again, err := load(t, nasa.Open(), accesslog.KeyHost, nil)
+	if err != nil || !slices.Equal(first.Events, again.Events) {
+		t.Error("loaded twice, the traces differ")
+	}
+}

@@ -1,0 +1,57 @@
+// Command tierlimit tries tierlimit's limits on real traffic.
+//
+//	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+//
+// See "tierlimit replay -h".
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+)
+
+const usage = `tierlimit tries request limits on real traffic.
+
+	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+
+"tierlimit replay -h" lists the flags.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	var misuse usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.As(err, &misuse):
+		fmt.Fprintln(os.Stderr, "tierlimit:", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "tierlimit:", err)
+		os.Exit(1)
+	}
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return usageError{errors.New("no command given")}
+	}
+	switch args[0] {
+	case "replay":
+		return runReplay(ctx, args[1:], stdin, stdout, stderr)
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(stdout, usage)
+		return nil
+	}
+	return usageError{fmt.Errorf("unknown command %q: there is \"replay\"", args[0])}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress is a bar on a terminal, and nothing anywhere else.
+type progress struct{ bar *progressbar.ProgressBar }
+
+func newProgress(stderr io.Writer, total int) progress {
+	file, ok := stderr.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return progress{}
+	}
+	return progress{progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(stderr),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
+func (p progress) add(n int) {
+	if p.bar != nil {
+		_ = p.bar.Add(n) // a bar that cannot be drawn is no reason to stop
+	}
+}
+
+func (p progress) describe(what string) {
+	if p.bar != nil {
+		p.bar.Describe(what)
+	}
+}
+
+func (p progress) finish() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/embedded"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+const replayUsage = `Usage: tierlimit replay [flags] [FILE]
+
+Replays a web access log (Common or Combined Log Format, plain or gzip, "-" for
+standard input) through a fleet of limiters that share one Redis, in virtual time,
+once per algorithm, and shows what each did against the textbook's exact log.
+Without FILE it replays a day of the NASA web server of 1995.
+
+Flags:
+`
+
+// replayFlags is the command line of replay.
+type replayFlags struct {
+	limit      limit.Limit
+	instances  int
+	key        accesslog.KeyKind
+	algorithms []limit.Algorithm
+	redis      string
+	json       bool
+	file       string
+}
+
+func parseReplayFlags(args []string, stderr io.Writer) (replayFlags, error) {
+	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
+	set := flag.NewFlagSet("replay", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.Usage = func() {
+		fmt.Fprint(stderr, replayUsage)
+		set.PrintDefaults()
+	}
+	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
+		f.limit, err = limit.Parse(s)
+		return err
+	})
+	set.IntVar(&f.instances, "instances", 4, "`number` of limiter instances that share the Redis")
+	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
+		f.key, err = accesslog.ParseKeyKind(s)
+		return err
+	})
+	set.Func("algorithm", "replay this `algorithm` only (may be repeated; default all): "+names(), func(s string) error {
+		a, err := limit.ParseAlgorithm(s)
+		if err == nil && a.IsAutomatic() {
+			err = fmt.Errorf("%q is not an algorithm to compare", s)
+		}
+		f.algorithms = append(f.algorithms, a)
+		return err
+	})
+	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	set.BoolVar(&f.json, "json", false, "print JSON")
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return f, err
+		}
+		return f, usageError{err}
+	}
+	if set.NArg() > 1 {
+		return f, usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+	}
+	if f.instances < 1 || f.instances > 1000 {
+		return f, usageError{fmt.Errorf("-instances %d: must be between 1 and 1000", f.instances)}
+	}
+	if f.algorithms == nil {
+		f.algorithms = limit.Algorithms()
+	}
+	f.file = set.Arg(0)
+	return f, nil
+}
+
+func names() string {
+	var all []string
+	for _, a := range limit.Algorithms() {
+		all = append(all, a.Name())
+	}
+	return strings.Join(all, ", ")
+}
+
+// report is the JSON form of a replay.
+type report struct {
+	Requests      int             `json:"requests"`
+	Keys          int             `json:"keys"`
+	BadLines      int             `json:"bad_lines"`
+	Limit         int64           `json:"limit"`
+	WindowSeconds float64         `json:"window_seconds"`
+	Instances     int             `json:"instances"`
+	Redis         string          `json:"redis"`
+	Results       []replay.Result `json:"results"`
+}
+
+func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	f, err := parseReplayFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	tr, err := loadTrace(f, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	config := replay.Config{Trace: tr, Limit: f.limit, Instances: f.instances}
+	options, shown, stop, err := findRedis(f.redis)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	config.Client = func() *redis.Client { return redis.NewClient(options) }
+	config.Measurable = f.redis != ""
+
+	bar := newProgress(stderr, len(tr.Events)*len(f.algorithms))
+	config.Progress = bar.add
+	rep := report{
+		Requests: len(tr.Events), Keys: tr.Keys, BadLines: tr.BadLines,
+		Limit: f.limit.Quota(), WindowSeconds: f.limit.Window().Seconds(),
+		Instances: f.instances, Redis: shown,
+	}
+	exact := replay.Exact(tr, f.limit)
+	for _, a := range f.algorithms {
+		bar.describe(a.Name())
+		result, err := replay.Run(ctx, config, a, exact)
+		if err != nil {
+			bar.finish()
+			return fmt.Errorf("%s: %w", a.Name(), err)
+		}
+		rep.Results = append(rep.Results, result)
+	}
+	bar.finish()
+	if f.json {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(rep)
+	}
+	return printTable(stdout, rep, f)
+}
+
+func loadTrace(f replayFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+	var in io.Reader
+	switch f.file {
+	case "":
+		in = nasa.Open()
+	case "-":
+		in = stdin
+	default:
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	reader, err := accesslog.NewReader(bufio.NewReaderSize(in, 1<<16))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+	}
+	tr, err := trace.Load(reader, f.key, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+	}
+	if n := reader.BadLines(); n > 0 {
+		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(f.file), n, reader.Lines())
+		for _, bad := range reader.FirstBad() {
+			fmt.Fprintf(stderr, "  %s\n", bad)
+		}
+	}
+	if len(tr.Events) == 0 {
+		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(f.file))
+	}
+	return tr, nil
+}
+
+func fileName(file string) string {
+	switch file {
+	case "":
+		return "the built-in log"
+	case "-":
+		return "standard input"
+	}
+	return file
+}
+
+// findRedis returns the options of the Redis at url, or of an embedded one if url
+// is empty, how to show it to people, and a function that stops what was started.
+func findRedis(url string) (options *redis.Options, shown string, stop func(), err error) {
+	stop = func() {}
+	shown = "embedded"
+	if url == "" {
+		if url, stop, err = embedded.Start(); err != nil {
+			return nil, "", nil, err
+		}
+	} else {
+		shown = redacted(url)
+	}
+	options, err = redis.ParseURL(url)
+	if err != nil {
+		stop()
+		return nil, "", nil, usageError{fmt.Errorf("-redis %q: %w (write it like redis://127.0.0.1:6379)", shown, err)}
+	}
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.DialerRetries = 1
+	return options, shown, stop, nil
+}

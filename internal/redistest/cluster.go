@@ -1,0 +1,152 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slotCount is the number of hash slots of every Redis Cluster.
+const slotCount = 16384
+
+// Cluster is a Redis Cluster of masters without replicas.
+type Cluster struct {
+	nodes []*clusterNode
+}
+
+type clusterNode struct {
+	*Server
+	busPort int
+}
+
+// StartCluster starts a Cluster whose masters own equal shares of the slots, and
+// returns when every master sees all of it, after two to three seconds: a master
+// serves nothing in its first two. args are added to each command line.
+func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
+	tb.Helper()
+	if masters < 1 || masters > slotCount {
+		tb.Fatalf("redistest: a Cluster of %d masters cannot be; ask for 1 to %d", masters, slotCount)
+	}
+	c := &Cluster{}
+	for range masters {
+		c.nodes = append(c.nodes, startClusterNode(tb, args))
+	}
+	if err := c.form(tb); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func startClusterNode(tb testing.TB, args []string) *clusterNode {
+	tb.Helper()
+	node := &clusterNode{}
+	node.Server = start(tb, func(port int) []string {
+		node.busPort = freePort()
+		all := append(plainArgs(port),
+			"--cluster-enabled", "yes",
+			"--cluster-config-file", "nodes.conf",
+			"--cluster-port", strconv.Itoa(node.busPort),
+		)
+		return append(all, args...)
+	})
+	return node
+}
+
+// form gives each node its slots, introduces all to the first and waits until
+// they agree.
+func (c *Cluster) form(tb testing.TB) error {
+	ctx := context.Background()
+	var clients []*redis.Client
+	for _, node := range c.nodes {
+		clients = append(clients, node.Client(tb))
+	}
+	first := c.nodes[0]
+	for i, client := range clients {
+		slotsFrom, slotsTo := i*slotCount/len(clients), (i+1)*slotCount/len(clients)-1
+		// Distinct epochs from the start save the nodes from sorting out who is who.
+		for _, args := range [][]any{
+			{"CLUSTER", "SET-CONFIG-EPOCH", i + 1},
+			{"CLUSTER", "ADDSLOTSRANGE", slotsFrom, slotsTo},
+			{"CLUSTER", "MEET", "127.0.0.1", first.port, first.busPort},
+		} {
+			if i == 0 && args[1] == "MEET" {
+				continue
+			}
+			if err := client.Do(ctx, args...).Err(); err != nil {
+				return fmt.Errorf("redistest: node %d of the Cluster, %v: %w", i, args, err)
+			}
+		}
+	}
+	for i, client := range clients {
+		err := poll(30*time.Second, func() error { return seesCluster(ctx, client, len(clients)) })
+		if err != nil {
+			return fmt.Errorf("redistest: node %d of the Cluster: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// seesCluster checks that the client's node knows size nodes and can reach the
+// owner of every slot.
+func seesCluster(ctx context.Context, client *redis.Client, size int) error {
+	info, err := client.ClusterInfo(ctx).Result()
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"cluster_state:ok",
+		"cluster_slots_ok:" + strconv.Itoa(slotCount),
+		"cluster_known_nodes:" + strconv.Itoa(size),
+	} {
+		if !strings.Contains(info, want+"\r\n") {
+			return fmt.Errorf("no %s in CLUSTER INFO:\n%s", want, info)
+		}
+	}
+	return nil
+}
+
+// Nodes returns the masters; the first owns the lowest slots.
+func (c *Cluster) Nodes() []*Server {
+	var servers []*Server
+	for _, node := range c.nodes {
+		servers = append(servers, node.Server)
+	}
+	return servers
+}
+
+// Addrs returns "host:port" of each master.
+func (c *Cluster) Addrs() []string {
+	var addrs []string
+	for _, node := range c.nodes {
+		addrs = append(addrs, node.Addr())
+	}
+	return addrs
+}
+
+// Client returns a client of the Cluster, closed when the test ends. Like that
+// of a single server it obeys contexts and does not retry, but go-redis follows
+// redirections and may send a command again after a network error while doing
+// so; change may adjust its options.
+func (c *Cluster) Client(tb testing.TB, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	tb.Helper()
+	options := &redis.ClusterOptions{
+		Addrs:                    c.Addrs(),
+		ContextTimeoutEnabled:    true,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		DialTimeout:              dialTimeout,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: noMaintNotifications(),
+	}
+	for _, f := range change {
+		f(options)
+	}
+	client := redis.NewClusterClient(options)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}

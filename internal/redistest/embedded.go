@@ -1,0 +1,19 @@
+package redistest
+
+import (
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Embedded returns a client of a miniredis, an imitation of Redis inside the
+// test process, together with the imitation itself, whose clock the test can
+// set. It shows that something works without a server, never how fast.
+func Embedded(tb testing.TB, change ...func(*redis.Options)) (*redis.Client, *miniredis.Miniredis) {
+	tb.Helper()
+	server := miniredis.RunT(tb)
+	client := newClient(server.Addr(), change...)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client, server
+}

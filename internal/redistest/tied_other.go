@@ -1,0 +1,9 @@
+//go:build !linux
+
+package redistest
+
+import "os/exec"
+
+// startTied starts cmd. Only Linux can tie it to the life of this process;
+// elsewhere a killed test binary leaves its servers running.
+func startTied(cmd *exec.Cmd) error { return cmd.Start() }
