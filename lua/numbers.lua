@@ -4,23 +4,39 @@
 
 local byte, char, sub, rep, floor = string.byte, string.char, string.sub, string.rep, math.floor
 
--- The unsigned integer in the w bytes of text that start at position from.
+-- The unsigned integer in the w bytes (up to 7) of text that start at position
+-- from. Written out: this and pack_int are most of what a decision costs.
 local function unpack_int(text, from, w)
-  local n = 0
-  for i = from, from + w - 1 do
-    n = n * 256 + byte(text, i)
-  end
+  local n, b, c, d, e, f, g = byte(text, from, from + w - 1)
+  if b then n = n * 256 + b end
+  if c then n = n * 256 + c end
+  if d then n = n * 256 + d end
+  if e then n = n * 256 + e end
+  if f then n = n * 256 + f end
+  if g then n = n * 256 + g end
   return n
 end
 
--- n as w bytes.
+-- n as w bytes, up to 7.
 local function pack_int(n, w)
-  local text = ''
-  for _ = 1, w do
-    text = char(n % 256) .. text
-    n = floor(n / 256)
-  end
-  return text
+  local g = n % 256
+  if w == 1 then return char(g) end
+  n = (n - g) / 256
+  local f = n % 256
+  if w == 2 then return char(f, g) end
+  n = (n - f) / 256
+  local e = n % 256
+  n = (n - e) / 256
+  local d = n % 256
+  if w == 4 then return char(d, e, f, g) end
+  n = (n - d) / 256
+  local c = n % 256
+  if w == 5 then return char(c, d, e, f, g) end
+  n = (n - c) / 256
+  local b = n % 256
+  local text = char((n - b) / 256, b, c, d, e, f, g)
+  if w == 7 then return text end
+  return sub(text, 8 - w)
 end
 
 -- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53.

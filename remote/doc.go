@@ -9,7 +9,8 @@
 //
 //	keys.go      Keyspace: from rule and user key to a Redis key
 //	rule.go      Rule: a limit and its algorithm, encoded once
-//	script.go    Script: one call of the script, by slot on a Cluster
+//	script.go    Script: runs a batch, by slot on a Cluster; loads the script
+//	run.go       one run: commands, arguments, replies
 //	batcher.go   Batcher: group commit, deadlines, late and lost replies
 //	clock.go     what is known of Redis's clock
 //	fleet.go     Fleet: who shares the limits

@@ -4,8 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,61 +68,32 @@ func NewScript(client redis.UniversalClient) *Script {
 	}
 }
 
-// chargeCmd is a command that go-redis must not send twice by itself, whatever
-// the client's retry settings: it may have charged (law 3). Redirects (MOVED,
-// ASK) are still followed; they prove that it has not run.
-type chargeCmd struct{ *redis.Cmd }
-
-// NoRetry tells go-redis.
-func (chargeCmd) NoRetry() bool { return true }
-
 // Run decides all entries, in order, and returns a reply for each. clock, if not
 // 0, replaces Redis's clock (tests and replays only). The error is that of the
 // whole call; where only a part of it failed, as on a Cluster with a node down,
 // that part's replies carry an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	replies := make([]Reply, len(entries))
-	parts := s.split(entries)
-	cmds := make([]chargeCmd, len(parts))
-	for i, part := range parts {
-		cmds[i] = s.command(ctx, entries, part, clock)
+	r := run{client: s.client, entries: entries, parts: s.split(entries), clock: clock}
+	r.cmds = make([]chargeCmd, len(r.parts))
+	all := make([]int, len(r.parts))
+	for i := range all {
+		all[i] = i
 	}
-	s.send(ctx, cmds)
+	r.send(ctx, all, "evalsha", s.sha)
 
-	// NOSCRIPT proves that nothing ran: load the script, send those again.
-	var again []int
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			again = append(again, i)
+	// NOSCRIPT proves that nothing ran: load the script and send those parts again.
+	// If it could not be loaded, or the script cache was emptied once more in that
+	// very moment, send it along.
+	if again := r.withoutScript(); again != nil {
+		if s.Load(ctx) == nil {
+			r.send(ctx, again, "evalsha", s.sha)
+			again = r.withoutScript()
+		}
+		if again != nil {
+			r.send(ctx, again, "eval", s.source)
 		}
 	}
-	if len(again) > 0 {
-		if err := s.Load(ctx); err != nil {
-			return nil, fmt.Errorf("loading the script: %w", err)
-		}
-		resend := make([]chargeCmd, len(again))
-		for j, i := range again {
-			resend[j] = s.command(ctx, entries, parts[i], clock)
-			cmds[i] = resend[j]
-		}
-		s.send(ctx, resend)
-	}
-
-	failed := 0
-	var err error
-	for i, cmd := range cmds {
-		if partErr := decode(cmd, parts[i], replies); partErr != nil {
-			failed++
-			err = partErr
-			for _, e := range parts[i] {
-				replies[e].Err = partErr
-			}
-		}
-	}
-	if failed == len(cmds) {
-		return nil, err
-	}
-	return replies, nil
+	return r.replies()
 }
 
 // split says which entries go into one call of the script: all, or on a Cluster
@@ -151,60 +121,6 @@ func (s *Script) split(entries []Entry) [][]int {
 	return parts
 }
 
-func (s *Script) command(ctx context.Context, entries []Entry, part []int, clock int64) chargeCmd {
-	args := make([]any, 0, 5+len(part)*(1+lua.EntryArgs+lua.RuleArgs))
-	args = append(args, "evalsha", s.sha, len(part))
-	for _, i := range part {
-		args = append(args, entries[i].Key)
-	}
-	if clock == 0 {
-		args = append(args, "")
-	} else {
-		args = append(args, clock)
-	}
-
-	// Each rule is described once, however many entries are held to it.
-	rules := make([]*Rule, 0, 4)
-	numbers := make([]int, len(part))
-	for j, i := range part {
-		numbers[j] = numberOf(&rules, entries[i].Rule)
-	}
-	args = append(args, len(rules))
-	for _, rule := range rules {
-		args = append(args, rule.args[:]...)
-	}
-	for j, i := range part {
-		e := &entries[i]
-		args = append(args, numbers[j], e.Cost, e.NotAfter, e.Group)
-	}
-	return chargeCmd{redis.NewCmd(ctx, args...)}
-}
-
-// numberOf is the rule's place in the list, counted from 1; it is added if new.
-// Batches hold few different rules, so looking through them is fastest.
-func numberOf(rules *[]*Rule, rule *Rule) int {
-	for i, r := range *rules {
-		if r == rule {
-			return i + 1
-		}
-	}
-	*rules = append(*rules, rule)
-	return len(*rules)
-}
-
-// send runs the commands; each keeps its own error.
-func (s *Script) send(ctx context.Context, cmds []chargeCmd) {
-	if len(cmds) == 1 {
-		_ = s.client.Process(ctx, cmds[0])
-		return
-	}
-	pipe := s.client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
-	}
-	_, _ = pipe.Exec(ctx)
-}
-
 // Load puts the script into the script cache of every node that may need it.
 // Any number of callers at once load it once.
 func (s *Script) Load(ctx context.Context) error {
@@ -213,41 +129,18 @@ func (s *Script) Load(ctx context.Context) error {
 		if !ok {
 			return nil, s.client.ScriptLoad(ctx, s.source).Err()
 		}
-		loaded := false
+		var loaded atomic.Bool
 		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			err := node.ScriptLoad(ctx, s.source).Err()
-			loaded = loaded || err == nil
+			if err == nil {
+				loaded.Store(true)
+			}
 			return err
 		})
-		if loaded {
+		if loaded.Load() {
 			return nil, nil // a node that is down must not keep the others from working
 		}
 		return nil, err
 	})
 	return err
-}
-
-var errReply = errors.New("the script's reply is not of the expected form")
-
-// decode reads the reply of one call into the replies of its entries.
-func decode(cmd chargeCmd, part []int, replies []Reply) error {
-	values, err := cmd.Int64Slice()
-	if err != nil {
-		return err
-	}
-	if len(values) != 1+len(part)*lua.EntryReplies {
-		return fmt.Errorf("%w: %d integers for %d entries", errReply, len(values), len(part))
-	}
-	for j, i := range part {
-		v := values[1+j*lua.EntryReplies:]
-		replies[i] = Reply{
-			Status:     int(v[0]),
-			Remaining:  v[1],
-			RetryAfter: time.Duration(v[2]) * time.Microsecond,
-			NextAfter:  time.Duration(v[3]) * time.Microsecond,
-			ResetAfter: time.Duration(v[4]) * time.Microsecond,
-			Clock:      values[0],
-		}
-	}
-	return nil
 }

@@ -1,0 +1,323 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// tripLog is what hooks saw.
+type tripLog struct {
+	mu     sync.Mutex
+	sizes  []int
+	failed []error
+}
+
+func (l *tripLog) hooks() Hooks {
+	return Hooks{
+		Begin: func() (func(error), error) {
+			return func(err error) {
+				if err != nil {
+					l.mu.Lock()
+					l.failed = append(l.failed, err)
+					l.mu.Unlock()
+				}
+			}, nil
+		},
+		Trip: func(entries int, _ time.Duration, _ error) {
+			l.mu.Lock()
+			l.sizes = append(l.sizes, entries)
+			l.mu.Unlock()
+		},
+	}
+}
+
+func (l *tripLog) trips() (sizes []int, failed []error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(sizes, l.sizes...), append(failed, l.failed...)
+}
+
+func newBatcher(t testing.TB, client redis.UniversalClient, change ...func(*Options)) (*Batcher, *tripLog) {
+	t.Helper()
+	opt := Options{Deadline: 10 * time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 4, Queue: 1000}
+	for _, c := range change {
+		c(&opt)
+	}
+	trips := &tripLog{}
+	b := NewBatcher(NewScript(client), opt, trips.hooks())
+	t.Cleanup(b.Close)
+	return b, trips
+}
+
+func deadline(d time.Duration) func(*Options) { return func(o *Options) { o.Deadline = d } }
+
+func mustDecide(t testing.TB, b *Batcher, e Entry) Reply {
+	t.Helper()
+	r, err := b.Decide(context.Background(), e)
+	if err != nil {
+		t.Error(err) // not Fatal: it may run outside the test's goroutine
+	}
+	return r
+}
+
+// awaitState waits until so many trips are under way and so many decisions wait.
+func awaitState(t testing.TB, b *Batcher, inFlight, queued int) {
+	t.Helper()
+	await(t, fmt.Sprintf("%d trips under way, %d decisions waiting", inFlight, queued), func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.inFlight == inFlight && len(b.queue) == queued
+	})
+}
+
+// await polls until a condition holds; it fails the test if it never does.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// Who arrives while all trips are under way rides on the next one.
+func TestDecisionsShareTrips(t *testing.T) {
+	server := redistest.Start(t)
+	b, trips := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight = 1 })
+	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+
+	server.Pause()
+	const all = 300
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	ask := func(i int) {
+		if mustDecide(t, b, Entry{Key: fmt.Sprint("k", i%3), Rule: rule, Cost: 1}).Status == lua.Allowed {
+			allowed.Add(1)
+		}
+	}
+	wg.Go(func() { ask(0) })
+	awaitState(t, b, 1, 0)
+	for i := range all - 1 {
+		wg.Go(func() { ask(i) })
+	}
+	awaitState(t, b, 1, all-1)
+	server.Resume()
+	wg.Wait()
+	if allowed.Load() != all {
+		t.Errorf("%d of %d allowed", allowed.Load(), all)
+	}
+	sizes, failed := trips.trips()
+	// The warm-up, the trip under way, and 299 in as few trips as fit 128 each.
+	if fmt.Sprint(sizes) != "[1 1 128 128 43]" || failed != nil {
+		t.Errorf("trips of %v, failures %v", sizes, failed)
+	}
+}
+
+// Law 7: what a trip writes is bounded, not only how many entries it has.
+func TestTripsAreCappedByWork(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), func(o *Options) { o.MaxWork = 1000 })
+	log := newRule(t, limit.PerHour(100_000), limit.SlidingLog())
+	gcra := newRule(t, limit.PerHour(1_000_000), limit.GCRA())
+	b.inFlight = 1
+	add := func(rule *Rule, cost int64) {
+		b.queue = append(b.queue, &call{entry: Entry{Rule: rule, Cost: cost}, deadline: localTime() + 1_000_000})
+	}
+	add(log, 5000) // above the cap by itself, yet it must go
+	add(log, 600)
+	add(gcra, 50_000) // writes one number, whatever it costs
+	add(log, 400)
+	add(log, 1)
+	for _, want := range []int{1, 3, 1} {
+		if got := len(b.next()); got != want {
+			t.Fatalf("a trip of %d entries, want %d", got, want)
+		}
+	}
+}
+
+// Law 7: a decision returns in time from a Redis that accepts and never answers,
+// even through a client that is set up to wait for seconds.
+func TestHungRedisDoesNotHoldUpDecisions(t *testing.T) {
+	for name, honour := range map[string]bool{"client honours deadlines": true, "client does not": false} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			client := server.Client(t, func(o *redis.Options) {
+				o.ContextTimeoutEnabled = honour
+				o.ReadTimeout = 3 * time.Second
+			})
+			const within = 50 * time.Millisecond
+			b, trips := newBatcher(t, client, deadline(within))
+			rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+			mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+			server.Pause()
+			var wg sync.WaitGroup
+			for range 200 {
+				wg.Go(func() {
+					started := time.Now()
+					_, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
+					took := time.Since(started)
+					if !errors.Is(err, ErrNoAnswer) {
+						t.Errorf("error %v", err)
+					}
+					if took > 3*within { // on a busy machine a timer can be late
+						t.Errorf("took %v", took)
+					}
+				})
+			}
+			wg.Wait()
+			if _, failed := trips.trips(); len(failed) == 0 || KindOf(failed[0]) != Timeout {
+				t.Errorf("the breaker was told of %v, want a time-out", failed)
+			}
+			server.Resume()
+
+			// Law 4: what Redis finds in its sockets when it wakes is late, and charges
+			// nothing: of 1,000 units exactly one is gone, and one goes now.
+			await(t, "an answer", func() bool {
+				r, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
+				if err == nil && r.Remaining != 998 {
+					t.Fatalf("%d units remain, want 998: calls that had timed out were charged", r.Remaining)
+				}
+				return err == nil
+			})
+		})
+	}
+}
+
+// Law 4: an entry that reaches Redis after its not-after is not charged.
+func TestLateEntriesChargeNothing(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	key := redistest.Prefix() + "late"
+	now := decide(t, script, key, rule, 0, 1).Clock
+	for notAfter, want := range map[int64]int{now - 1_000_000: lua.Expired, now + 60_000_000: lua.Allowed} {
+		replies, err := script.Run(context.Background(), []Entry{{Key: key, Rule: rule, Cost: 1, NotAfter: notAfter}}, 0)
+		if err != nil || replies[0].Status != want {
+			t.Errorf("not after %+d µs: %+v, %v", notAfter-now, replies, err)
+		}
+	}
+	if r := decide(t, script, key, rule, 0, 1); r.Remaining != 7 {
+		t.Errorf("%d remain, want 7", r.Remaining)
+	}
+}
+
+// An entry that expires only because Redis's clock was not known well goes once
+// more, with what the reply told.
+func TestExpiredForAWrongClockGoesOnceMore(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	key := redistest.Prefix() + "clock"
+	mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1})
+	b.clocks.ahead[0].ahead -= 3600 * 1_000_000 // as if Redis's clock had gone forward by an hour
+	if r := mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1}); r.Status != lua.Allowed || r.Remaining != 8 {
+		t.Errorf("%+v, want allowed with 8 remaining", r)
+	}
+}
+
+// A script cache emptied under load is no failure, whoever runs into it (the
+// peers' breakers open), and nothing is charged twice for it.
+func TestEmptiedScriptCacheIsNoFailure(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	b, trips := newBatcher(t, client)
+	rule := newRule(t, limit.PerHour(10_000), limit.SlidingLog())
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 20 {
+				mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+			}
+		})
+	}
+	for range 50 {
+		if err := client.ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	if _, failed := trips.trips(); failed != nil {
+		t.Errorf("failures %v", failed)
+	}
+	if r := mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1}); r.Remaining != 10_000-64*20-1 {
+		t.Errorf("%d remain, want %d", r.Remaining, 10_000-64*20-1)
+	}
+}
+
+func TestFullQueueIsOverloadNotOutage(t *testing.T) {
+	server := redistest.Start(t)
+	b, _ := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.Queue = 1, 2 })
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	server.Pause()
+	var wg sync.WaitGroup
+	wg.Go(func() { mustDecide(t, b, Entry{Key: "a", Rule: rule, Cost: 1}) })
+	awaitState(t, b, 1, 0)
+	for _, key := range []string{"b", "c"} {
+		wg.Go(func() { mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1}) })
+	}
+	awaitState(t, b, 1, 2)
+	if _, err := b.Decide(context.Background(), Entry{Key: "d", Rule: rule, Cost: 1}); !errors.Is(err, limit.ErrOverloaded) {
+		t.Errorf("error %v, want overloaded", err)
+	}
+	server.Resume()
+	wg.Wait()
+}
+
+func TestCancelledContextEndsTheWait(t *testing.T) {
+	server := redistest.Start(t)
+	b, trips := newBatcher(t, server.Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	server.Pause()
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error)
+	go func() {
+		_, err := b.Decide(ctx, Entry{Key: "k", Rule: rule, Cost: 1})
+		result <- err
+	}()
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	server.Resume()
+	b.Close() // waits for the trip
+	if _, failed := trips.trips(); failed != nil {
+		t.Errorf("a caller's change of mind was reported as failure: %v", failed)
+	}
+	if _, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("error %v after Close", err)
+	}
+}
+
+// What is not ours is neither read as ours nor overwritten.
+func TestForeignValuesAreLeftAlone(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	b, _ := newBatcher(t, client)
+	ctx := context.Background()
+	prefix := redistest.Prefix()
+	client.HSet(ctx, prefix+"hash", "field", "value")
+	client.Set(ctx, prefix+"text", "someone else's", 0)
+	client.Set(ctx, prefix+"later", "\xfe a later version's state of a key", 0)
+	for _, a := range configurations() {
+		rule := newRule(t, limit.PerHour(10), a)
+		for _, key := range []string{"hash", "text", "later"} {
+			_, err := b.Decide(ctx, Entry{Key: prefix + key, Rule: rule, Cost: 1})
+			if !errors.Is(err, ErrUnreadable) {
+				t.Errorf("%v on %s: error %v", a, key, err)
+			}
+		}
+	}
+	if v := client.Get(ctx, prefix+"text").Val(); v != "someone else's" {
+		t.Errorf("overwritten with %q", v)
+	}
+}

@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// When a rule's algorithm changes, what was charged under the old one counts under
+// the new one: a full key stays full, to and from every algorithm.
+func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	l := limit.PerMinute(20).WithBurst(20)
+	for _, from := range configurations() {
+		for _, to := range configurations() {
+			key := redistest.Prefix() + "changing"
+			if d := decide(t, script, key, newRule(t, l, from), epoch, 20); d.Status != lua.Allowed {
+				t.Fatalf("%v: %+v", from, d)
+			}
+			rule := newRule(t, l, to)
+			d := decide(t, script, key, rule, epoch+1_000, 1)
+			// GCRA alone has let a part of a unit return by then; none has a whole one.
+			if d.Status != lua.Denied {
+				t.Errorf("from %v to %v: %+v", from, to, d)
+			}
+			if d.RetryAfter > 2*time.Minute {
+				t.Errorf("from %v to %v: locked for %v", from, to, d.RetryAfter)
+			}
+			later := decide(t, script, key, rule, epoch+1_000+d.RetryAfter.Microseconds(), 1)
+			if later.Status != lua.Allowed {
+				t.Errorf("from %v to %v: still denied when it said to retry: %+v", from, to, later)
+			}
+		}
+	}
+}
+
+// Versions of a service with different limits and windows on the same key: the log
+// decides each version's requests exactly as that version's own log over all units
+// that any of them charged.
+func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	rapid.Check(t, func(t *rapid.T) {
+		type version struct {
+			quota, window int64
+			rule          *Rule
+		}
+		versions := make([]version, rapid.IntRange(2, 3).Draw(t, "versions"))
+		longest := int64(0)
+		for i := range versions {
+			v := &versions[i]
+			v.quota = rapid.Int64Range(1, 40).Draw(t, "quota")
+			v.window = rapid.SampledFrom([]int64{50_000, 1_000_000, 60_000_000, 7 * 86_400_000_000}).Draw(t, "window")
+			v.rule = newRule(t, limit.Per(v.quota, time.Duration(v.window)*time.Microsecond), limit.SlidingLog())
+			longest = max(longest, v.window)
+		}
+		key := redistest.Prefix() + "versions"
+		now := int64(epoch)
+		var stamps []int64
+		ask := func(v version, cost int64) {
+			used := int64(0)
+			for _, s := range stamps {
+				if s > now-v.window {
+					used++
+				}
+			}
+			replies, err := script.Run(context.Background(), []Entry{{Key: key, Rule: v.rule, Cost: cost}}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			allowed := used+cost <= v.quota
+			if allowed {
+				used += cost
+				for range cost {
+					stamps = append(stamps, now)
+				}
+			}
+			got := replies[0]
+			if (got.Status == lua.Allowed) != allowed || got.Remaining != max(0, v.quota-used) {
+				t.Fatalf("version %d per %d µs, cost %d: %+v, want allowed %v, %d remaining", v.quota, v.window, cost, got, allowed, max(0, v.quota-used))
+			}
+		}
+		// Each version is known to the key once it has charged it.
+		for _, v := range versions {
+			ask(v, 1)
+		}
+		if len(stamps) < len(versions) {
+			return // a version was denied from the start: the key does not know it
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			now += rapid.OneOf(rapid.Int64Range(0, 20_000), rapid.Int64Range(0, 2_000_000), rapid.Int64Range(0, longest/2)).Draw(t, "gap")
+			v := rapid.SampledFrom(versions).Draw(t, "version")
+			ask(v, rapid.Int64Range(1, v.quota).Draw(t, "cost"))
+		}
+	})
+}
+
+// A limit raised beyond what the counter's bytes can hold keeps the counts.
+func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	for _, a := range []limit.Algorithm{limit.SlidingCounter(1, limit.Strict), limit.SlidingCounter(60, limit.Estimate)} {
+		key := redistest.Prefix() + "raised"
+		for i, quota := range []int64{200, 60_000, 10_000_000, 1 << 36} {
+			d := decide(t, script, key, newRule(t, limit.PerHour(quota), a), epoch, 100)
+			if used := int64(i+1) * 100; d.Status != lua.Allowed || d.Remaining != quota-used {
+				t.Errorf("%v raised to %d: %+v, want %d remaining", a, quota, d, quota-used)
+			}
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// losesReplies is a connection whose replies get lost on the way, once lose is
+// set: commands reach the server and run, and then the connection breaks.
+type losesReplies struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c losesReplies) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.lose.Load() {
+		_ = c.Conn.Close()
+		return 0, errors.New("the reply was lost on the way")
+	}
+	return n, err
+}
+
+func dialLosing(lose *atomic.Bool) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return losesReplies{conn, lose}, err
+	}
+}
+
+// executions is how often a server has run EVALSHA and EVAL to an end.
+func executions(t *testing.T, client *redis.Client) int {
+	t.Helper()
+	info, err := client.InfoMap(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, command := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		var calls, failed int
+		for field := range strings.SplitSeq(info["Commandstats"][command], ",") {
+			name, value, _ := strings.Cut(field, "=")
+			switch name {
+			case "calls":
+				calls, _ = strconv.Atoi(value)
+			case "failed_calls":
+				failed, _ = strconv.Atoi(value)
+			}
+		}
+		total += calls - failed
+	}
+	return total
+}
+
+// Law 3: a charge whose reply is lost is not sent again, whatever the client's
+// retry settings say; on one node, and on a Cluster single and pipelined.
+func TestLostRepliesAreNotChargedTwice(t *testing.T) {
+	var lose atomic.Bool
+	t.Run("one node", func(t *testing.T) {
+		server := redistest.Start(t)
+		client := server.Client(t, func(o *redis.Options) {
+			o.MaxRetries = 3
+			o.Dialer = dialLosing(&lose)
+		})
+		checkOnce(t, &lose, client, []*redis.Client{server.Client(t)}, 1)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		cluster := redistest.StartCluster(t, 3)
+		client := cluster.Client(t, func(o *redis.ClusterOptions) {
+			o.MaxRetries = 3
+			o.MaxRedirects = 3
+			o.Dialer = dialLosing(&lose)
+		})
+		var nodes []*redis.Client
+		for _, node := range cluster.Nodes() {
+			nodes = append(nodes, node.Client(t))
+		}
+		t.Run("single", func(t *testing.T) { checkOnce(t, &lose, client, nodes, 1) })
+		t.Run("pipelined", func(t *testing.T) { checkOnce(t, &lose, client, nodes, 12) })
+	})
+}
+
+// checkOnce runs batches over the given number of keys whose replies all get
+// lost, and counts on the servers how often the script ran.
+func checkOnce(t *testing.T, lose *atomic.Bool, client redis.UniversalClient, nodes []*redis.Client, keys int) {
+	script := NewScript(client)
+	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	prefix := redistest.Prefix()
+	entries := make([]Entry, keys)
+	for i := range entries {
+		entries[i] = Entry{Key: fmt.Sprintf("%s{%d}", prefix, i), Rule: rule, Cost: 1}
+	}
+	remaining := func() (sum int64) {
+		t.Helper()
+		replies, err := script.Run(context.Background(), entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range replies {
+			if r.Err != nil || r.Status != lua.Allowed {
+				t.Fatalf("%+v", r)
+			}
+			sum += r.Remaining
+		}
+		return sum
+	}
+	remaining() // loads the script everywhere
+	ran := func() (sum int) {
+		for _, node := range nodes {
+			sum += executions(t, node)
+		}
+		return sum
+	}
+
+	before, runs := remaining(), ran()
+	const lost = 5
+	for range lost {
+		lose.Store(true)
+		replies, err := script.Run(context.Background(), entries, 0)
+		if err == nil {
+			t.Errorf("replies %+v although they were lost", replies)
+		}
+		lose.Store(false)
+	}
+	if got := ran() - runs; got > lost*keys {
+		t.Errorf("%d calls ran %d times", lost*keys, got)
+	}
+	if charged := before - remaining() - int64(keys); charged > int64(lost*keys) {
+		t.Errorf("%d units charged for %d calls", charged, lost*keys)
+	}
+	if ran() == runs {
+		t.Error("nothing reached the servers: the test shows nothing")
+	}
+}
+
+func TestClusterDecidesOverAllSlots(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	b, trips := newBatcher(t, cluster.Client(t))
+	keys, err := NewKeyspace("tl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := newRule(t, limit.PerHour(3), limit.SlidingLog())
+	for round := range 4 {
+		results := make(chan Reply, 200)
+		for i := range 200 {
+			go func() {
+				results <- mustDecide(t, b, Entry{Key: keys.Key("r", fmt.Sprint("user", i)), Rule: rule, Cost: 1})
+			}()
+		}
+		want := lua.Allowed
+		if round == 3 {
+			want = lua.Denied
+		}
+		for range 200 {
+			if r := <-results; r.Status != want {
+				t.Fatalf("round %d: %+v", round, r)
+			}
+		}
+		// A node that comes up without the script is no failure either.
+		for _, node := range cluster.Nodes() {
+			if err := node.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, failed := trips.trips(); failed != nil {
+		t.Errorf("failures %v", failed)
+	}
+}
+
+// One node of a Cluster gone: its keys fail, the others are decided.
+func TestClusterWithANodeGone(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	b, _ := newBatcher(t, cluster.Client(t), deadline(2*time.Second))
+	rule := newRule(t, limit.PerHour(3), limit.GCRA())
+	cluster.Nodes()[0].Kill()
+	decided := 0
+	for i := range 60 {
+		if _, err := b.Decide(context.Background(), Entry{Key: fmt.Sprintf("{%d}", i), Rule: rule, Cost: 1}); err == nil {
+			decided++
+		}
+	}
+	if decided < 20 || decided == 60 {
+		t.Errorf("%d of 60 keys decided with one of three nodes gone", decided)
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	b, _ := newBatcher(t, sentinel.Client(t), deadline(time.Second))
+	rule := newRule(t, limit.PerHour(100), limit.SlidingLog())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	sentinel.Master().Kill()
+	var r Reply
+	await(t, "decisions by the new master", func() bool {
+		var err error
+		r, err = b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
+		return err == nil
+	})
+	if r.Status != lua.Allowed {
+		t.Errorf("%+v", r)
+	}
+}
