@@ -67,7 +67,7 @@ func (l *Limiter) firstBeat() (took time.Duration, err error) {
 	case r := <-done:
 		return r.took, r.err
 	case <-time.After(startWithin + 100*time.Millisecond):
-		return 0, fmt.Errorf("no answer within %v: %w", startWithin, remote.ErrNoAnswer)
+		return 0, fmt.Errorf("%w (%v)", remote.ErrNoAnswer, startWithin)
 	}
 }
 
@@ -153,7 +153,7 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 		return err
 	}
 	if took := time.Since(started); took > d {
-		return fmt.Errorf("%w: it took %v", remote.ErrNoAnswer, took)
+		return fmt.Errorf("%w (%v): it took %v", remote.ErrNoAnswer, d, took)
 	}
 	return nil
 }

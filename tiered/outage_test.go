@@ -1,0 +1,250 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// eventually polls until a condition holds; it fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 15*time.Second {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// grants records when requests were granted, from many goroutines.
+type grants struct {
+	mu     sync.Mutex
+	stamps []int64
+	byTier map[limit.Tier]int
+	slow   []time.Duration // took longer than asked for
+	opened []time.Duration // took, while the breaker was open
+}
+
+// offer sends requests of one key to a rule, at a steady rate, until stop closes.
+func (g *grants) offer(t *testing.T, r *Rule, every, deadline time.Duration, stop <-chan struct{}) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+		}
+		wasOpen := r.limiter.Degraded()
+		started := time.Now()
+		d, err := r.Allow(context.Background(), "key")
+		took := time.Since(started)
+		if err != nil {
+			t.Errorf("error under Approximate: %v", err)
+			return
+		}
+		g.mu.Lock()
+		g.byTier[d.Tier]++
+		if took > deadline {
+			g.slow = append(g.slow, took)
+		}
+		if wasOpen && d.Tier == limit.TierFallback {
+			g.opened = append(g.opened, took)
+		}
+		if d.Allowed {
+			g.stamps = append(g.stamps, time.Now().UnixMicro())
+		}
+		g.mu.Unlock()
+	}
+}
+
+func (g *grants) worstWindow(window time.Duration) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return model.MaxInWindow(g.stamps, slices.Repeat([]int64{1}, len(g.stamps)), window.Microseconds())
+}
+
+func (g *grants) tier(t limit.Tier) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byTier[t]
+}
+
+// Laws 7 and 11: Redis hangs in mid-traffic. No call takes longer than its
+// deadline, calls after the breaker opened take microseconds, the four instances
+// together stay within twice the limit in any window, and Redis decides again, by
+// itself, after it wakes.
+func TestRedisHangsInMidTraffic(t *testing.T) {
+	const (
+		instances = 4
+		quota     = 200
+		window    = 2 * time.Second
+		deadline  = 50 * time.Millisecond
+		slack     = 50 * time.Millisecond // a busy machine wakes up late
+	)
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	g := &grants{byTier: make(map[limit.Tier]int)}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var limiters []*Limiter
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(deadline), RememberDenials(0))
+		limiters = append(limiters, l)
+	}
+	// Everyone must have heard of everyone.
+	eventually(t, "four instances know of each other", func() bool {
+		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
+	})
+	for _, l := range limiters {
+		r := newRule(t, l, "r", limit.Per(quota, window))
+		// Four times 100 a second: four times what the limit lets through.
+		wg.Go(func() { g.offer(t, r, 10*time.Millisecond, deadline+slack, stop) })
+	}
+	all := func(degraded bool) func() bool {
+		return func() bool {
+			return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.Degraded() != degraded })
+		}
+	}
+
+	eventually(t, "Redis decides", func() bool { return g.tier(limit.TierRedis) > 500 })
+	server.Pause()
+	eventually(t, "all breakers open", all(true))
+	before := g.tier(limit.TierFallback)
+	// A whole window inside the outage.
+	eventually(t, "decisions without Redis", func() bool { return g.tier(limit.TierFallback) > before+1000 })
+	server.Resume()
+	eventually(t, "all breakers closed", all(false))
+	before = g.tier(limit.TierRedis)
+	eventually(t, "Redis decides again", func() bool { return g.tier(limit.TierRedis) > before+1000 })
+	close(stop)
+	wg.Wait()
+
+	worst := g.worstWindow(window)
+	slices.Sort(g.opened)
+	median, p99 := g.opened[len(g.opened)/2], g.opened[len(g.opened)*99/100]
+	t.Logf("worst window %d of %d; %d decisions by Redis, %d without; once open: median %v, p99 %v",
+		worst, quota, g.tier(limit.TierRedis), g.tier(limit.TierFallback), median, p99)
+	if worst > 2*quota {
+		t.Errorf("%d granted in a window, above twice the limit of %d", worst, quota)
+	}
+	if len(g.slow) > 0 {
+		t.Errorf("%d calls took longer than the deadline: %v", len(g.slow), g.slow)
+	}
+	if median > 100*time.Microsecond {
+		t.Errorf("with the breaker open a call took %v (median)", median)
+	}
+}
+
+// In an outage the fleet shares the limit: each instance grants its part, counted
+// from what it granted before the cut too.
+func TestOutageSharesTheLimit(t *testing.T) {
+	const instances, quota = 4, 100
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	var limiters []*Limiter
+	var rules []*Rule
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix)
+		limiters = append(limiters, l)
+		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
+	}
+	eventually(t, "four instances know of each other", func() bool {
+		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
+	})
+	// The first instance has granted 20 of its 25 already.
+	for range 20 {
+		if d, err := rules[0].Allow(context.Background(), "k"); err != nil || !d.Allowed || d.Degraded() {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	server.Kill()
+	for _, l := range limiters {
+		l.breaker.ForceOpen(fmt.Errorf("killed"))
+	}
+	for i, want := range []int{5, 25, 25, 25} {
+		granted := 0
+		for range 2 * quota {
+			d, err := rules[i].Allow(context.Background(), "k")
+			if err != nil || !d.Degraded() {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			if d.Allowed {
+				granted++
+			} else if d.RetryAfter <= 0 || d.RetryAfter > 2*time.Hour {
+				t.Fatalf("denied with retry after %v", d.RetryAfter)
+			}
+		}
+		if granted != want {
+			t.Errorf("instance %d granted %d, want %d", i, granted, want)
+		}
+	}
+}
+
+func TestOutagePolicies(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	rules := map[OutagePolicy]*Rule{}
+	for _, p := range []OutagePolicy{Approximate, Allow, Deny} {
+		rules[p] = newRule(t, l, p.String(), limit.PerHour(3), OnOutage(p))
+	}
+	server.Kill()
+	l.breaker.ForceOpen(fmt.Errorf("killed"))
+	for p, want := range map[OutagePolicy]int{Approximate: 3, Allow: 10, Deny: 0} {
+		granted := 0
+		for range 10 {
+			d, err := rules[p].Allow(context.Background(), "k")
+			if err != nil || d.Tier != limit.TierFallback || !d.Degraded() {
+				t.Fatalf("%v: %+v, %v", p, d, err)
+			}
+			if d.Allowed {
+				granted++
+			} else if d.RetryAfter <= 0 {
+				t.Errorf("%v: denied without a retry after", p)
+			}
+		}
+		if granted != want {
+			t.Errorf("%v granted %d of 10 at a limit of 3, want %d", p, granted, want)
+		}
+	}
+	server.Restart()
+	eventually(t, "Redis decides again", func() bool {
+		d, err := rules[Deny].Allow(context.Background(), "k")
+		return err == nil && d.Allowed && d.Tier == limit.TierRedis
+	})
+}
+
+// A service must not depend on Redis to start.
+func TestStartsWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), FleetSize(5))
+	if !l.Degraded() || l.FleetSize() != 5 {
+		t.Fatalf("degraded %v, fleet of %d", l.Degraded(), l.FleetSize())
+	}
+	r := newRule(t, l, "r", limit.PerHour(10))
+	granted := 0
+	for range 10 {
+		if d, err := r.Allow(context.Background(), "k"); err != nil {
+			t.Fatal(err)
+		} else if d.Allowed {
+			granted++
+		}
+	}
+	if granted != 2 {
+		t.Errorf("one of five instances granted %d of 10, want 2", granted)
+	}
+	server.Restart()
+	eventually(t, "Redis decides", func() bool {
+		d, err := r.Allow(context.Background(), "another")
+		return err == nil && d.Tier == limit.TierRedis
+	})
+	if l.FleetSize() != 1 {
+		t.Errorf("fleet of %d, want 1", l.FleetSize())
+	}
+}

@@ -1,0 +1,101 @@
+package tiered
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// listen serves each connection with answer, until the test ends.
+func listen(t *testing.T, answer func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				answer(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// What waiting would not mend is said at once, by New, each in its own words.
+func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
+	secured := redistest.Start(t)
+	if err := secured.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
+		t.Fatal(err)
+	}
+	password := func(p string) func(*redis.Options) { return func(o *redis.Options) { o.Password = p } }
+	web := listen(t, func(c net.Conn) {
+		if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
+			fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+		}
+	})
+	for name, tc := range map[string]struct {
+		client *redis.Client
+		want   error
+	}{
+		"wrong password": {secured.Client(t, password("wrong")), limit.ErrAuth},
+		"no password":    {secured.Client(t), limit.ErrAuth},
+		"right password": {secured.Client(t, password("right")), nil},
+		"a web server":   {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(tc.client, Prefix("start"))
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("error %v, want %v", err, tc.want)
+			}
+			if err != nil {
+				t.Log(err)
+			} else if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A server that accepts and never says anything must not hold up New, whatever
+// the client's time-outs.
+func TestNewDoesNotWaitForASilentServer(t *testing.T) {
+	release := make(chan struct{})
+	silent := listen(t, func(net.Conn) { <-release })
+	client := redis.NewClient(&redis.Options{Addr: silent, ReadTimeout: time.Minute})
+	started := time.Now()
+	l, err := New(client, Prefix("silent"), Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(started); took > 2*time.Second {
+		t.Errorf("New took %v", took)
+	}
+	if !l.Degraded() {
+		t.Error("not in outage mode")
+	}
+	close(release)
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

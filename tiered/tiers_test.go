@@ -1,0 +1,271 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// virtual is a clock that tests move.
+type virtual struct{ micros atomic.Int64 }
+
+func newVirtual() *virtual {
+	v := &virtual{}
+	v.micros.Store(1_790_000_000_000_000)
+	return v
+}
+
+func (v *virtual) now() time.Time          { return time.UnixMicro(v.micros.Load()) }
+func (v *virtual) advance(d time.Duration) { v.micros.Add(d.Microseconds()) }
+
+func mustAllow(t testing.TB, r *Rule, key string, cost int64) limit.Decision {
+	t.Helper()
+	d, err := r.AllowN(context.Background(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Law 2: a denial is remembered, answered locally without a trip, and no longer
+// than Redis said; it says nothing about smaller costs, other keys or other limits.
+func TestDenialsAreRemembered(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.Per(10, 600*time.Millisecond))
+
+	if d := mustAllow(t, r, "k", 8); !d.Allowed || d.Tier != limit.TierRedis || d.Remaining != 2 {
+		t.Fatalf("%+v", d)
+	}
+	denied := mustAllow(t, r, "k", 5)
+	if denied.Allowed || denied.Tier != limit.TierRedis || denied.RetryAfter != 600*time.Millisecond {
+		t.Fatalf("%+v", denied)
+	}
+	clock.advance(100 * time.Millisecond)
+	if d := mustAllow(t, r, "k", 6); d.Allowed || d.Tier != limit.TierLocal || d.RetryAfter != 500*time.Millisecond || d.Remaining != 2 {
+		t.Errorf("a larger cost: %+v", d)
+	}
+	if d := mustAllow(t, r, "k", 2); !d.Allowed || d.Tier != limit.TierRedis {
+		t.Errorf("a smaller cost: %+v", d)
+	}
+	if d := mustAllow(t, r, "k", 1); d.Allowed || d.Tier != limit.TierRedis {
+		t.Errorf("with nothing left: %+v", d)
+	}
+	if d := mustAllow(t, r, "k", 1); d.Allowed || d.Tier != limit.TierLocal || d.Remaining != 0 {
+		t.Errorf("nothing left, again: %+v", d)
+	}
+	if d := mustAllow(t, r, "other", 10); !d.Allowed {
+		t.Errorf("another key: %+v", d)
+	}
+	larger, err := r.WithLimit(limit.Per(20, 600*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := mustAllow(t, larger, "k", 10); !d.Allowed || d.Limit != 20 || d.Remaining != 0 {
+		t.Errorf("the same key on a larger plan: %+v", d)
+	}
+	clock.advance(499 * time.Millisecond)
+	if d := mustAllow(t, r, "k", 1); d.Allowed {
+		t.Errorf("a millisecond early: %+v", d)
+	}
+	clock.advance(time.Millisecond)
+	if d := mustAllow(t, r, "other", 1); d.Allowed {
+		t.Errorf("the other key, charged later: %+v", d)
+	}
+	clock.advance(100 * time.Millisecond)
+	if d := mustAllow(t, r, "other", 10); !d.Allowed {
+		t.Errorf("a window later: %+v", d)
+	}
+}
+
+// Remembered or not, decisions are the same: what the local tier denies, Redis
+// would have denied.
+func TestRememberingChangesNoDecision(t *testing.T) {
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	clock := newVirtual()
+	with := newLimiterOn(t, client, prefix+"a", VirtualClock(clock.now))
+	without := newLimiterOn(t, client, prefix+"b", VirtualClock(clock.now), RememberDenials(0))
+	for _, a := range limit.Algorithms() {
+		lim := limit.Per(6, 700*time.Millisecond).WithBurst(4)
+		r1 := newRule(t, with, a.Name(), lim, Use(a))
+		r2 := newRule(t, without, a.Name(), lim, Use(a))
+		local := 0
+		for i := range 600 {
+			clock.advance(time.Duration(i%7*i%53) * time.Millisecond)
+			cost := int64(1 + i%4)
+			d1, d2 := mustAllow(t, r1, "k", cost), mustAllow(t, r2, "k", cost)
+			if d1.Allowed != d2.Allowed {
+				t.Fatalf("%v, request %d, cost %d: %+v with memory, %+v without", a, i, cost, d1, d2)
+			}
+			if d1.Tier == limit.TierLocal {
+				local++
+				if d1.RetryAfter > d2.RetryAfter {
+					t.Errorf("%v: told to wait %v, Redis says %v", a, d1.RetryAfter, d2.RetryAfter)
+				}
+			}
+		}
+		if local < 20 {
+			t.Errorf("%v: only %d decisions were local: the test shows little", a, local)
+		}
+	}
+}
+
+func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	tuned := newLimiterOn(t, client, redistest.Prefix(), Thresholds(5, 50))
+	counter := limit.SlidingCounter(limit.DefaultBuckets, limit.Strict)
+	for i, tc := range []struct {
+		limiter *Limiter
+		quota   int64
+		want    limit.Algorithm
+	}{
+		{l, 1, limit.SlidingLog()},
+		{l, 2000, limit.SlidingLog()},
+		{l, 2001, counter},
+		{l, 100_000, counter},
+		{l, 100_001, limit.GCRA()},
+		{tuned, 5, limit.SlidingLog()},
+		{tuned, 6, counter},
+		{tuned, 51, limit.GCRA()},
+	} {
+		r := newRule(t, tc.limiter, fmt.Sprint("r", i), limit.PerMinute(tc.quota))
+		if r.Algorithm() != tc.want {
+			t.Errorf("limit %d chose %v, want %v", tc.quota, r.Algorithm(), tc.want)
+		}
+		if d := mustAllow(t, r, "k", 1); !d.Allowed || d.Algorithm != tc.want {
+			t.Errorf("limit %d: %+v", tc.quota, d)
+		}
+	}
+	named := newRule(t, l, "named", limit.PerMinute(5), Use(limit.GCRA()))
+	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 5 {
+		t.Errorf("%v, worst case %d", a, named.WorstCase())
+	}
+	if plan, err := newRule(t, l, "auto", limit.PerMinute(5)).WithLimit(limit.PerMinute(1_000_000)); err != nil || plan.Algorithm() != limit.GCRA() {
+		t.Errorf("a larger plan chose %v, %v", plan.Algorithm(), err)
+	}
+}
+
+func TestMetricsCountWhatHappened(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	client := redistest.Shared(t).Client(t)
+	clock := newVirtual()
+	l := newLimiterOn(t, client, redistest.Prefix(), Metrics(registry), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerMinute(2))
+	for range 4 {
+		mustAllow(t, r, "k", 1)
+	}
+	if _, err := r.Allow(context.Background(), ""); err == nil {
+		t.Fatal("an empty key was let through")
+	}
+	want := `
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied).
+# TYPE tierlimit_decisions_total counter
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="redis"} 2
+tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
+tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
+# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule.
+# TYPE tierlimit_decision_errors_total counter
+tierlimit_decision_errors_total{rule="r"} 1
+# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open.
+# TYPE tierlimit_breaker_state gauge
+tierlimit_breaker_state 0
+# HELP tierlimit_fleet_size Instances that share the limits, as last heard from Redis.
+# TYPE tierlimit_fleet_size gauge
+tierlimit_fleet_size 1
+# HELP tierlimit_remembered_denials Keys whose denial is remembered in process.
+# TYPE tierlimit_remembered_denials gauge
+tierlimit_remembered_denials 1
+`
+	names := []string{"tierlimit_decisions_total", "tierlimit_decision_errors_total", "tierlimit_breaker_state", "tierlimit_fleet_size", "tierlimit_remembered_denials"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"tierlimit_redis_trip_seconds", "tierlimit_redis_batch_entries", "tierlimit_redis_errors_total"} {
+		if n, err := testutil.GatherAndCount(registry, name); err != nil || n == 0 {
+			t.Errorf("%s: %d series, %v", name, n, err)
+		}
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	if _, err := New(client, Metrics(registry)); err == nil {
+		t.Error("two limiters on one registry, and no error")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := newLimiterOn(t, client, redistest.Prefix(), Metrics(registry))
+	if again.FleetSize() != 1 {
+		t.Errorf("fleet of %d", again.FleetSize())
+	}
+}
+
+// Law 12: Close leaves the fleet and no goroutine behind.
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	stays := newLimiterOn(t, server.Client(t), prefix)
+	client := server.Client(t)
+	before := runtime.NumGoroutine()
+	l, err := New(client, Prefix(prefix), Metrics(prometheus.NewRegistry()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRule(t, l, "r", limit.PerMinute(1))
+	for range 10 {
+		mustAllow(t, r, "k", 1)
+	}
+	eventually(t, "two instances", func() bool { return stays.FleetSize() == 2 })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if _, err := r.Allow(context.Background(), "k"); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("Allow after Close: %v", err)
+	}
+	if _, err := l.Rule("late", limit.PerMinute(1)); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("Rule after Close: %v", err)
+	}
+	eventually(t, "one instance left", func() bool { return stays.FleetSize() == 1 })
+	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestOpenOwnsItsClient(t *testing.T) {
+	server := redistest.Shared(t)
+	l, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Prefix("open"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := mustAllow(t, newRule(t, l, "r", limit.PerMinute(5)), redistest.Prefix(), 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.client.Ping(context.Background()).Err(); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("the client was not closed: %v", err)
+	}
+	if _, err := Open(nil); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("Open(nil): %v", err)
+	}
+	if _, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Deadline(-1)); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("Open with a bad option: %v", err)
+	}
+}
