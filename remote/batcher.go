@@ -251,6 +251,9 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 		b.lastAnswer.Store(received)
 		err = b.handOut(batch, replies, sent, received)
 	} else {
+		if KindOf(err) == Timeout { // the client's deadline beat the watch
+			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		}
 		fail(batch, err)
 	}
 	done(err)

@@ -13,6 +13,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 const usage = `tierlimit tries request limits on real traffic.
@@ -23,6 +25,7 @@ const usage = `tierlimit tries request limits on real traffic.
 `
 
 func main() {
+	logging.Disable() // the command says itself what is wrong
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -43,14 +43,11 @@ type replayFlags struct {
 	file       string
 }
 
-func parseReplayFlags(args []string, stderr io.Writer) (replayFlags, error) {
+func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
 	set := flag.NewFlagSet("replay", flag.ContinueOnError)
-	set.SetOutput(stderr)
-	set.Usage = func() {
-		fmt.Fprint(stderr, replayUsage)
-		set.PrintDefaults()
-	}
+	set.SetOutput(io.Discard) // what is wrong is said once, by main
+	set.Usage = func() {}
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
@@ -72,9 +69,12 @@ func parseReplayFlags(args []string, stderr io.Writer) (replayFlags, error) {
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, replayUsage)
+			set.SetOutput(stdout)
+			set.PrintDefaults()
 			return f, err
 		}
-		return f, usageError{err}
+		return f, usageError{fmt.Errorf("%w (\"tierlimit replay -h\" lists the flags)", err)}
 	}
 	if set.NArg() > 1 {
 		return f, usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
@@ -110,7 +110,7 @@ type report struct {
 }
 
 func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	f, err := parseReplayFlags(args, stderr)
+	f, err := parseReplayFlags(args, stdout)
 	if err != nil {
 		return err
 	}

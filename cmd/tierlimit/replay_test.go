@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// command runs the command line and returns what it printed.
+func command(t *testing.T, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	t.Setenv("REDIS_URL", "")
+	var out, errOut bytes.Buffer
+	err = run(context.Background(), args, stdin, &out, &errOut)
+	return out.String(), errOut.String(), err
+}
+
+func mustReplay(t *testing.T, stdin io.Reader, args ...string) report {
+	t.Helper()
+	stdout, stderr, err := command(t, stdin, append([]string{"replay", "-json"}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	var rep report
+	if err := json.Unmarshal([]byte(stdout), &rep); err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// morning is the first lines of the built-in day.
+func morning(t *testing.T, lines int) string {
+	t.Helper()
+	unzipped, err := gzip.NewReader(nasa.Open())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.SplitAfter(string(all), "\n")[:lines], "")
+}
+
+// The whole built-in day on a real Redis: the log decides as the textbook does,
+// with any number of instances; fixed windows show their boundary bursts.
+func TestReplayTheBuiltInDay(t *testing.T) {
+	url := redistest.Shared(t).URL()
+	for instances, algorithms := range map[string][]string{
+		"1":  {"sliding-log"},
+		"4":  {"sliding-log", "sliding-counter", "gcra", "fixed-window"},
+		"16": {"sliding-log"},
+	} {
+		t.Run(instances+" instances", func(t *testing.T) {
+			args := []string{"-redis", url, "-instances", instances}
+			for _, a := range algorithms {
+				args = append(args, "-algorithm", a)
+			}
+			rep := mustReplay(t, nil, args...)
+			if rep.Requests != 30969 || rep.Keys != 2365 || rep.BadLines != 0 || rep.Limit != 10 || rep.WindowSeconds != 60 || rep.Redis != url {
+				t.Errorf("%+v", rep)
+			}
+			for i, r := range rep.Results {
+				if r.Algorithm != algorithms[i] || r.Allowed+r.Denied != rep.Requests || r.RedisCalls+r.DecidedLocally != rep.Requests {
+					t.Errorf("%+v does not add up", r)
+				}
+				if r.BytesPerKey == nil || *r.BytesPerKey < 50 || *r.BytesPerKey > 1000 {
+					t.Errorf("%s: bytes per key %v", r.Algorithm, r.BytesPerKey)
+				}
+				switch r.Algorithm {
+				case "sliding-log":
+					if r.WronglyAllowed != 0 || r.WronglyDenied != 0 || r.WorstWindow != 10 || r.Denied < 950 || r.Denied > 1100 {
+						t.Errorf("the log is not exact: %+v", r)
+					}
+				case "fixed-window":
+					if r.WorstWindow <= 10 || r.WorstWindow > 20 {
+						t.Errorf("fixed window: worst window %d, want a burst above 10", r.WorstWindow)
+					}
+				default:
+					if r.WorstWindow > 10 {
+						t.Errorf("%s: worst window %d, stated bound 10", r.Algorithm, r.WorstWindow)
+					}
+				}
+			}
+		})
+	}
+	client := redistest.Shared(t).Client(t)
+	if keys := client.Keys(context.Background(), "tierlimit-replay-*").Val(); len(keys) > 0 {
+		t.Errorf("left behind in Redis: %d keys, such as %q", len(keys), keys[0])
+	}
+}
+
+// The embedded Redis gives the same decisions as a real one, from a file and from
+// standard input, plain and zipped.
+func TestReplayEmbeddedEqualsReal(t *testing.T) {
+	log := morning(t, 1500)
+	plain, zipped := filepath.Join(t.TempDir(), "access.log"), filepath.Join(t.TempDir(), "access.log.gz")
+	if err := os.WriteFile(plain, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var buffer bytes.Buffer
+	w := gzip.NewWriter(&buffer)
+	if _, err := io.WriteString(w, log); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(zipped, buffer.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	common := []string{"-limit", "5/30s", "-key", "host+path"}
+	embedded := mustReplay(t, nil, append(common, plain)...)
+	reports := map[string]report{
+		"real Redis": mustReplay(t, nil, append(common, "-redis", redistest.Shared(t).URL(), zipped)...),
+		"stdin":      mustReplay(t, strings.NewReader(log), append(common, "-")...),
+	}
+	if embedded.Redis != "embedded" || len(embedded.Results) != 4 || embedded.Requests != 1500 {
+		t.Errorf("%+v", embedded)
+	}
+	for name, rep := range reports {
+		for i, r := range rep.Results {
+			r.BytesPerKey = nil // the embedded one cannot tell
+			if r != embedded.Results[i] {
+				t.Errorf("%s: %+v, embedded: %+v", name, r, embedded.Results[i])
+			}
+		}
+	}
+}
+
+func TestReplayReportsBadLines(t *testing.T) {
+	log := morning(t, 50) + "this is no log line\n"
+	stdout, stderr, err := command(t, strings.NewReader(log), "replay", "-algorithm", "gcra", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(stderr, "1 of 51 lines") || !strings.Contains(stderr, "this is no log line") {
+		t.Errorf("on standard error: %s", stderr)
+	}
+	for _, want := range []string{"50 requests", "1 bad lines", "embedded", "gcra"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in the table:\n%s", want, stdout)
+		}
+	}
+}
+
+func TestMistakesOnTheCommandLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args  []string
+		words []string
+	}{
+		"no command":        {nil, []string{"no command"}},
+		"unknown command":   {[]string{"reply"}, []string{`"reply"`, "replay"}},
+		"unknown flag":      {[]string{"replay", "-speed", "2"}, []string{"-speed"}},
+		"bad limit":         {[]string{"replay", "-limit", "ten"}, []string{`"ten"`, "10/1m"}},
+		"zero window":       {[]string{"replay", "-limit", "10/0s"}, []string{"window is 0s"}},
+		"bad algorithm":     {[]string{"replay", "-algorithm", "token-bucket"}, []string{`"token-bucket"`, "sliding-log"}},
+		"bad key":           {[]string{"replay", "-key", "user"}, []string{`"user"`, "host+path"}},
+		"no instances":      {[]string{"replay", "-instances", "0"}, []string{"0", "between 1 and 1000"}},
+		"bad URL":           {[]string{"replay", "-redis", "http://127.0.0.1"}, []string{"redis://"}},
+		"Redis not there":   {[]string{"replay", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
+		"two files":         {[]string{"replay", "a", "b"}, []string{"one FILE"}},
+		"no such file":      {[]string{"replay", "does-not-exist.log"}, []string{"does-not-exist.log"}},
+		"nothing to replay": {[]string{"replay", "-"}, []string{"standard input", "no request"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := command(t, strings.NewReader("\n"), tc.args...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, word := range tc.words {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q is not in: %v", word, err)
+				}
+			}
+		})
+	}
+	if _, _, err := command(t, nil, "replay", "-h"); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+}
+
+func TestPasswordsAreNotShown(t *testing.T) {
+	if got := redacted("redis://user:secret@127.0.0.1:6379/0"); strings.Contains(got, "secret") {
+		t.Error(got)
+	}
+	_, _, err := command(t, nil, "replay", "-redis", "redis://user:secret@127.0.0.1:1")
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}
