@@ -243,6 +243,10 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	if _, err := l.Rule("late", limit.PerMinute(1)); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("Rule after Close: %v", err)
 	}
+	// At once, not only when its heartbeat has aged.
+	if n, err := client.ZCard(context.Background(), prefix+":{%fleet}").Result(); n != 1 || err != nil {
+		t.Errorf("%d instances after Close, %v", n, err)
+	}
 	eventually(t, "one instance left", func() bool { return stays.FleetSize() == 1 })
 	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -153,7 +153,7 @@ func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time
 			return fleet, err
 		}
 		if in.limiter.Degraded() {
-			return fleet, fmt.Errorf("Redis at %s cannot be reached: is it running, and is the address right?", in.client.Options().Addr)
+			return fleet, fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", in.client.Options().Addr)
 		}
 		in.rule, err = in.limiter.Rule("replay", c.Limit, tiered.Use(algorithm))
 		if err != nil {

@@ -1,0 +1,53 @@
+package remote
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 10 where it is hardest: products far above 2^53, intervals that are no
+// whole number of µs, prime windows and quotas. Every field equals the model's,
+// which computes with big integers.
+func TestHugeAndOddNumbersAreExact(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	year := limit.MaxWindow
+	for _, l := range []limit.Limit{
+		limit.Per(limit.MaxQuota, year),
+		limit.Per(limit.MaxQuota-87, year-time.Microsecond),
+		limit.Per(limit.MaxQuota-87, time.Millisecond).WithBurst(limit.MaxQuota - 87),
+		limit.Per(1_000_003, year-time.Microsecond).WithBurst(1_000_003),
+		limit.PerSecond(3_000_000),
+		limit.PerSecond(700_000).WithBurst(7),
+		limit.PerSecond(10_000_000),
+		limit.Per(1, year),
+		limit.Per(7, 1_000_003*time.Microsecond),
+	} {
+		for _, a := range []limit.Algorithm{
+			limit.SlidingCounter(1, limit.Estimate),
+			limit.SlidingCounter(7, limit.Estimate),
+			limit.SlidingCounter(limit.MaxBuckets, limit.Estimate),
+			limit.SlidingCounter(limit.MaxBuckets, limit.Strict),
+			limit.GCRA(),
+			limit.FixedWindow(),
+		} {
+			rule := newRule(t, l, a)
+			reference, err := model.New(l, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, now, window := redistest.Prefix()+"exact", int64(epoch), l.Window().Microseconds()
+			capacity := a.Capacity(l)
+			for i := range int64(60) {
+				now += window * (i % 7) / 17
+				cost := max(1, capacity/(3+i%5)-i)
+				if got, want := outcome(decide(t, script, key, rule, now, cost)), reference.Decide(now, cost); got != want {
+					t.Fatalf("%v under %v, request %d:\nscript %+v\nmodel  %+v", l, a, i, got, want)
+				}
+			}
+		}
+	}
+}
