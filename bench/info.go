@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// readInfo asks a server for one section of INFO.
+func readInfo(ctx context.Context, client *redis.Client, section string) (map[string]string, error) {
+	text, err := client.Info(ctx, section).Result()
+	return parseInfo(text), err
+}
+
+func parseInfo(text string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// serverUsage is what a Redis server has used and done since it started.
+type serverUsage struct {
+	cpu      float64 // seconds, of all its threads
+	calls    float64 // commands that clients sent to decide something
+	commands float64 // commands executed, also those that scripts call
+}
+
+// decisive are the commands that subjects send. What scripts call is counted
+// under the same names, but none of the measured scripts calls one of these.
+var decisive = []string{"evalsha", "eval", "incr"}
+
+func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, error) {
+	stats, err := readInfo(ctx, client, "commandstats")
+	if err != nil {
+		return serverUsage{}, err
+	}
+	cpu, err := readInfo(ctx, client, "cpu")
+	if err != nil {
+		return serverUsage{}, err
+	}
+	return parseServerUsage(stats, cpu)
+}
+
+func parseServerUsage(stats, cpu map[string]string) (u serverUsage, err error) {
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(cpu[name], 64)
+		if err != nil {
+			return u, fmt.Errorf("INFO cpu: %s: %w", name, err)
+		}
+		u.cpu += seconds
+	}
+	for name, value := range stats {
+		command, ok := strings.CutPrefix(name, "cmdstat_")
+		if !ok {
+			continue
+		}
+		calls, err := callsOf(value)
+		if err != nil {
+			return u, fmt.Errorf("INFO commandstats: %s: %w", name, err)
+		}
+		u.commands += calls
+		for _, d := range decisive {
+			if command == d {
+				u.calls += calls
+			}
+		}
+	}
+	return u, nil
+}
+
+// callsOf reads the number out of "calls=21,usec=175,...".
+func callsOf(stat string) (float64, error) {
+	first, _, _ := strings.Cut(stat, ",")
+	return strconv.ParseFloat(strings.TrimPrefix(first, "calls="), 64)
+}

@@ -1,0 +1,83 @@
+// Command bench measures tierlimit against another limiter and against the raw
+// commands both are made of, all in one run on one Redis server.
+//
+//	go -C bench run . [flags]
+//
+// What it measures and how to read it is in README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures, prints the table on stdout and how it goes on stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	s, err := parseSettings(args, stderr)
+	if err != nil {
+		return err
+	}
+	url := s.RedisURL
+	if url == "" {
+		server, err := startServer(ctx, s.RedisServer)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		url = server.url()
+	}
+	if s.CPUProfile != "" {
+		file, err := os.Create(s.CPUProfile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+
+	b, err := newBench(ctx, s, url, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	cells, err := b.measureAll(ctx)
+	if err != nil {
+		return err
+	}
+	r := report{Machine: b.machine, Settings: s, Cells: cells}
+	if s.JSON != "" {
+		if err := r.writeJSON(s.JSON); err != nil {
+			return err
+		}
+	}
+	if s.Markdown != "" {
+		if err := r.writeMarkdown(s.Markdown); err != nil {
+			return err
+		}
+	}
+	return r.print(stdout)
+}

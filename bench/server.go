@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// serverVariable chooses the server as it does for the tests of the library.
+const serverVariable = "TIERLIMIT_REDIS_SERVER"
+
+// server is a Redis server of this run's own, on loopback, which keeps nothing
+// on disk.
+type server struct {
+	process *exec.Cmd
+	ended   chan struct{} // closed when the process has ended and been waited for
+	dir     string
+	addr    string
+}
+
+func (s *server) url() string { return "redis://" + s.addr + "/0" }
+
+// stop kills the server, by its process id, and returns when it is gone.
+func (s *server) stop() {
+	_ = s.process.Process.Kill() // fails only if it has ended already
+	<-s.ended
+	_ = os.RemoveAll(s.dir) // in the system's temporary directory anyway
+}
+
+// startServer starts the named server and returns when it answers.
+func startServer(ctx context.Context, name string) (*server, error) {
+	binary, err := findServer(name)
+	if err != nil {
+		return nil, err
+	}
+	// A port that is free now may be taken a moment later.
+	var s *server
+	for range 3 {
+		if s, err = startOnce(ctx, binary); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return s, err
+}
+
+func findServer(name string) (string, error) {
+	if name == "" {
+		name = os.Getenv(serverVariable)
+	}
+	if name != "" {
+		return exec.LookPath(name)
+	}
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("neither redis-server nor valkey-server is on PATH: install one (`make redis` does on Debian and Ubuntu), or choose with -redis-server or -redis")
+}
+
+func startOnce(ctx context.Context, binary string) (*server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{addr: listener.Addr().String(), ended: make(chan struct{})}
+	_, port, err := net.SplitHostPort(s.addr)
+	if err := errors.Join(err, listener.Close()); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return nil, err
+	}
+	log := filepath.Join(s.dir, "log")
+	s.process = exec.Command(binary, "--port", port, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log)
+	if err := s.process.Start(); err != nil {
+		_ = os.RemoveAll(s.dir)
+		return nil, err
+	}
+	go func() {
+		_ = s.process.Wait() // an error only says that it was killed
+		close(s.ended)
+	}()
+	if err := s.waitUntilReady(ctx); err != nil {
+		said, _ := os.ReadFile(log)
+		s.stop()
+		return nil, fmt.Errorf("starting %s: %w; it said:\n%s", binary, err, said)
+	}
+	return s, nil
+}
+
+// waitUntilReady returns when this process, and not another that was faster to
+// take the port, answers.
+func (s *server) waitUntilReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	client, err := newClient(s.url(), 1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	for {
+		// A bare dial first: go-redis logs those that fail.
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.addr)
+		if err == nil {
+			_ = conn.Close()
+			info, err := readInfo(ctx, client, "server")
+			if err == nil && info["process_id"] == strconv.Itoa(s.process.Process.Pid) {
+				return nil
+			}
+		}
+		select {
+		case <-s.ended:
+			return errors.New("it ended at once")
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

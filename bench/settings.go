@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settings are what the command line chose.
+type settings struct {
+	RedisServer string        `json:"-"`
+	RedisURL    string        `json:"-"` // may hold a password
+	Callers     []int         `json:"callers"`
+	Seconds     float64       `json:"seconds"`
+	Rounds      int           `json:"rounds"`
+	Keys        int           `json:"keys"`
+	Pool        int           `json:"pool"`
+	JSON        string        `json:"-"`
+	Markdown    string        `json:"-"`
+	CPUProfile  string        `json:"-"`
+	span        time.Duration // Seconds
+}
+
+// errUsage is a mistake on the command line.
+var errUsage = errors.New("usage")
+
+func parseSettings(args []string, stderr io.Writer) (settings, error) {
+	s := settings{Callers: []int{1, 8, 64, 512}}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&s.RedisServer, "redis-server", "", "`path` or name of the server to start (default $"+serverVariable+", else redis-server, else valkey-server)")
+	f.StringVar(&s.RedisURL, "redis", "", "`URL` of a server to use instead of starting one; the figures for Redis's CPU then include what others do on it")
+	f.Func("callers", "how many callers at once, a comma-separated `list` (default 1,8,64,512)", s.setCallers)
+	f.Float64Var(&s.Seconds, "seconds", 1, "length of one measurement")
+	f.IntVar(&s.Rounds, "rounds", 3, "measurements of each cell, of which the median is taken")
+	f.IntVar(&s.Keys, "keys", 100_000, "keys of the workload with many keys")
+	f.IntVar(&s.Pool, "pool", 0, "connections in each client's pool (default go-redis's own, 10 per core)")
+	f.StringVar(&s.JSON, "json", "", "write every figure to this `file`")
+	f.StringVar(&s.Markdown, "markdown", "", "write the tables to this `file`")
+	f.StringVar(&s.CPUProfile, "cpuprofile", "", "write a CPU profile to this `file`; samples are labelled cell=WORKLOAD/CALLERS/SUBJECT")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return s, err
+		}
+		return s, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	// The bounds keep a slip of the finger from running all day.
+	for _, bad := range []struct {
+		is   bool
+		what string
+	}{
+		{f.NArg() > 0, "there are no arguments, only flags: " + strings.Join(f.Args(), " ")},
+		{!(s.Seconds >= 0.01 && s.Seconds <= 60), "-seconds must be between 0.01 and 60"},
+		{s.Rounds < 1 || s.Rounds > 100, "-rounds must be between 1 and 100"},
+		{s.Keys < 1 || s.Keys > 10_000_000, "-keys must be between 1 and 10,000,000"},
+		{s.Pool < 0 || s.Pool > 10_000, "-pool must be between 1 and 10,000, or 0 for the default"},
+	} {
+		if bad.is {
+			return s, fmt.Errorf("%w: %s", errUsage, bad.what)
+		}
+	}
+	s.span = time.Duration(s.Seconds * float64(time.Second))
+	return s, nil
+}
+
+func (s *settings) setCallers(list string) error {
+	s.Callers = nil
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 || n > 10_000 {
+			return fmt.Errorf("%q is not a number between 1 and 10,000", text)
+		}
+		s.Callers = append(s.Callers, n)
+	}
+	return nil
+}
