@@ -28,7 +28,7 @@ const (
 	maxBatch = 128
 	maxWork  = 100_000
 	// inFlight trips at once keep Redis busy while replies travel.
-	inFlight = 4
+	inFlight = 2
 )
 
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
