@@ -5,7 +5,10 @@
 // A key's whole state is its theoretical arrival time: the time at which its
 // debt is paid off. Each unit moves it by the interval T = window/quota; a cost
 // fits while the theoretical arrival time stays within burst*T of now. T is kept
-// as an exact fraction, so rates do not drift however odd they are.
+// as an exact fraction, so rates do not drift however odd they are. Only a burst
+// that does not bridge a microsecond, (burst-1)*T < 1 µs, cannot keep up: it is
+// waited for in whole microseconds, and what is left of the last one is lost. For
+// a burst of 1 that is up to a microsecond per unit.
 //
 // Times are microseconds on any clock that does not go backwards. All functions
 // are safe for concurrent use: they change nothing.
@@ -67,7 +70,8 @@ func (r Rate) Free(s State, now int64) int64 {
 }
 
 // Wait is how long from now, in µs rounded up, until cost units fit if none are
-// taken in the meantime. It is 0 when they fit now.
+// taken in the meantime. It is 0 when they fit now. The cost must be at most the
+// burst; more never fit.
 func (r Rate) Wait(s State, now, cost int64) int64 {
 	s = settle(s, now)
 	whole, part := r.span(cost)

@@ -18,8 +18,8 @@ import (
 //	GCRA                   N+burst-1
 //	fixed window           2N
 type Algorithm struct {
+	buckets  int
 	kind     kind
-	buckets  uint16
 	rounding Rounding
 }
 
@@ -64,10 +64,7 @@ func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 // [MaxBuckets]. k = 1 with [Estimate] is the well-known two-counter
 // approximation.
 func SlidingCounter(k int, rounding Rounding) Algorithm {
-	if k < 0 || k > MaxBuckets {
-		k = MaxBuckets + 1 // kept out of range, so that Validate can say so
-	}
-	return Algorithm{kind: kindSlidingCounter, buckets: uint16(k), rounding: rounding}
+	return Algorithm{kind: kindSlidingCounter, buckets: k, rounding: rounding}
 }
 
 // GCRA is the generic cell rate algorithm (ITU-T I.371): one time stamp per
@@ -123,7 +120,7 @@ func (r Rounding) String() string {
 }
 
 // Buckets is the number of sub-windows of a sliding counter, 0 for the others.
-func (a Algorithm) Buckets() int { return int(a.buckets) }
+func (a Algorithm) Buckets() int { return a.buckets }
 
 // Rounding is how a sliding counter treats its oldest sub-window.
 func (a Algorithm) Rounding() Rounding { return a.rounding }
@@ -138,10 +135,10 @@ func (a Algorithm) Same(b Algorithm) bool { return a.kind == b.kind }
 func (a Algorithm) Validate() error {
 	if a.kind == kindSlidingCounter {
 		if a.buckets < 1 || a.buckets > MaxBuckets {
-			return fmt.Errorf("%w: a sliding counter needs k between 1 and %d sub-windows", ErrInvalidAlgorithm, MaxBuckets)
+			return fmt.Errorf("%w: k is %d, a sliding counter has between 1 and %d sub-windows", ErrInvalidAlgorithm, a.buckets, MaxBuckets)
 		}
 		if a.rounding > Strict {
-			return fmt.Errorf("%w: rounding %d, must be Estimate or Strict", ErrInvalidAlgorithm, a.rounding)
+			return fmt.Errorf("%w: rounding is %d, must be Estimate or Strict", ErrInvalidAlgorithm, a.rounding)
 		}
 	}
 	return nil
@@ -201,7 +198,7 @@ func (a Algorithm) withDials(whole, dials string) (Algorithm, error) {
 		case name == "k":
 			k, err := strconv.Atoi(value)
 			if err != nil {
-				return Algorithm{}, fmt.Errorf("%w: %q: k=%q is not a whole number", ErrInvalidAlgorithm, whole, value)
+				return Algorithm{}, fmt.Errorf("%w: %q: k=%q is not a whole number between 1 and %d", ErrInvalidAlgorithm, whole, value, MaxBuckets)
 			}
 			a = SlidingCounter(k, a.rounding)
 		case dial == "strict":

@@ -123,7 +123,7 @@ func Parse(s string) (Limit, error) {
 	}
 	quota, err := strconv.ParseInt(strings.TrimSpace(quotaText), 10, 64)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number", ErrInvalidLimit, quotaText, s)
+		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number between 1 and %d", ErrInvalidLimit, quotaText, s, int64(MaxQuota))
 	}
 	window, err := parseWindow(strings.TrimSpace(windowText))
 	if err != nil {
@@ -133,7 +133,7 @@ func Parse(s string) (Limit, error) {
 	if hasBurst {
 		burst, err := strconv.ParseInt(strings.TrimSpace(burstText), 10, 64)
 		if err != nil || burst == 0 {
-			return Limit{}, fmt.Errorf("%w: burst %q in %q is not a positive whole number", ErrInvalidLimit, burstText, s)
+			return Limit{}, fmt.Errorf("%w: burst %q in %q is not a whole number between 1 and %d", ErrInvalidLimit, burstText, s, int64(MaxQuota))
 		}
 		l = l.WithBurst(burst)
 	}

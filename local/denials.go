@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dgraph-io/ristretto/v2"
@@ -21,6 +22,16 @@ type Denials struct {
 	size   int64
 	life   time.Duration
 	sync   bool
+	gates  [64]gate
+}
+
+// gate keeps Close away while the cache is in use: ristretto panics if it is
+// closed under a call. There are many, so that callers of different keys seldom
+// meet at one.
+type gate struct {
+	sync.RWMutex
+	closed bool
+	_      [39]byte // fills the cache line
 }
 
 type denial struct {
@@ -63,6 +74,15 @@ func NewDenials(hasher Hasher, size int, life time.Duration, synchronous bool) (
 // Remember keeps a denial that was answered to a request sent at time sent.
 // hash is the salted hash of userKey.
 func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
+	gate := d.gate(hash)
+	gate.RLock()
+	defer gate.RUnlock()
+	if gate.closed {
+		return
+	}
+	// Redis's clock shows whole microseconds, and its waits count from there. On a
+	// virtual clock that we share, it may have looked at that very moment (law 2).
+	sent -= sent % int64(time.Microsecond)
 	d.cache.Set(hash, denial{
 		check:     d.hasher.check(userKey),
 		forget:    sent + int64(d.life),
@@ -81,29 +101,47 @@ func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
 // RetryAfter is exact up to the time a message takes if the cost is the one that
 // was denied; otherwise it is the earliest that can be said.
 func (d *Denials) Lookup(hash uint64, userKey string, now, cost int64) (Denial, bool) {
-	known, ok := d.cache.Get(hash)
+	known, ok := d.get(hash)
 	if !ok || now >= known.forget {
 		return Denial{}, false
 	}
-	free := int64(0) // when cost may be free
-	if now < known.nothing {
-		free = known.nothing
-	}
+	free := known.nothing // when cost may be free
 	if cost >= known.cost {
 		free = max(free, known.costFree)
 	}
 	if now >= free || known.check != d.hasher.check(userKey) {
 		return Denial{}, false
 	}
-	answer := Denial{Cost: cost, RetryAfter: time.Duration(free - now), ResetAfter: time.Duration(max(0, known.reset-now))}
-	if now >= known.nothing {
-		answer.Remaining = known.remaining
+	return Denial{
+		Cost:       cost,
+		RetryAfter: time.Duration(free - now),
+		ResetAfter: time.Duration(max(0, known.reset-now)),
+		Remaining:  known.remaining,
+	}, true
+}
+
+func (d *Denials) gate(hash uint64) *gate { return &d.gates[hash%uint64(len(d.gates))] }
+
+func (d *Denials) get(hash uint64) (denial, bool) {
+	gate := d.gate(hash)
+	gate.RLock()
+	defer gate.RUnlock()
+	if gate.closed {
+		return denial{}, false
 	}
-	return answer, true
+	return d.cache.Get(hash)
 }
 
 // Len is about how many keys are remembered.
 func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
 
-// Close frees the memory. Lookups then find nothing.
-func (d *Denials) Close() { d.cache.Close() }
+// Close frees the memory. Lookups then find nothing, and nothing more is
+// remembered. Closing again does nothing.
+func (d *Denials) Close() {
+	for i := range d.gates {
+		d.gates[i].Lock()
+		d.gates[i].closed = true
+		d.gates[i].Unlock()
+	}
+	d.cache.Close()
+}

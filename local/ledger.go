@@ -12,10 +12,10 @@ import (
 // Because it is kept before an outage too, the start of one grants no second
 // quota. It is safe for concurrent use.
 //
-// A record is a sliding counter of 8 sub-windows in one cache line. The table
-// has a fixed number of them, in sets that are locked one by one; when a set is
-// full, the record that matters least makes way: one whose window has passed, or
-// else the one with the fewest units. An absent record equals an empty one.
+// A record is a sliding counter of 8 sub-windows in 64 bytes. The table has a
+// fixed number of them, in sets that are locked one by one; when a set is full,
+// the record that matters least makes way: one whose window has passed, or else
+// the one with the fewest units. An absent record equals an empty one.
 type Ledger struct {
 	sets []ledgerSet
 	mask uint64
@@ -23,21 +23,29 @@ type Ledger struct {
 
 const (
 	ledgerBuckets = 8
-	ledgerWays    = 8 // records per set
+	ledgerCounts  = ledgerBuckets + 1 // the oldest sub-window overlaps the window in part
+	ledgerWays    = 8                 // records per set
 )
 
-// record fills one cache line of 64 bytes.
+// maxCount is the most units that a sub-window counts.
+const maxCount = 1<<40 - 1
+
+// record fills one cache line of 64 bytes. All its sub-windows have the same
+// length; who uses it knows which.
 type record struct {
-	hash   uint64
-	newest int64 // number of the newest sub-window
-	passed int64 // when its last unit has left the window
-	total  uint32
-	counts [ledgerBuckets + 1]uint32
+	hash uint64
+	// gone is when the newest sub-window will have left the window. So its number
+	// is gone/length - ledgerCounts.
+	gone int64
+	// The count of sub-window i is at position i mod ledgerCounts, in two parts.
+	low  [ledgerCounts]uint32
+	high [ledgerCounts]uint8
 }
 
 type ledgerSet struct {
-	mu      sync.Mutex
 	records [ledgerWays]record
+	mu      sync.Mutex // guards records
+	_       [56]byte   // so that records start where cache lines do
 }
 
 // NewLedger returns a table for at least the given number of keys.
@@ -55,37 +63,39 @@ func (l *Ledger) Add(hash uint64, window time.Duration, now, cost int64) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	r := set.find(hash, now, true)
-	r.advance(window, now)
-	r.add(window, cost)
+	r := set.find(hash)
+	if r == nil {
+		r = set.create(hash, now)
+	}
+	r.add(r.advance(subWindow(window), now), cost)
 }
 
 // Take grants cost units at now if this instance's own grants of the last window
 // leave room for them within quota. It returns what is free afterwards, and when
 // the cost will fit if it does not.
 func (l *Ledger) Take(hash uint64, window time.Duration, quota, now, cost int64) (granted bool, free int64, retryAfter time.Duration) {
+	quota = min(quota, maxCount) // so that a count that is full leaves nothing free
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	r := set.find(hash, now, false)
-	used := int64(0)
-	if r != nil {
-		r.advance(window, now)
-		used = r.used(window, now)
-	}
-	free = max(0, quota-used)
-	if cost > free {
-		if r == nil || cost > quota {
-			return false, free, window // it cannot fit for as long as the quota is so small
-		}
-		return false, free, r.wait(window, now, quota-cost)
-	}
+	r := set.find(hash)
 	if r == nil {
-		r = set.find(hash, now, true)
-		r.advance(window, now)
+		if cost > quota {
+			return false, max(0, quota), window // it cannot fit for as long as the quota is so small
+		}
+		r = set.create(hash, now)
 	}
-	r.add(window, cost)
-	return true, free - cost, 0
+	length := subWindow(window)
+	newest := r.advance(length, now)
+	free = max(0, quota-r.used(newest, length, now))
+	switch {
+	case cost <= free:
+		r.add(newest, cost)
+		return true, free - cost, 0
+	case cost > quota:
+		return false, free, window
+	}
+	return false, free, r.wait(newest, length, now, quota-cost)
 }
 
 func (l *Ledger) set(hash uint64) *ledgerSet {
@@ -93,93 +103,112 @@ func (l *Ledger) set(hash uint64) *ledgerSet {
 	return &l.sets[hash>>24&l.mask]
 }
 
-// find returns the record of a key. If there is none it returns nil, or with
-// create set, an empty one in place of the one that matters least.
-func (s *ledgerSet) find(hash uint64, now int64, create bool) *record {
-	least := &s.records[0]
+// find returns the record of a key, or nil.
+func (s *ledgerSet) find(hash uint64) *record {
 	for i := range s.records {
-		r := &s.records[i]
-		if r.hash == hash {
-			return r
-		}
-		if r.weight(now) < least.weight(now) {
-			least = r
+		if s.records[i].hash == hash {
+			return &s.records[i]
 		}
 	}
-	if !create {
-		return nil
+	return nil
+}
+
+// create returns an empty record for a key that has none, in place of the one that
+// matters least.
+func (s *ledgerSet) create(hash uint64, now int64) *record {
+	least, lightest := 0, int64(math.MaxInt64)
+	for i := range s.records {
+		if weight := s.records[i].weight(now); weight < lightest {
+			least, lightest = i, weight
+		}
 	}
-	*least = record{hash: hash}
-	return least
+	s.records[least] = record{hash: hash}
+	return &s.records[least]
 }
 
 // weight is how many units would be forgotten with the record.
-func (r *record) weight(now int64) uint32 {
-	if r.passed <= now {
+func (r *record) weight(now int64) int64 {
+	if r.gone <= now {
 		return 0
 	}
-	return r.total
+	return r.total()
 }
 
-// step is the length of a sub-window, rounded up: a record forgets late rather
-// than early.
-func step(window time.Duration) int64 {
+// subWindow is the length of a sub-window, rounded up: a record forgets late
+// rather than early.
+func subWindow(window time.Duration) int64 {
 	return (int64(window) + ledgerBuckets - 1) / ledgerBuckets
 }
 
-// advance clears the sub-windows that have left the window by now.
-func (r *record) advance(window time.Duration, now int64) {
-	current := now / step(window)
-	if current-r.newest > ledgerBuckets {
-		r.counts = [ledgerBuckets + 1]uint32{}
-		r.total = 0
-		r.newest = current
+// count is the count of sub-window index.
+func (r *record) count(index int64) int64 {
+	i := index % ledgerCounts
+	return int64(r.high[i])<<32 | int64(r.low[i])
+}
+
+func (r *record) setCount(index, n int64) {
+	i := index % ledgerCounts
+	r.low[i], r.high[i] = uint32(n), uint8(n>>32)
+}
+
+// total is the sum of all counts.
+func (r *record) total() int64 {
+	sum := int64(0)
+	for i := range int64(ledgerCounts) {
+		sum += r.count(i)
 	}
-	for r.newest < current {
-		r.newest++
-		c := &r.counts[r.newest%(ledgerBuckets+1)]
-		r.total -= *c
-		*c = 0
+	return sum
+}
+
+// advance clears the sub-windows that have left the window by now, and returns the
+// number of the newest one. That lies after now if a caller with a later one came
+// first.
+func (r *record) advance(length, now int64) (newest int64) {
+	newest, current := r.gone/length-ledgerCounts, now/length
+	for i := max(newest, current-ledgerCounts, -1) + 1; i <= current; i++ {
+		r.setCount(i, 0)
 	}
+	newest = max(newest, current)
+	r.gone = (newest + ledgerCounts) * length
+	return newest
 }
 
 // used is the sliding-counter estimate of the units granted in the last window.
-func (r *record) used(window time.Duration, now int64) int64 {
-	length := step(window)
-	oldest := int64(r.counts[(r.newest+1)%(ledgerBuckets+1)])
-	hi, lo := bits.Mul64(uint64(oldest), uint64(length-now%length))
-	weighed, rest := bits.Div64(hi, lo, uint64(length))
-	if rest > 0 {
-		weighed++
-	}
-	return int64(r.total) - oldest + int64(weighed)
+func (r *record) used(newest, length, now int64) int64 {
+	oldest := r.count(newest + 1) // the positions go round
+	into := max(0, now-newest*length)
+	return r.total() - oldest + mulDivUp(oldest, length-into, length)
 }
 
 // wait is how long until no more than room units are in the window.
-func (r *record) wait(window time.Duration, now, room int64) time.Duration {
-	length := step(window)
-	later := int64(r.total)
-	for index := r.newest; ; index++ {
-		oldest := int64(0)
-		if index-r.newest <= ledgerBuckets {
-			oldest = int64(r.counts[(index+1)%(ledgerBuckets+1)])
-		}
+func (r *record) wait(newest, length, now, room int64) time.Duration {
+	later := r.total()
+	for index := newest; ; index++ { // the last one leaves all of them behind
 		start := index * length
 		if later <= room {
 			return time.Duration(max(0, start-now))
 		}
+		oldest := r.count(index + 1)
 		if later-oldest <= room {
-			into := float64(length) * float64(later-room) / float64(oldest)
-			return time.Duration(max(0, start+int64(math.Ceil(into))-now))
+			into := mulDivUp(length, later-room, oldest)
+			return time.Duration(max(0, start+into-now))
 		}
 		later -= oldest
 	}
 }
 
 // add counts cost units in the newest sub-window, up to what a count can hold.
-func (r *record) add(window time.Duration, cost int64) {
-	n := uint32(min(cost, int64(math.MaxUint32-r.total)))
-	r.counts[r.newest%(ledgerBuckets+1)] += n
-	r.total += n
-	r.passed = (r.newest + ledgerBuckets + 1) * step(window)
+func (r *record) add(newest, cost int64) {
+	n := r.count(newest)
+	r.setCount(newest, n+min(cost, maxCount-n))
+}
+
+// mulDivUp is x*y/m rounded up. The product may pass 64 bits, the result may not.
+func mulDivUp(x, y, m int64) int64 {
+	hi, lo := bits.Mul64(uint64(x), uint64(y))
+	quotient, rest := bits.Div64(hi, lo, uint64(m))
+	if rest > 0 {
+		quotient++
+	}
+	return int64(quotient)
 }

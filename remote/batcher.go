@@ -247,17 +247,21 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 		return !placeLeft
 	}
 
-	if err == nil {
+	switch {
+	case err == nil:
 		b.lastAnswer.Store(received)
-		err = b.handOut(batch, replies, sent, received)
-	} else {
-		if KindOf(err) == Timeout { // the client's deadline beat the watch
-			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
-		}
-		fail(batch, err)
+		err = partError(replies)
+	case KindOf(err) == Timeout: // the client's deadline beat the watch
+		err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	}
+	// Counted before anyone learns of it: who has a decision finds its trip counted.
 	done(err)
 	b.hooks.Trip(len(batch), time.Since(started), err)
+	if replies == nil {
+		fail(batch, err)
+	} else {
+		b.handOut(batch, replies, sent, received)
+	}
 	return true
 }
 
@@ -273,14 +277,22 @@ func (b *Batcher) leaveBehind() bool {
 	return true
 }
 
-// handOut gives each decision its reply. It returns the first error of a part of
-// the batch, if any.
-func (b *Batcher) handOut(batch []*call, replies []Reply, sent, received int64) (err error) {
+// partError is the first error of a part of a batch, if any.
+func partError(replies []Reply) error {
+	for i := range replies {
+		if replies[i].Err != nil {
+			return replies[i].Err
+		}
+	}
+	return nil
+}
+
+// handOut gives each decision its reply.
+func (b *Batcher) handOut(batch []*call, replies []Reply, sent, received int64) {
 	var again []*call
 	for i, c := range batch {
 		r := replies[i]
 		if r.Err != nil {
-			err = r.Err
 			c.finish(Reply{}, r.Err)
 			continue
 		}
@@ -310,7 +322,6 @@ func (b *Batcher) handOut(batch []*call, replies []Reply, sent, received int64) 
 		}
 		b.mu.Unlock()
 	}
-	return err
 }
 
 func fail(batch []*call, err error) {

@@ -17,7 +17,8 @@ func localTime() int64 { return time.Since(processStart).Microseconds() }
 // A reply's clock was read at some moment between sending and receiving, so it
 // gives bounds: ahead by at least (server - received), by at most (server -
 // sent). A not-after uses the lower bound: what the server then lets pass was
-// certainly in time (law 4). It is early by at most the reply's way back.
+// certainly in time (law 4). It is early by at most the reply's way back, and by
+// what clocks may have drifted apart since.
 type clocks struct {
 	bySlot bool
 
@@ -30,8 +31,14 @@ type bound struct {
 	since int64 // local time it was found
 }
 
-// boundLife is how long a bound is kept if no better one comes: clocks drift.
-const boundLife = 10 * 1_000_000
+// driftShare: two clocks drift apart by less than 1 µs in this many, 200 ppm. A
+// quartz drifts by less than half of that.
+const driftShare = 5000
+
+// at is the bound at a local time: it falls until a better one is found.
+func (b *bound) at(local int64) int64 {
+	return b.ahead - (max(0, local-b.since)+driftShare-1)/driftShare
+}
 
 func newClocks(bySlot bool) *clocks {
 	return &clocks{bySlot: bySlot, ahead: make(map[uint16]*bound)}
@@ -53,11 +60,11 @@ func (c *clocks) observe(key string, server, sent, received int64) {
 	defer c.mu.Unlock()
 	b := c.ahead[slot]
 	if b == nil {
-		b = &bound{ahead: atLeast - 1}
-		c.ahead[slot] = b
+		c.ahead[slot] = &bound{ahead: atLeast, since: received}
+		return
 	}
-	stepped := b.ahead > atMost
-	if atLeast > b.ahead || stepped || received-b.since > boundLife {
+	steppedBack := b.at(received) > atMost
+	if atLeast > b.at(received) || steppedBack {
 		*b = bound{ahead: atLeast, since: received}
 	}
 }
@@ -71,11 +78,11 @@ func (c *clocks) notAfter(key string, deadline int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.ahead[slot]; b != nil {
-		return deadline + b.ahead
+		return deadline + b.at(deadline)
 	}
 	notAfter := int64(0)
 	for _, b := range c.ahead {
-		if t := deadline + b.ahead; notAfter == 0 || t < notAfter {
+		if t := deadline + b.at(deadline); notAfter == 0 || t < notAfter {
 			notAfter = t
 		}
 	}

@@ -2,11 +2,13 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +21,7 @@ type Kind string
 
 // The kinds.
 const (
-	Timeout     Kind = "timeout"     // no answer in time
+	Timeout     Kind = "timeout"     // no answer in time, or no free connection to ask on
 	Unreachable Kind = "unreachable" // refused, reset, no route, no such host
 	Auth        Kind = "auth"        // credentials or permissions
 	Unavailable Kind = "unavailable" // it answers, but cannot serve (LOADING, READONLY, OOM, ...)
@@ -32,40 +34,75 @@ func Kinds() []Kind {
 	return []Kind{Timeout, Unreachable, Auth, Unavailable, Protocol, Other}
 }
 
-// KindOf sorts an error.
+// What a server's errors begin with, behind "ERR ". Redis itself has few codes for
+// the same thing in different versions, commands and scripts.
+var (
+	authErrors = []string{
+		"NOAUTH", "WRONGPASS", "NOPERM", "AUTH ", "invalid password", "invalid username-password",
+		"Protocol error: unauthenticated", // what a long command gets instead of NOAUTH
+		"The user executing the script", "ACL failure in script",
+		"DENIED", // protected mode
+	}
+	unavailableErrors = []string{
+		"LOADING", "READONLY", "MASTERDOWN", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "max number of clients",
+		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+	}
+	protocolErrors = []string{
+		"unknown command", "Unknown Redis command called from",
+		"syntax error", // SET with PXAT, before Redis 6.2
+	}
+)
+
+// KindOf sorts an error, which must not be nil.
 func KindOf(err error) Kind {
 	switch {
 	case errors.Is(err, ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, redis.ErrPoolTimeout):
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return Timeout
 	}
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "invalid password", "invalid username-password", "AUTH "} {
-		if redis.HasErrorPrefix(err, prefix) {
+	if text, ok := serverError(err); ok {
+		begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+		switch {
+		case slices.ContainsFunc(authErrors, begins):
 			return Auth
-		}
-	}
-	for _, prefix := range []string{
-		"LOADING", "READONLY", "MASTERDOWN", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "max number of clients",
-	} {
-		if redis.HasErrorPrefix(err, prefix) {
+		case slices.ContainsFunc(unavailableErrors, begins):
 			return Unavailable
+		case slices.ContainsFunc(protocolErrors, begins):
+			return Protocol
 		}
-	}
-	var redisErr redis.Error
-	if errors.As(err, &redisErr) && strings.Contains(redisErr.Error(), "unknown command") {
-		return Protocol
+		return Other
 	}
 	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid reply") {
 		return Protocol
 	}
+	var notTLS tls.RecordHeaderError
 	var netErr net.Error
 	switch {
+	case errors.As(err, &notTLS):
+		return Protocol
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return Timeout
 	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, redis.ErrClosed):
 		return Unreachable
 	}
 	return Other
+}
+
+// serverError is what the server said, if the error is from there. An error of a
+// command within a script begins like that of the command itself; before Redis 7 it
+// stood at the end of one about the script, as "...: @user_script: 12: -OOM ...".
+func serverError(err error) (text string, ok bool) {
+	var redisErr redis.Error
+	if !errors.As(err, &redisErr) {
+		return "", false
+	}
+	text = strings.TrimPrefix(redisErr.Error(), "ERR ")
+	if strings.HasPrefix(text, "Error running script") {
+		parts := strings.Split(text, "@user_script:")
+		text = strings.TrimLeft(parts[len(parts)-1], " 0123456789:-")
+		text = strings.TrimPrefix(text, "ERR ")
+	}
+	return text, true
 }
 
 // Misconfigured turns an error that waiting will not mend into one that says

@@ -111,7 +111,7 @@ func ExampleNew() {
 	defer stop()
 	limiter, err := tiered.New(rdb,
 		tiered.Prefix("shop"),
-		tiered.Deadline(20*time.Millisecond),
+		tiered.Deadline(200*time.Millisecond),
 		tiered.FleetSize(8), // until Redis has told the real size
 		tiered.Metrics(prometheus.DefaultRegisterer),
 	)

@@ -111,7 +111,7 @@ func RememberDenials(keys int) Option {
 }
 
 // LedgerKeys sets for how many keys this instance's own grants are recorded, at
-// 64 bytes each, allocated at once; the default is 100,000. It should be at least
+// 72 bytes each, allocated at once; the default is 100,000. It should be at least
 // the number of keys that are active in one window. Rounded up to a power of two.
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {

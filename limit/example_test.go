@@ -1,0 +1,71 @@
+package limit_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func ExampleParse() {
+	for _, text := range []string{"10/1m", "5/s", "1000/24h", "100/s,burst=20", "10 per minute"} {
+		l, err := limit.Parse(text)
+		if errors.Is(err, limit.ErrInvalidLimit) {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(l.Quota(), "units in any", l.Window())
+	}
+	// Output:
+	// 10 units in any 1m0s
+	// 5 units in any 1s
+	// 1000 units in any 24h0m0s
+	// 100 units in any 1s
+	// tierlimit: invalid limit: "10 per minute" has no "/": write it as QUOTA/WINDOW, like 10/1m
+}
+
+// Under GCRA the burst decides how much comes at once, and how much more than the
+// quota some window can hold.
+func ExampleLimit_WithBurst() {
+	for _, l := range []limit.Limit{
+		limit.PerSecond(1000),
+		limit.PerSecond(1000).WithBurst(1),
+		limit.PerSecond(1000).WithBurst(1000),
+	} {
+		fmt.Println(l, "- at once:", limit.GCRA().Capacity(l), "- in a second, at worst:", limit.GCRA().WorstCase(l))
+	}
+	// Output:
+	// 1000/1s - at once: 100 - in a second, at worst: 1099
+	// 1000/1s,burst=1 - at once: 1 - in a second, at worst: 1000
+	// 1000/1s,burst=1000 - at once: 1000 - in a second, at worst: 1999
+}
+
+func ExampleLimit_Validate() {
+	fmt.Println(limit.Per(10, 0).Validate())
+	// Output: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h0m0s
+}
+
+func ExampleParseAlgorithm() {
+	a, err := limit.ParseAlgorithm("sliding-counter:k=60")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(a)
+	fmt.Println(a.WorstCase(limit.PerMinute(100)))
+	// Output:
+	// sliding-counter:k=60,strict
+	// 100
+}
+
+func ExampleAlgorithm_WorstCase() {
+	l := limit.PerMinute(100)
+	for _, a := range limit.Algorithms() {
+		fmt.Println(a, a.WorstCase(l))
+	}
+	// Output:
+	// sliding-log 100
+	// sliding-counter:k=16,strict 100
+	// gcra 109
+	// fixed-window 200
+}

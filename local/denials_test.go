@@ -1,0 +1,278 @@
+package local
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// newDenials returns a memory in which a denial is in force at once, closed with
+// the test.
+func newDenials(t testing.TB, size int, life time.Duration) *Denials {
+	t.Helper()
+	d, err := NewDenials(NewHasher(), size, life, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// Moments in these tests: a denial is sent at noon.
+const (
+	noon   = int64(12 * time.Hour)
+	second = int64(time.Second)
+	minute = int64(time.Minute)
+)
+
+// Law 2: "nothing is free until t" holds for every cost, "n are not free until u"
+// for n and more. Neither holds a moment longer.
+func TestWhatADenialSays(t *testing.T) {
+	// 5 units were denied: none is free for 2 s, 5 are not for 10 s.
+	nothing := Denial{Cost: 5, NextAfter: 2 * time.Second, RetryAfter: 10 * time.Second, ResetAfter: 30 * time.Second}
+	// 5 units were denied while 3 were free.
+	some := Denial{Cost: 5, RetryAfter: 10 * time.Second, ResetAfter: 30 * time.Second, Remaining: 3}
+	for _, test := range []struct {
+		name      string
+		said      Denial
+		after     int64 // since the denial was sent
+		cost      int64
+		retry     time.Duration // 0: not known to be denied
+		remaining int64
+	}{
+		{"nothing free: the same cost", nothing, 0, 5, 10 * time.Second, 0},
+		{"nothing free: a larger cost", nothing, 0, 6, 10 * time.Second, 0},
+		{"nothing free: a single unit", nothing, 0, 1, 2 * time.Second, 0},
+		{"nothing free: one less", nothing, 0, 4, 2 * time.Second, 0},
+		{"nothing free, at its end: a single unit", nothing, 2*second - 1, 1, 1, 0},
+		{"something free again: a single unit", nothing, 2 * second, 1, 0, 0},
+		{"something free again: one less", nothing, 2 * second, 4, 0, 0},
+		{"something free again: the same cost", nothing, 2 * second, 5, 8 * time.Second, 0},
+		{"something free again, at its end", nothing, 10*second - 1, 5, 1, 0},
+		{"free again", nothing, 10 * second, 5, 0, 0},
+		{"free again: a larger cost", nothing, 10 * second, 1000, 0, 0},
+
+		{"some free: the same cost", some, 0, 5, 10 * time.Second, 3},
+		{"some free: a larger cost", some, 0, 7, 10 * time.Second, 3},
+		{"some free: less", some, 0, 4, 0, 0},
+		{"some free: a single unit", some, 0, 1, 0, 0},
+		{"some free, at its end", some, 10*second - 1, 5, 1, 3},
+		{"all free", some, 10 * second, 5, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDenials(t, 100, time.Minute)
+			d.Remember(7, "user", noon, test.said)
+			got, denied := d.Lookup(7, "user", noon+test.after, test.cost)
+			want := Denial{}
+			if test.retry > 0 {
+				want = Denial{
+					Cost:       test.cost,
+					RetryAfter: test.retry,
+					ResetAfter: 30*time.Second - time.Duration(test.after),
+					Remaining:  test.remaining,
+				}
+			}
+			if denied != (test.retry > 0) || got != want {
+				t.Errorf("%+v, %v; want %+v", got, denied, want)
+			}
+		})
+	}
+}
+
+// Law 2: the wait counts from before the request was sent, not from when the reply
+// came; and a later denial takes the place of an earlier one.
+func TestWaitsCountFromSending(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	said := Denial{Cost: 1, NextAfter: 2 * time.Second, RetryAfter: 2 * time.Second}
+	d.Remember(7, "user", noon, said)
+	if got, _ := d.Lookup(7, "user", noon+3*second/2, 1); got.RetryAfter != time.Second/2 {
+		t.Errorf("1.5 s after sending, retry after %v; want 0.5 s", got.RetryAfter)
+	}
+	d.Remember(7, "user", noon+second, said)
+	if got, _ := d.Lookup(7, "user", noon+3*second/2, 1); got.RetryAfter != 3*time.Second/2 {
+		t.Errorf("0.5 s after sending again, retry after %v; want 1.5 s", got.RetryAfter)
+	}
+}
+
+// Law 2: Redis's clock shows whole microseconds. If it was asked at 1.9 µs, it
+// counted from 1 µs, and so must we.
+func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	d.Remember(7, "user", noon+1900, Denial{Cost: 1, NextAfter: 10 * time.Microsecond, RetryAfter: 10 * time.Microsecond})
+	if got, denied := d.Lookup(7, "user", noon+10_999, 1); !denied || got.RetryAfter != 1 {
+		t.Errorf("just before 11 µs: %+v, %v", got, denied)
+	}
+	if got, denied := d.Lookup(7, "user", noon+11_000, 1); denied {
+		t.Errorf("at 11 µs: %+v", got)
+	}
+}
+
+// Law 2: whatever it said, a denial is forgotten at the end of its life, counted
+// from sending: capacity may have come back early.
+func TestDenialsHaveACappedLife(t *testing.T) {
+	d := newDenials(t, 100, time.Second)
+	d.Remember(7, "user", noon, Denial{Cost: 2, NextAfter: time.Hour, RetryAfter: 2 * time.Hour})
+	for _, cost := range []int64{1, 2, 3} {
+		if _, denied := d.Lookup(7, "user", noon+second-1, cost); !denied {
+			t.Errorf("cost %d: forgotten before its life ended", cost)
+		}
+		if got, denied := d.Lookup(7, "user", noon+second, cost); denied {
+			t.Errorf("cost %d: %+v after its life ended", cost, got)
+		}
+	}
+}
+
+// A denial that says nothing, as that of an entry held back by its group, denies
+// nothing.
+func TestADenialWithoutAWaitSaysNothing(t *testing.T) {
+	d := newDenials(t, 100, time.Second)
+	d.Remember(7, "user", noon, Denial{Cost: 1})
+	if got, denied := d.Lookup(7, "user", noon, 1); denied {
+		t.Errorf("denied: %+v", got)
+	}
+}
+
+// Law 2: nobody is denied for somebody else's sake: not for another key or another
+// rule, and not even for a key with the same hash.
+func TestDenialsOfOthers(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	said := Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute}
+	hash := func(rule, key string) uint64 { return d.hasher.Hash(key) ^ d.hasher.Salt(rule) }
+	d.Remember(hash("search", "mallory"), "mallory", noon, said)
+	for _, test := range []struct {
+		name   string
+		hash   uint64
+		key    string
+		denied bool
+	}{
+		{"the same", hash("search", "mallory"), "mallory", true},
+		{"another key", hash("search", "alice"), "alice", false},
+		{"another rule", hash("login", "mallory"), "mallory", false},
+		{"another key with the same hash", hash("search", "mallory"), "alice", false},
+	} {
+		if _, denied := d.Lookup(test.hash, test.key, noon, 1); denied != test.denied {
+			t.Errorf("%s: denied %v", test.name, denied)
+		}
+	}
+	// Two keys with one hash take turns; neither is ever taken for the other.
+	d.Remember(hash("search", "mallory"), "alice", noon, said)
+	if _, denied := d.Lookup(hash("search", "mallory"), "mallory", noon, 1); denied {
+		t.Error("a key is denied for another one with the same hash")
+	}
+}
+
+func TestHashers(t *testing.T) {
+	a, b := NewHasher(), NewHasher()
+	if again := a; a.Hash("key") != again.Hash("key") || a.Salt("rule") != again.Salt("rule") || a.check("key") != again.check("key") {
+		t.Error("a hasher does not repeat itself")
+	}
+	if a.Hash("key") == b.Hash("key") || a.check("key") == b.check("key") {
+		t.Error("two hashers agree: their seeds are not their own")
+	}
+	if a.Hash("key") == a.check("key") {
+		t.Error("the two hashes of a key are one")
+	}
+}
+
+// Law 7: no more is remembered than there is room for.
+func TestDenialsAreBounded(t *testing.T) {
+	const size = 100
+	d := newDenials(t, size, time.Minute)
+	if got := d.Len(); got != 0 {
+		t.Errorf("%d keys remembered at the start", got)
+	}
+	for i := range 3 {
+		d.Remember(uint64(i), "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+		d.Remember(uint64(i), "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+	}
+	if got := d.Len(); got != 3 {
+		t.Errorf("%d keys remembered, want 3", got)
+	}
+	for i := range 100 * size {
+		key := strconv.Itoa(i)
+		d.Remember(d.hasher.Hash(key), key, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+		if got := d.Len(); got > size {
+			t.Fatalf("%d keys remembered, room is for %d", got, size)
+		}
+	}
+}
+
+func TestNewDenialsWithoutRoom(t *testing.T) {
+	if d, err := NewDenials(NewHasher(), 0, time.Second, false); err == nil {
+		d.Close()
+		t.Error("a memory for no keys")
+	}
+}
+
+func TestClosedDenials(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	d.Remember(7, "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+	d.Close()
+	d.Close() // harmless
+	d.Remember(8, "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+	for _, hash := range []uint64{7, 8} {
+		if got, denied := d.Lookup(hash, "user", noon, 1); denied {
+			t.Errorf("a closed memory remembers %+v", got)
+		}
+	}
+	if got := d.Len(); got != 0 {
+		t.Errorf("a closed memory holds %d keys", got)
+	}
+}
+
+// Closing while others remember and look up: ristretto alone would panic, about
+// once in a few tries.
+func TestCloseDenialsInUse(t *testing.T) {
+	for _, synchronous := range []bool{false, true} {
+		t.Run(fmt.Sprint("synchronous ", synchronous), func(t *testing.T) {
+			for range 10 {
+				closeInUse(t, synchronous)
+			}
+		})
+	}
+}
+
+func closeInUse(t *testing.T, synchronous bool) {
+	h := NewHasher()
+	d, err := NewDenials(h, 100, time.Minute, synchronous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	var started, users sync.WaitGroup
+	for user := range 4 {
+		started.Add(1)
+		users.Go(func() {
+			for i := 0; ; i++ {
+				key := strconv.Itoa(100*user + i%50)
+				d.Remember(h.Hash(key), key, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+				d.Lookup(h.Hash(key), key, noon, 1)
+				if i == 100 {
+					started.Done()
+				}
+				select {
+				case <-closed:
+					if i >= 100 {
+						return
+					}
+				default:
+				}
+			}
+		})
+	}
+	started.Wait()
+	d.Close()
+	close(closed)
+	users.Wait()
+}
+
+// A gate that shares a cache line with another would make callers of different
+// keys wait for one another.
+func TestGatesFillCacheLines(t *testing.T) {
+	if size := unsafe.Sizeof(gate{}); size%64 != 0 {
+		t.Errorf("a gate has %d bytes, want whole cache lines", size)
+	}
+}

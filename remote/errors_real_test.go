@@ -1,0 +1,272 @@
+package remote
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Every error here is one that a decision really gets, from a real server wherever
+// one can be brought to give it.
+func TestKindsOfRealErrors(t *testing.T) {
+	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
+	for _, test := range []struct {
+		name          string
+		client        func(t *testing.T) redis.UniversalClient
+		says          string // part of the error, to be sure that it is the one meant
+		kind          Kind
+		misconfigured error
+	}{
+		{"wrong password", withPassword("secret", "wrong"), "WRONGPASS", Auth, auth},
+		{"no password", withPassword("secret", ""), "unauthenticated", Auth, auth},
+		{"user without EVALSHA", asUser("~*", "+@all", "-evalsha"), "NOPERM", Auth, auth},
+		{"user without SET, within the script", asUser("~*", "+@all", "-set"), "script", Auth, auth},
+		{"user without the keys", asUser("~other:*", "+@all"), "NOPERM", Auth, auth},
+
+		{"no EVALSHA", serverWith("--rename-command", "EVALSHA", ""), "unknown command", Protocol, notRedis},
+		{"no SET, within the script", serverWith("--rename-command", "SET", ""), "script", Protocol, notRedis},
+		{"a web server", dial(webServer), "", Protocol, notRedis},
+		{"a web server, with TLS", dialTLS(webServer), "TLS", Protocol, notRedis},
+		{"an SSH server", dial(greeting("SSH-2.0-OpenSSH_9.6")), "", Protocol, notRedis},
+		{"a memcached", dial(answering("ERROR")), "", Protocol, notRedis},
+
+		{"read-only replica", serverWith("--replicaof", "127.0.0.1", "1"), "READONLY", Unavailable, nil},
+		{"replica without its master", serverWith("--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no"), "MASTERDOWN", Unavailable, nil},
+		{"too few replicas", serverWith("--min-replicas-to-write", "1"), "NOREPLICAS", Unavailable, nil},
+		{"out of memory", serverWith("--maxmemory", "1"), "OOM", Unavailable, nil},
+		{"busy with a script", busyServer, "BUSY", Unavailable, nil},
+		{"too many clients", dial(answering("-ERR max number of clients reached")), "max number of clients", Unavailable, nil},
+		{"a Cluster without slots", serverWith("--cluster-enabled", "yes"), "CLUSTERDOWN", Unavailable, nil},
+		{"starting", dial(answering("-LOADING Redis is loading the dataset in memory")), "LOADING", Unavailable, nil},
+
+		{"never answers", dial(silent), "", Timeout, nil},
+		{"frozen", frozenServer, "", Timeout, nil},
+		{"no free connection", exhaustedPool(func(o *redis.Options) { o.PoolSize = 1 }), "pool timeout", Timeout, nil},
+		{"no further connection", exhaustedPool(func(o *redis.Options) { o.MaxActiveConns = 1 }), "pool exhausted", Timeout, nil},
+
+		{"refused", dial(refusing), "refused", Unreachable, nil},
+		{"hangs up", dial(hangingUp), "", Unreachable, nil},
+		{"closed client", closedClient, "closed", Unreachable, nil},
+		{"no Sentinel", noSentinel, "", Unreachable, nil},
+		{"no node of the Cluster", noCluster, "", Unreachable, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			err := decisionError(t, test.client(t))
+			t.Logf("%T: %v", err, err)
+			if !strings.Contains(err.Error(), test.says) {
+				t.Fatalf("%v; want an error saying %q", err, test.says)
+			}
+			if kind := KindOf(err); kind != test.kind {
+				t.Errorf("%v is %q, want %q", err, kind, test.kind)
+			}
+			got := Misconfigured(err)
+			if !errors.Is(got, test.misconfigured) || got != nil && !errors.Is(got, err) {
+				t.Errorf("misconfigured: %v, want one that is %v and the error itself", got, test.misconfigured)
+			}
+		})
+	}
+}
+
+// decisionError is the error of one decision, which must have one.
+func decisionError(t *testing.T, client redis.UniversalClient) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rule := newRule(t, limit.PerMinute(10), limit.SlidingLog())
+	replies, err := NewScript(client).Run(ctx, []Entry{{Key: "rl:{alice}:search", Rule: rule, Cost: 1}}, 0)
+	if err == nil {
+		t.Fatalf("a decision: %+v, want an error", replies)
+	}
+	return err
+}
+
+func serverWith(args ...string) func(t *testing.T) redis.UniversalClient {
+	return func(t *testing.T) redis.UniversalClient { return redistest.Start(t, args...).Client(t) }
+}
+
+func withPassword(theirs, ours string) func(t *testing.T) redis.UniversalClient {
+	return func(t *testing.T) redis.UniversalClient {
+		server := redistest.Start(t)
+		admin := server.Client(t)
+		if err := admin.ConfigSet(context.Background(), "requirepass", theirs).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return server.Client(t, func(o *redis.Options) { o.Password = ours })
+	}
+}
+
+func asUser(rules ...string) func(t *testing.T) redis.UniversalClient {
+	return func(t *testing.T) redis.UniversalClient {
+		server := redistest.Start(t)
+		user := append([]string{"on", ">secret", "resetchannels"}, rules...)
+		if err := server.Client(t).ACLSetUser(context.Background(), "limiter", user...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" })
+	}
+}
+
+// busyServer runs somebody's endless script.
+func busyServer(t *testing.T) redis.UniversalClient {
+	server := redistest.Start(t, "--lua-time-limit", "1")
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	other := server.Client(t)
+	go func() { _ = other.Eval(ctx, "while true do end", nil).Err() }()
+	client := server.Client(t)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if err := client.Ping(ctx).Err(); err != nil {
+			return client
+		}
+	}
+	t.Fatal("the server does not get busy")
+	return nil
+}
+
+func frozenServer(t *testing.T) redis.UniversalClient {
+	server := redistest.Start(t)
+	server.Pause()
+	return server.Client(t)
+}
+
+// exhaustedPool is a client whose one connection is in use.
+func exhaustedPool(one func(*redis.Options)) func(t *testing.T) redis.UniversalClient {
+	return func(t *testing.T) redis.UniversalClient {
+		client := redistest.Shared(t).Client(t, one, func(o *redis.Options) { o.PoolTimeout = 10 * time.Millisecond })
+		conn := client.Conn()
+		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.Ping(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+}
+
+func closedClient(t *testing.T) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: refusing(t)})
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func noSentinel(t *testing.T) redis.UniversalClient {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{refusing(t)}, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func noCluster(t *testing.T) redis.UniversalClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refusing(t)}, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// dial makes a client of something that is not Redis.
+func dial(listen func(t *testing.T) string, change ...func(*redis.Options)) func(t *testing.T) redis.UniversalClient {
+	return func(t *testing.T) redis.UniversalClient {
+		options := &redis.Options{
+			Addr:                  listen(t),
+			ContextTimeoutEnabled: true,
+			MaxRetries:            -1,
+			DialerRetries:         1,
+			DisableIdentity:       true,
+		}
+		for _, f := range change {
+			f(options)
+		}
+		client := redis.NewClient(options)
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+}
+
+func dialTLS(listen func(t *testing.T) string) func(t *testing.T) redis.UniversalClient {
+	return dial(listen, func(o *redis.Options) { o.TLSConfig = &tls.Config{ServerName: "redis"} })
+}
+
+func webServer(t *testing.T) string {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// listen accepts connections until the test ends and hands them to serve, which is
+// given time until then too.
+func listen(t *testing.T, serve func(net.Conn)) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			go serve(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func silent(t *testing.T) string { return listen(t, func(net.Conn) {}) }
+
+func hangingUp(t *testing.T) string { return listen(t, func(conn net.Conn) { _ = conn.Close() }) }
+
+// greeting speaks first, whoever comes.
+func greeting(line string) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		return listen(t, func(conn net.Conn) { _, _ = fmt.Fprint(conn, line, "\r\n") })
+	}
+}
+
+// answering gives the same answer to every command.
+func answering(line string) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		return listen(t, func(conn net.Conn) {
+			for r := bufio.NewReader(conn); ; {
+				if err := skipCommand(r); err != nil {
+					return
+				}
+				_, _ = fmt.Fprint(conn, line, "\r\n")
+			}
+		})
+	}
+}
+
+// skipCommand reads over "*2\r\n$4\r\nPING\r\n...".
+func skipCommand(r *bufio.Reader) error {
+	head, err := r.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	words, err := strconv.Atoi(strings.Trim(head, "*\r\n"))
+	for range 2 * words {
+		if _, err := r.ReadString('\n'); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// refusing is an address where nobody listens: no port that some test could be given
+// in the meantime.
+func refusing(*testing.T) string { return "127.0.0.1:1" }

@@ -1,0 +1,123 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// serverSays is an error that a server answered.
+type serverSays string
+
+func (s serverSays) Error() string { return string(s) }
+func (serverSays) RedisError()     {}
+
+// Errors that a test cannot easily get from a real server, as servers word them.
+func TestKindOf(t *testing.T) {
+	const inScript = "ERR Error running script (call to f_6b1bf486): @user_script:148: "
+	for kind, errs := range map[Kind][]error{
+		Timeout: {
+			ErrNoAnswer,
+			context.DeadlineExceeded,
+			os.ErrDeadlineExceeded,
+			redis.ErrPoolTimeout,
+			&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}},
+		},
+		Unreachable: {
+			io.EOF,
+			io.ErrUnexpectedEOF,
+			syscall.ECONNRESET,
+			&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH},
+			&net.DNSError{Err: "no such host", Name: "redis.invalid", IsNotFound: true},
+			redis.ErrClosed,
+		},
+		Auth: {
+			serverSays("NOAUTH Authentication required."),
+			serverSays("ERR invalid password"), // before Redis 6
+			serverSays("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"),
+			serverSays("DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user."),
+			serverSays("ERR ACL failure in script: User limiter has no permissions to run the 'set' command script: 6b1bf486, on @user_script:148."), // Redis 7.2
+			serverSays(inScript + "@user_script: 148: -NOPERM The user executing the script can't run this command or subcommand"),
+		},
+		Unavailable: {
+			serverSays("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."),
+			serverSays("TRYAGAIN Multiple keys request during rehashing of slot"),
+			serverSays("MOVED 3999 127.0.0.1:6381"), // to a client of one node
+			serverSays("ASK 3999 127.0.0.1:6381"),
+			serverSays(inScript + "@user_script: 148: -READONLY You can't write against a read only replica."),
+			serverSays(inScript + "@user_script: 148: -OOM command not allowed when used memory > 'maxmemory'."),
+		},
+		Protocol: {
+			serverSays("ERR unknown command `EVALSHA`, with args beginning with: "),
+			serverSays(inScript + "ERR syntax error"),
+			errors.New(`redis: invalid reply: "\x00"`),
+		},
+		Other: {
+			errors.New("something else"),
+			context.Canceled,
+			serverSays("ERR something else"),
+			serverSays("WRONGTYPE Operation against a key holding the wrong kind of value"),
+			serverSays("ERR Error running script"),
+			serverSays("ERR value is not an integer; NOAUTH, LOADING, unknown command"),
+			errReply,
+		},
+	} {
+		for _, err := range errs {
+			for _, err := range []error{err, fmt.Errorf("heartbeat: %w", err)} {
+				if got := KindOf(err); got != kind {
+					t.Errorf("%v is %q, want %q", err, got, kind)
+				}
+			}
+		}
+	}
+}
+
+// Law 6: what waiting will not mend says what to do; the rest is left to the breaker.
+func TestMisconfigured(t *testing.T) {
+	for err, want := range map[error]struct {
+		sentinel error
+		advice   string
+	}{
+		serverSays("NOAUTH Authentication required."): {limit.ErrAuth, "check user name, password and ACL"},
+		serverSays("ERR unknown command `EVALSHA`"):   {limit.ErrNotRedis, "check the address"},
+		serverSays("LOADING"):                         {},
+		io.EOF:                                        {},
+		ErrNoAnswer:                                   {},
+		errors.New("something else"):                  {},
+	} {
+		got := Misconfigured(err)
+		if want.sentinel == nil {
+			if got != nil {
+				t.Errorf("%v: %v, want nothing", err, got)
+			}
+			continue
+		}
+		if !errors.Is(got, want.sentinel) || !errors.Is(got, err) || !strings.Contains(got.Error(), want.advice) {
+			t.Errorf("%v: %v; want it, %v, and %q", err, got, want.sentinel, want.advice)
+		}
+	}
+}
+
+// Metrics have a label for each kind that KindOf returns.
+func TestKinds(t *testing.T) {
+	seen := make(map[Kind]bool)
+	for _, kind := range Kinds() {
+		if kind == "" || seen[kind] {
+			t.Errorf("kind %q", kind)
+		}
+		seen[kind] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d kinds", len(seen))
+	}
+}
