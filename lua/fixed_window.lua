@@ -3,48 +3,64 @@
 --
 --   tag 5: header, count (6 bytes)
 
-local FIXED = 5
+make[4] = function()
+  local FIXED = 5
 
-local fixed = {}
+  local fixed = {}
 
-local function window_start(t, rule)
-  return t - t % rule.window
-end
+  local function window_start(t, rule)
+    return t - t % rule.window
+  end
 
-function fixed.look(s, rule)
-  s.count = 0
-  if s.tag ~= 0 and window_start(s.newest, rule) == window_start(s.now, rule) then
-    if s.tag == FIXED then
-      s.count = unpack_int(s.raw, HEADER + 1, 6)
-    else
-      s.count = carried(s, rule)
+  function fixed.look(s, rule)
+    s.count = 0
+    if s.tag ~= 0 and window_start(s.newest, rule) == window_start(s.now, rule) then
+      if s.tag == FIXED then
+        s.count = fixed.held(s)
+      else
+        s.count = carried(s, rule)
+      end
     end
+    s.free = math.max(0, rule.quota - s.count)
   end
-  s.free = math.max(0, rule.quota - s.count)
-end
 
-local function until_next_window(s, rule)
-  return window_start(s.now, rule) + rule.window - s.now
-end
-
-function fixed.wait(s, rule)
-  return until_next_window(s, rule)
-end
-
-function fixed.take(s, rule, cost)
-  s.count = s.count + cost
-  store(s, header(FIXED, s) .. pack_int(s.count, 6), window_start(s.now, rule) + rule.window)
-end
-
-function fixed.reset(s, rule)
-  if s.count == 0 then
-    return 0
+  function fixed.wait(s, rule)
+    return window_start(s.now, rule) + rule.window - s.now
   end
-  return until_next_window(s, rule)
-end
 
-algorithms[4] = fixed
+  function fixed.take(s, _, cost)
+    s.count = s.count + cost
+    s.free = s.free - cost
+  end
 
-held[FIXED] = function(s)
-  return unpack_int(s.raw, HEADER + 1, 6)
+  function fixed.give(s, rule, stamp, _, units)
+    if window_start(stamp, rule) ~= window_start(s.now, rule) then
+      return 0
+    end
+    units = math.min(units, s.count)
+    s.count = s.count - units
+    s.free = math.max(0, rule.quota - s.count)
+    return units
+  end
+
+  function fixed.empty(s)
+    return s.count == 0
+  end
+
+  function fixed.write(s, rule)
+    store(s, header(FIXED, s) .. pack_int(s.count, 6), window_start(s.now, rule) + rule.window)
+  end
+
+  function fixed.reset(s, rule)
+    if s.count == 0 then
+      return 0
+    end
+    return fixed.wait(s, rule)
+  end
+
+  function fixed.held(s)
+    return unpack_int(s.raw, HEADER + 1, 6)
+  end
+
+  return fixed
 end

@@ -6,42 +6,81 @@
 --         per rule:  algorithm, quota, window in µs, and four dials:
 --                    sliding counter: k, strict, 0, 0
 --                    GCRA:            burst, and the interval a + n/d as a, n, d
---         per entry: rule (counted from 1), cost,
---                    not after (µs on Redis's clock, 0 for always), group (0 for none)
---   reply clock, then per entry: status, units remaining, and in µs: retry after,
---         next after (until a single unit is free), reset after
+--         per entry: operation, rule (counted from 1), not after (µs on Redis's clock,
+--                    0 for always), group (0 for none), cost, and for a refund also
+--                    the cost and the stamp of the charge
+--   reply clock, then per entry: status, units granted, units remaining, in µs: retry
+--         after, next after (until a single unit is free), reset after; and the stamp,
+--         the key's own time, by which a refund finds the charge
 
+local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET = 1, 2, 3, 4, 5
 local DENIED, ALLOWED, EXPIRED, UNREADABLE, HELD_BACK = 0, 1, 2, 3, 4
 
-local rules = {}
 local at = 2
+local function next_number()
+  at = at + 1
+  return tonumber(ARGV[at])
+end
+
+local rules = {}
 for i = 1, tonumber(ARGV[2]) do
-  local rule = {
-    algorithm = algorithms[tonumber(ARGV[at + 1])],
-    quota = tonumber(ARGV[at + 2]),
-    window = tonumber(ARGV[at + 3]),
-  }
-  if rule.algorithm == counter then
-    rule.k = tonumber(ARGV[at + 4])
-    rule.strict = ARGV[at + 5] == '1'
-  elseif rule.algorithm == gcra then
-    rule.burst = tonumber(ARGV[at + 4])
-    rule.a, rule.n, rule.d = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
-    rule.burst_whole, rule.burst_part = span(rule, rule.burst)
+  local code = next_number()
+  local rule = { algorithm = algorithm(code), quota = next_number(), window = next_number() }
+  local dial1, dial2, dial3, dial4 = next_number(), next_number(), next_number(), next_number()
+  if code == 2 then
+    rule.k, rule.strict = dial1, dial2 == 1
+  elseif code == 3 then
+    rule.burst, rule.a, rule.n, rule.d = dial1, dial2, dial3, dial4
   end
   rules[i] = rule
-  at = at + 7
 end
 
 local function read_entry(i)
-  local from = at + (i - 1) * 4
-  return {
+  local e = {
     key = KEYS[i],
-    rule = rules[tonumber(ARGV[from + 1])],
-    cost = tonumber(ARGV[from + 2]),
-    not_after = tonumber(ARGV[from + 3]),
-    group = ARGV[from + 4],
+    operation = next_number(),
+    rule = rules[next_number()],
+    not_after = next_number(),
+    group = next_number(),
+    cost = next_number(),
   }
+  if e.operation == REFUND then
+    e.charged, e.stamp = next_number(), next_number()
+  end
+  return e
+end
+
+-- The states that this run has read, by key. What is taken is taken in memory, and
+-- written once at the end: a key that many entries name costs little more than one.
+local states = {}
+
+local function write(s)
+  if not s.changed then
+    return
+  end
+  s.changed = false
+  if not s.charged and s.rule.algorithm.empty(s) then
+    call('DEL', s.key)
+  else
+    s.rule.algorithm.write(s, s.rule)
+  end
+end
+
+-- The state of a key under a rule; nil if it is not ours to read.
+local function state_of(key, rule, fresh)
+  local s = states[key]
+  if s and s.rule == rule and not fresh then
+    return s
+  elseif s then
+    write(s)
+  end
+  s = open(key)
+  if s and (s.tag == 0 or code_of[s.tag]) then
+    s.rule = rule
+    rule.algorithm.look(s, rule)
+    states[key] = s
+    return s
+  end
 end
 
 local function look(e)
@@ -49,61 +88,91 @@ local function look(e)
     e.status = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
     return
   end
-  local s = open(e.key)
-  if s == nil or (s.tag ~= 0 and held[s.tag] == nil) then
-    e.status = UNREADABLE
-    return
-  end
+  -- A refund finds its charge in what is stored.
+  local s = state_of(e.key, e.rule, e.operation == REFUND)
   e.state = s
-  e.rule.algorithm.look(s, e.rule)
-  e.status = s.free >= e.cost and ALLOWED or DENIED
+  if s == nil then
+    e.status = UNREADABLE
+  elseif e.operation == TAKE or e.operation == PEEK then
+    e.status = s.free >= e.cost and ALLOWED or DENIED
+  elseif e.operation == TAKE_UP_TO then
+    e.cost = math.min(e.cost, s.free)
+    e.status = e.cost > 0 and ALLOWED or DENIED
+  else
+    e.status = ALLOWED
+  end
 end
 
 local reply = { clock }
 
+-- Carries out what look has found possible, and answers.
 local function settle(e, charge)
   local s, rule = e.state, e.rule
-  local retry_after, next_after = 0, 0
-  if e.status == ALLOWED then
-    if charge then
+  local granted, retry_after, next_after, reset_after = 0, 0, 0, 0
+  if e.status == ALLOWED and not charge then
+    e.status = HELD_BACK
+  elseif e.status == ALLOWED then
+    if e.operation == TAKE or e.operation == TAKE_UP_TO then
       rule.algorithm.take(s, rule, e.cost)
-      s.free = s.free - e.cost
-    else
-      e.status = HELD_BACK
+      s.newest, s.charged, s.changed, granted = s.now, true, true, e.cost
+    elseif e.operation == REFUND then
+      granted = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
+      s.changed = granted > 0
+      s = state_of(e.key, rule, true)
+    elseif e.operation == FORGET then
+      call('DEL', e.key)
+      states[e.key] = nil
+      s = state_of(e.key, rule)
     end
   elseif e.status == DENIED then
-    retry_after = rule.algorithm.wait(s, rule, e.cost)
+    retry_after = rule.algorithm.wait(s, rule, math.max(1, e.cost))
     if s.free == 0 then
-      next_after = e.cost == 1 and retry_after or rule.algorithm.wait(s, rule, 1)
+      next_after = e.cost <= 1 and retry_after or rule.algorithm.wait(s, rule, 1)
     end
+  end
+  if s then
+    reset_after = rule.algorithm.reset(s, rule)
   end
   local n = #reply
   reply[n + 1] = e.status
-  reply[n + 2] = s and s.free or 0
-  reply[n + 3] = retry_after
-  reply[n + 4] = next_after
-  reply[n + 5] = s and rule.algorithm.reset(s, rule) or 0
+  reply[n + 2] = granted
+  reply[n + 3] = s and s.free or 0
+  reply[n + 4] = retry_after
+  reply[n + 5] = next_after
+  reply[n + 6] = reset_after
+  reply[n + 7] = s and s.now or 0
 end
 
-local i, total = 1, #KEYS
+local total = #KEYS
+local i, pending = 1, nil
 while i <= total do
-  local group = { read_entry(i) }
-  while group[1].group ~= '0' and i + #group <= total do
-    local e = read_entry(i + #group)
-    if e.group ~= group[1].group then
-      break
+  local e = pending or read_entry(i)
+  pending = nil
+  look(e)
+  if e.group == 0 then
+    settle(e, true)
+    i = i + 1
+  else
+    local group, charge = { e }, e.status == ALLOWED
+    while i + #group <= total do
+      local mate = read_entry(i + #group)
+      if mate.group ~= e.group then
+        pending = mate
+        break
+      end
+      look(mate)
+      charge = charge and mate.status == ALLOWED
+      group[#group + 1] = mate
     end
-    group[#group + 1] = e
+    for _, mate in ipairs(group) do
+      settle(mate, charge)
+    end
+    i = i + #group
   end
-  local charge = true
-  for _, e in ipairs(group) do
-    look(e)
-    charge = charge and e.status == ALLOWED
-  end
-  for _, e in ipairs(group) do
-    settle(e, charge)
-  end
-  i = i + #group
+end
+
+for _, s in pairs(states) do
+  write(s)
 end
 
 return reply

@@ -3,96 +3,152 @@
 -- One number per key: the theoretical arrival time (tat), at which the key's
 -- debt is paid off. A unit moves it by the interval T = window/quota; a cost
 -- fits while the tat stays within burst*T of now. T is no whole number of µs in
--- general: it is a + n/d, and the tat is kept as whole µs and d-ths of a µs, so
--- that rates never drift (law 10).
+-- general: in lowest terms it is interval/d, or a + n/d, and the tat is kept as
+-- whole µs and d-ths of a µs, so that rates never drift (law 10).
 --
---   tag 4: header, tat (7 bytes); and only if d > 1: d-ths (6), d (6)
+--   tag 4: header, tat (7 bytes), interval (6), d (6); and d-ths (6) if not 0
 
-local GCRA = 4
+make[3] = function()
+  local GCRA = 4
+  local MOST = 2 ^ 52 -- debt that a change of limits can make of another: 142 years
 
--- The exact time that c units take, as whole µs and d-ths.
-local function span(rule, c)
-  local whole, part = muldiv(c, rule.n, rule.d)
-  return c * rule.a + whole, part
-end
+  local gcra = {}
 
-local gcra = {}
+  -- The exact time that c units take, as whole µs and d-ths.
+  local function span(rule, c)
+    local whole, part = muldiv(c, rule.n, rule.d)
+    return c * rule.a + whole, part
+  end
 
-function gcra.look(s, rule)
-  local tat, part = s.now, 0
-  if s.tag == GCRA then
-    local stored = unpack_int(s.raw, HEADER + 1, 7)
-    local stored_part = 0
-    if #s.raw > HEADER + 7 then
-      stored_part = unpack_int(s.raw, HEADER + 8, 6)
-      if unpack_int(s.raw, HEADER + 14, 6) ~= rule.d then
-        -- Another limit's fraction: round up, which never grants more.
-        stored, stored_part = stored + 1, 0
+  -- The key's debt, as read: whole µs and parts of a µs, which has d of them.
+  local function debt_of(s)
+    local raw = s.raw
+    local tat = unpack_int(raw, HEADER + 1, 7)
+    local part = 0
+    if #raw > HEADER + 19 then
+      part = unpack_int(raw, HEADER + 20, 6)
+    end
+    if tat < s.now then
+      return 0, 0
+    end
+    return tat - s.now, part
+  end
+
+  -- Sets the units free from the tat.
+  local function count_free(s, rule)
+    if s.tat < s.now then
+      s.free = rule.burst
+      return
+    end
+    local room, room_part = s.now + rule.burst_whole - s.tat, rule.burst_part - s.part
+    if room_part < 0 then
+      room, room_part = room - 1, room_part + rule.d
+    end
+    s.free = 0
+    if room >= 0 then
+      -- (room + room_part/d) / T
+      local whole, rest = muldiv(room, rule.d, rule.interval)
+      s.free = whole + floor((rest + room_part) / rule.interval)
+    end
+  end
+
+  function gcra.look(s, rule)
+    if rule.burst_whole == nil then
+      rule.interval = rule.a * rule.d + rule.n
+      rule.burst_whole, rule.burst_part = span(rule, rule.burst)
+    end
+    local debt, part = 0, 0
+    if s.tag == GCRA then
+      debt, part = debt_of(s)
+      local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+      if interval ~= rule.interval or d ~= rule.d then
+        -- Another limit's debt: the same number of units, at this limit's interval,
+        -- rounded up to what can be stored.
+        local units, rest = muldiv(debt, d, interval)
+        rest = rest + part
+        if rest >= interval then
+          units, rest = units + 1, rest - interval
+        end
+        debt, part = span(rule, units)
+        part = part + muldiv_up(rest, rule.interval, interval)
+        debt, part = debt + floor(part / rule.d), part % rule.d
+        if debt >= MOST then
+          debt, part = MOST, 0
+        end
+      end
+    elseif s.tag ~= 0 then
+      debt, part = span(rule, math.min(rule.burst, carried(s, rule)))
+      debt = debt - (s.now - s.newest)
+      if debt < 0 then
+        debt, part = 0, 0
       end
     end
-    if stored >= tat then
-      tat, part = stored, stored_part
+    s.tat, s.part = s.now + debt, part
+    count_free(s, rule)
+  end
+
+  function gcra.wait(s, rule, cost)
+    local whole, part = span(rule, cost)
+    local due, due_part = s.tat + whole - rule.burst_whole, s.part + part - rule.burst_part
+    return due + math.ceil(due_part / rule.d) - s.now
+  end
+
+  function gcra.take(s, rule, cost)
+    local whole, part = span(rule, cost)
+    s.tat, s.part = s.tat + whole, s.part + part
+    if s.part >= rule.d then
+      s.tat, s.part = s.tat + 1, s.part - rule.d
     end
-  elseif s.tag ~= 0 then
-    local whole
-    whole, part = span(rule, math.min(rule.burst, carried(s, rule)))
-    tat = s.newest + whole
-    if tat < s.now then
-      tat, part = s.now, 0
+    s.free = s.free - cost
+  end
+
+  -- A charge makes the debt larger than it would be without it by span(charged) at
+  -- first, and that difference shrinks only while the key would else have no debt. So
+  -- at least span(charged) less the time since is still there: as many whole units as
+  -- fit in that are given back, which never grants more than if the charge had not been.
+  function gcra.give(s, rule, stamp, charged, units)
+    local left, left_part = span(rule, charged)
+    left = left - (s.now - stamp)
+    if left < 0 or gcra.reset(s) == 0 then
+      return 0
     end
+    local whole, rest = muldiv(left, rule.d, rule.interval)
+    units = math.min(units, whole + floor((rest + left_part) / rule.interval))
+    local part
+    whole, part = span(rule, units)
+    s.tat, s.part = s.tat - whole, s.part - part
+    if s.part < 0 then
+      s.tat, s.part = s.tat - 1, s.part + rule.d
+    end
+    count_free(s, rule)
+    return units
   end
-  s.tat, s.part = tat, part
 
-  -- What is left of the burst, as a time: now + burst*T - tat.
-  local room, room_part = s.now + rule.burst_whole - tat, rule.burst_part - part
-  if room_part < 0 then
-    room, room_part = room - 1, room_part + rule.d
+  function gcra.empty(s)
+    return s.tat < s.newest or (s.tat == s.newest and s.part == 0)
   end
-  -- As units: (room + room_part/d) / T, which is (room*d + room_part) / (a*d + n).
-  local free = 0
-  if room >= 0 then
-    local interval = rule.a * rule.d + rule.n
-    local whole, rest = muldiv(room, rule.d, interval)
-    free = whole + floor((rest + room_part) / interval)
-  end
-  s.free = free
-end
 
-function gcra.wait(s, rule, cost)
-  local whole, part = span(rule, cost)
-  local due, due_part = s.tat + whole - rule.burst_whole, s.part + part - rule.burst_part
-  due = due + math.ceil(due_part / rule.d)
-  return due - s.now
-end
-
-function gcra.take(s, rule, cost)
-  local whole, part = span(rule, cost)
-  s.tat, s.part = s.tat + whole, s.part + part
-  if s.part >= rule.d then
-    s.tat, s.part = s.tat + 1, s.part - rule.d
+  function gcra.write(s, rule)
+    local value = header(GCRA, s) .. pack_int(s.tat, 7) .. pack_int(rule.interval, 6) .. pack_int(rule.d, 6)
+    if s.part > 0 then
+      value = value .. pack_int(s.part, 6)
+    end
+    store(s, value, s.now + gcra.reset(s))
   end
-  local value = header(GCRA, s) .. pack_int(s.tat, 7)
-  if rule.d > 1 then
-    value = value .. pack_int(s.part, 6) .. pack_int(rule.d, 6)
-  end
-  store(s, value, s.now + gcra.reset(s, rule))
-end
 
-function gcra.reset(s, rule)
-  if s.part > 0 then
-    return s.tat + 1 - s.now
+  function gcra.reset(s)
+    if s.part > 0 then
+      return math.max(0, s.tat + 1 - s.now)
+    end
+    return math.max(0, s.tat - s.now)
   end
-  return s.tat - s.now
-end
 
-algorithms[3] = gcra
-
-held[GCRA] = function(s, rule)
-  local debt = unpack_int(s.raw, HEADER + 1, 7) + 1 - s.now
-  if debt <= 0 then
-    return 0
-  elseif debt >= rule.window then
-    return rule.quota
+  function gcra.held(s, rule)
+    local debt, part = debt_of(s)
+    local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+    local units, rest = muldiv(debt, d, interval)
+    return units + math.ceil((rest + part) / interval)
   end
-  return muldiv_up(debt, rule.quota, rule.window)
+
+  return gcra
 end

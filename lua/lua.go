@@ -58,12 +58,25 @@ const (
 	FixedWindow    = 4
 )
 
-// RuleArgs and EntryArgs are how many arguments describe a rule and an entry;
-// EntryReplies is how many integers answer an entry.
+// The operations of an entry.
+const (
+	// Take charges the cost if it fits.
+	Take = 1
+	// TakeUpTo charges as much of the cost as fits.
+	TakeUpTo = 2
+	// Peek charges nothing and prolongs nothing.
+	Peek = 3
+	// Refund takes back units of an earlier charge, as far as they still count.
+	Refund = 4
+	// Forget makes the key as if never used.
+	Forget = 5
+)
+
+// RuleArgs is how many arguments describe a rule; EntryReplies is how many
+// integers answer an entry.
 const (
 	RuleArgs     = 7
-	EntryArgs    = 4
-	EntryReplies = 5
+	EntryReplies = 7
 )
 
 // The status of an answered entry.

@@ -9,161 +9,206 @@
 --
 --   tag 3: header, k (2 bytes), bytes per count (1), window (6), total (6), counts
 
-local COUNTER = 3
-local COUNTS = HEADER + 15 -- the counts start behind this byte
+make[2] = function()
+  local COUNTER = 3
+  local COUNTS = HEADER + 15 -- the counts start behind this byte
 
--- The number of the sub-window of time t, and how far into it t is, in units of
--- 1/window of a sub-window. t*k would pass 2^53; t mod window times k does not.
-local function sub_window(t, rule)
-  local in_window = t % rule.window
-  local scaled = in_window * rule.k
-  local index = (t - in_window) / rule.window * rule.k + floor(scaled / rule.window)
-  return index, scaled % rule.window
-end
+  local counter = {}
 
--- The first whole µs that lies at least f (of window) into sub-window index.
-local function time_of(index, f, rule)
-  local in_window = index % rule.k
-  return (index - in_window) / rule.k * rule.window + math.ceil((in_window * rule.window + f) / rule.k)
-end
-
-local function bytes_for(n)
-  local w = 1
-  while n >= 256 ^ w do
-    w = w + 1
+  -- The number of the sub-window of time t, and how far into it t is, in units of
+  -- 1/window of a sub-window. t*k would pass 2^53; t mod window times k does not.
+  local function sub_window(t, rule)
+    local in_window = t % rule.window
+    local scaled = in_window * rule.k
+    local index = (t - in_window) / rule.window * rule.k + floor(scaled / rule.window)
+    return index, scaled % rule.window
   end
-  return w
-end
 
--- The count of sub-window index; it must be one of the k+1 that s holds.
-local function count_of(s, index, rule)
-  return unpack_int(s.counts, index % (rule.k + 1) * s.width + 1, s.width)
-end
+  -- The first whole µs that lies at least f (of window) into sub-window index.
+  local function time_of(index, f, rule)
+    local in_window = index % rule.k
+    return (index - in_window) / rule.k * rule.window + math.ceil((in_window * rule.window + f) / rule.k)
+  end
 
--- The counts with the bytes of n positions from index on replaced.
-local function replace(s, index, rule, text)
-  local from = index % (rule.k + 1) * s.width
-  s.counts = sub(s.counts, 1, from) .. text .. sub(s.counts, from + #text + 1)
-end
+  local function bytes_for(n)
+    local w = 1
+    while n >= 256 ^ w do
+      w = w + 1
+    end
+    return w
+  end
 
-local counter = {}
+  -- The count of sub-window index; it must be one of the k+1 that s holds.
+  local function count_of(s, index, rule)
+    return unpack_int(s.counts, index % (rule.k + 1) * s.width + 1, s.width)
+  end
 
-function counter.look(s, rule)
-  s.index, s.into = sub_window(s.now, rule)
-  s.width = bytes_for(rule.quota)
-  s.total = 0
-  if s.tag ~= 0 then
-    s.newest_index = sub_window(s.newest, rule)
-    if s.tag == COUNTER then
-      if #s.raw == PREFIX then
-        s.raw = call('GET', s.key)
+  -- The counts with the bytes of the positions from that of index on replaced.
+  local function replace(s, index, rule, text)
+    local from = index % (rule.k + 1) * s.width
+    s.counts = sub(s.counts, 1, from) .. text .. sub(s.counts, from + #text + 1)
+  end
+
+  local function count_free(s, rule)
+    local used = s.total
+    if used > 0 and not rule.strict then
+      local oldest = count_of(s, s.index - rule.k, rule)
+      used = used - oldest + muldiv_up(oldest, rule.window - s.into, rule.window)
+    end
+    s.free = math.max(0, rule.quota - used)
+  end
+
+  function counter.look(s, rule)
+    s.index, s.into = sub_window(s.now, rule)
+    s.width = bytes_for(rule.quota)
+    s.total = 0
+    if s.tag ~= 0 then
+      s.newest_index = sub_window(s.newest, rule)
+      if s.tag == COUNTER then
+        if #s.raw == PREFIX then
+          s.raw = call('GET', s.key)
+        end
+        s.total = counter.held(s)
+      else
+        s.total = carried(s, rule)
       end
-      s.total = unpack_int(s.raw, HEADER + 10, 6)
-    else
-      s.total = carried(s, rule)
     end
-  end
 
-  local same = s.tag == COUNTER
-    and unpack_int(s.raw, HEADER + 1, 2) == rule.k
-    and unpack_int(s.raw, HEADER + 4, 6) == rule.window
-  if same and byte(s.raw, HEADER + 3) >= s.width then
-    s.width = byte(s.raw, HEADER + 3)
-    s.counts = sub(s.raw, COUNTS + 1)
-  elseif same then
-    -- The limit has grown beyond what a count can hold: widen them all.
-    local narrow, wide = byte(s.raw, HEADER + 3), {}
-    for i = 1, rule.k + 1 do
-      wide[i] = rep('\0', s.width - narrow) .. sub(s.raw, COUNTS + (i - 1) * narrow + 1, COUNTS + i * narrow)
+    local raw = s.raw
+    local same = s.tag == COUNTER
+      and unpack_int(raw, HEADER + 1, 2) == rule.k
+      and unpack_int(raw, HEADER + 4, 6) == rule.window
+    local width = same and byte(raw, HEADER + 3)
+    if same and width >= s.width then
+      s.width = width
+      s.counts = sub(raw, COUNTS + 1)
+    elseif same then
+      -- The limit has grown beyond what a count can hold: widen them all.
+      local wide = {}
+      for i = 1, rule.k + 1 do
+        wide[i] = rep('\0', s.width - width) .. sub(raw, COUNTS + (i - 1) * width + 1, COUNTS + i * width)
+      end
+      s.counts = table.concat(wide)
+    else
+      -- New, or counted in other sub-windows: all units at the newest charge.
+      s.width = math.max(s.width, bytes_for(s.total))
+      s.counts = rep('\0', (rule.k + 1) * s.width)
+      if s.total > 0 then
+        replace(s, s.newest_index, rule, pack_int(s.total, s.width))
+      end
     end
-    s.counts = table.concat(wide)
-  else
-    -- New, or counted in other sub-windows: all units at the newest charge.
-    s.width = math.max(s.width, bytes_for(s.total))
-    s.counts = rep('\0', (rule.k + 1) * s.width)
+
     if s.total > 0 then
-      replace(s, s.newest_index, rule, pack_int(s.total, s.width))
-    end
-  end
-
-  if s.total > 0 then
-    -- Sub-windows that the window no longer touches. Their positions are those of
-    -- the sub-windows that have begun since.
-    if s.index - s.newest_index > rule.k then
-      s.total = 0
-    else
-      for i = s.newest_index - rule.k, s.index - rule.k - 1 do
-        s.total = s.total - count_of(s, i, rule)
+      -- Sub-windows that the window no longer touches. Their positions are those of
+      -- the sub-windows that have begun since.
+      if s.index - s.newest_index > rule.k then
+        s.total = 0
+      else
+        for i = s.newest_index - rule.k, s.index - rule.k - 1 do
+          s.total = s.total - count_of(s, i, rule)
+        end
       end
     end
+    count_free(s, rule)
   end
 
-  local used = s.total
-  if used > 0 and not rule.strict then
-    local oldest = count_of(s, s.index - rule.k, rule)
-    used = used - oldest + muldiv_up(oldest, rule.window - s.into, rule.window)
+  function counter.wait(s, rule, cost)
+    local room = rule.quota - cost
+    local later = s.total -- the units in sub-windows from index-k on
+    local index = s.index
+    while true do
+      local oldest = 0
+      if index - rule.k <= s.newest_index then
+        oldest = count_of(s, index - rule.k, rule)
+      end
+      if later <= room then
+        return math.max(0, time_of(index, 0, rule) - s.now)
+      end
+      if not rule.strict and later - oldest <= room then
+        local excess = later - room -- of the oldest, to be weighed away
+        return time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now
+      end
+      later = later - oldest
+      index = index + 1
+    end
   end
-  s.free = math.max(0, rule.quota - used)
-end
 
-function counter.wait(s, rule, cost)
-  local room = rule.quota - cost
-  local later = s.total -- the units in sub-windows from index-k on
-  local index = s.index
-  while true do
-    local oldest = 0
-    if index - rule.k <= s.newest_index then
-      oldest = count_of(s, index - rule.k, rule)
+  -- Makes the counts those of the k+1 sub-windows up to the current one.
+  local function advance(s, rule)
+    if s.newest_index == s.index then
+      return
     end
-    if later <= room then
-      return math.max(0, time_of(index, 0, rule) - s.now)
+    if s.total == 0 then
+      s.counts = rep('\0', (rule.k + 1) * s.width)
+    else
+      -- Clear what has begun since the newest charge, in at most two runs.
+      local begun = s.index - s.newest_index
+      local first = (s.newest_index + 1) % (rule.k + 1)
+      local run = math.min(begun, rule.k + 1 - first)
+      replace(s, first, rule, rep('\0', run * s.width))
+      replace(s, 0, rule, rep('\0', (begun - run) * s.width))
     end
-    if not rule.strict and later - oldest <= room then
-      local excess = later - room -- of the oldest, to be weighed away
-      return time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now
-    end
-    later = later - oldest
-    index = index + 1
+    s.newest_index = s.index
   end
-end
 
-function counter.take(s, rule, cost)
-  local before = 0
-  if s.total == 0 then
-    s.counts = rep('\0', (rule.k + 1) * s.width)
-  else
-    -- Clear what has begun since the newest charge, in at most two runs.
-    local begun = s.index - s.newest_index
-    local first = (s.newest_index + 1) % (rule.k + 1)
-    local run = math.min(begun, rule.k + 1 - first)
-    replace(s, first, rule, rep('\0', run * s.width))
-    replace(s, 0, rule, rep('\0', (begun - run) * s.width))
-    before = count_of(s, s.index, rule)
+  function counter.take(s, rule, cost)
+    advance(s, rule)
+    replace(s, s.index, rule, pack_int(count_of(s, s.index, rule) + cost, s.width))
+    s.total = s.total + cost
+    s.free = s.free - cost
   end
-  replace(s, s.index, rule, pack_int(before + cost, s.width))
-  s.total = s.total + cost
-  s.newest_index = s.index
-  store(
-    s,
-    header(COUNTER, s)
+
+  function counter.give(s, rule, stamp, _, units)
+    local index = sub_window(stamp, rule)
+    if s.total == 0 or index < s.index - rule.k or index > s.newest_index then
+      return 0
+    end
+    local count = count_of(s, index, rule)
+    units = math.min(units, count)
+    replace(s, index, rule, pack_int(count - units, s.width))
+    s.total = s.total - units
+    count_free(s, rule)
+    return units
+  end
+
+  function counter.empty(s)
+    return not string.find(s.counts, '[^%z]')
+  end
+
+  function counter.write(s, rule)
+    local total = s.total
+    if s.newest_index ~= s.index then
+      -- Given back without a charge now: the counts still are those of the newest one.
+      total = 0
+      for i = s.newest_index - rule.k, s.newest_index do
+        total = total + count_of(s, i, rule)
+      end
+    end
+    local value = header(COUNTER, s)
       .. pack_int(rule.k, 2)
       .. char(s.width)
       .. pack_int(rule.window, 6)
-      .. pack_int(s.total, 6)
-      .. s.counts,
-    s.now + counter.reset(s, rule)
-  )
-end
-
-function counter.reset(s, rule)
-  if s.total == 0 then
-    return 0
+      .. pack_int(total, 6)
+      .. s.counts
+    store(s, value, s.now + counter.reset(s, rule))
   end
-  return time_of(s.newest_index + rule.k + 1, 0, rule) - s.now
-end
 
-algorithms[2] = counter
+  -- The newest sub-window with units is that of the newest charge, unless those were
+  -- given back.
+  function counter.reset(s, rule)
+    if s.total == 0 then
+      return 0
+    end
+    local last = s.newest_index
+    while count_of(s, last, rule) == 0 do
+      last = last - 1
+    end
+    return time_of(last + rule.k + 1, 0, rule) - s.now
+  end
 
-held[COUNTER] = function(s)
-  return unpack_int(s.raw, HEADER + 10, 6)
+  function counter.held(s)
+    return unpack_int(s.raw, HEADER + 10, 6)
+  end
+
+  return counter
 end

@@ -18,169 +18,237 @@
 -- keep      largest quota used            head      slot of the oldest unit
 --                                         count     units stored
 
-local LOG5, LOG6 = 1, 2
-local SLOTS = HEADER + 23 -- the slots start behind this byte
+make[1] = function()
+  local LOG5, LOG6 = 1, 2
+  local SLOTS = HEADER + 23 -- the slots start behind this byte
 
-local log = {}
+  local log = {}
 
-local function width_for(window)
-  if window < 2 ^ 38 then
-    return 5
+  local function width_for(window)
+    if window < 2 ^ 38 then
+      return 5
+    end
+    return 6
   end
-  return 6
-end
 
--- The time stamp of the i-th stored unit, counted from the oldest as 0.
-local function stamp(s, i)
-  if s.carried then
-    return s.newest
-  end
-  local from = SLOTS + (s.head + i) % s.capacity * s.width
-  local slot
-  if from + s.width <= #s.raw then
-    slot = unpack_int(s.raw, from + 1, s.width)
-  else
-    slot = unpack_int(call('GETRANGE', s.key, from, from + s.width - 1), 1, s.width)
-  end
-  return s.newest - (s.newest - slot) % 256 ^ s.width
-end
-
--- How many stored units are a window old or older. Gallops from the oldest on:
--- constant when few have left since last time, logarithmic at worst.
-local function expired(s, window)
-  local threshold = s.now - window
-  if s.count == 0 or s.newest <= threshold then
-    return s.count
-  end
-  if stamp(s, 0) > threshold then
-    return 0
-  end
-  -- Unit low has left, unit high has not (the newest has not, see above).
-  local low, step = 0, 1
-  local high = s.count - 1
-  while low + step < high and stamp(s, low + step) <= threshold do
-    low = low + step
-    step = step * 2
-  end
-  high = math.min(high, low + step)
-  while high - low > 1 do
-    local middle = floor((low + high) / 2)
-    if stamp(s, middle) <= threshold then
-      low = middle
+  -- The time stamp of the i-th unit, counted from the oldest stored one as 0.
+  local function stamp(s, i)
+    if i >= s.count then
+      return s.now -- taken in this run
+    elseif s.carried then
+      return s.base
+    end
+    local from = SLOTS + (s.head + i) % s.capacity * s.width
+    local slot
+    if from + s.width <= #s.raw then
+      slot = unpack_int(s.raw, from + 1, s.width)
     else
-      high = middle
+      slot = unpack_int(call('GETRANGE', s.key, from, from + s.width - 1), 1, s.width)
+    end
+    return s.base - (s.base - slot) % 256 ^ s.width
+  end
+
+  -- How many stored units are a window old or older. Gallops from the oldest on:
+  -- constant when few have left since last time, logarithmic at worst.
+  local function expired(s, window)
+    local threshold = s.now - window
+    if s.count == 0 or s.base <= threshold then
+      return s.count
+    end
+    if stamp(s, 0) > threshold then
+      return 0
+    end
+    -- Unit low has left; unit high has not, or there is none.
+    local low, step = 0, 1
+    local high = s.count
+    while low + step < high and stamp(s, low + step) <= threshold do
+      low = low + step
+      step = step * 2
+    end
+    high = math.min(high, low + step)
+    while high - low > 1 do
+      local middle = floor((low + high) / 2)
+      if stamp(s, middle) <= threshold then
+        low = middle
+      else
+        high = middle
+      end
+    end
+    return high
+  end
+
+  -- The units that count now, under the rule's own window.
+  local function live(s)
+    return s.count - s.left - s.given + s.added
+  end
+
+  function log.look(s, rule)
+    s.width = width_for(rule.window)
+    s.longest, s.keep = rule.window, rule.quota
+    s.capacity, s.head, s.count = 0, 0, 0
+    s.base = s.newest -- stored stamps count back from here
+    if s.tag == LOG5 or s.tag == LOG6 then
+      s.width = s.tag + 4
+      s.longest = math.max(rule.window, unpack_int(s.raw, HEADER + 1, 6))
+      s.keep = math.max(rule.quota, unpack_int(s.raw, HEADER + 7, 5))
+      s.capacity = unpack_int(s.raw, HEADER + 12, 4)
+      s.head = unpack_int(s.raw, HEADER + 16, 4)
+      s.count = log.held(s)
+    elseif s.tag ~= 0 then
+      s.count = carried(s, rule)
+      s.carried = true
+    end
+    s.left = expired(s, rule.window)
+    s.added, s.given = 0, 0 -- units charged and given back in this run
+    s.free = math.max(0, rule.quota - live(s))
+  end
+
+  function log.wait(s, rule, cost)
+    local must_leave = live(s) + cost - rule.quota
+    return stamp(s, s.left + s.given + must_leave - 1) + rule.window - s.now
+  end
+
+  function log.take(s, _, cost)
+    s.added = s.added + cost
+    s.free = s.free - cost
+  end
+
+  -- Gives back the oldest units that count, not those of the charge: a unit in their
+  -- place would have left earlier, so what is left leaves no earlier than it should.
+  function log.give(s, rule, at, _, units)
+    if at <= s.now - rule.window then
+      return 0
+    end
+    units = math.min(units, live(s))
+    s.given = s.given + units
+    s.free = math.max(0, rule.quota - live(s))
+    return units
+  end
+
+  function log.empty(s)
+    return s.count + s.added == s.given
+  end
+
+  -- The stored units as one string of slots of the wanted width, oldest first.
+  local function unroll(s, width)
+    if s.count == 0 then
+      return ''
+    elseif s.carried then
+      return rep(pack_int(s.base % 256 ^ width, width), s.count)
+    end
+    local raw = s.raw
+    if #raw == PREFIX then
+      raw = call('GET', s.key)
+    end
+    local first = math.min(s.count, s.capacity - s.head)
+    local slots = sub(raw, SLOTS + s.head * s.width + 1, SLOTS + (s.head + first) * s.width)
+      .. sub(raw, SLOTS + 1, SLOTS + (s.count - first) * s.width)
+    if width == s.width then
+      return slots
+    end
+    local wide = {}
+    for i = 1, s.count do
+      local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
+      wide[i] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
+    end
+    return table.concat(wide)
+  end
+
+  local function fields(s)
+    return header(s.width - 4, s)
+      .. pack_int(s.longest, 6)
+      .. pack_int(s.keep, 5)
+      .. pack_int(s.capacity, 4)
+      .. pack_int(s.head, 4)
+      .. pack_int(s.count, 4)
+  end
+
+  -- n slots from the i-th on, as one string; and the same put back. They may run over
+  -- the ring's end.
+  local function read_slots(s, i, n)
+    local from = (s.head + i) % s.capacity
+    local first = math.min(n, s.capacity - from)
+    local text = call('GETRANGE', s.key, SLOTS + from * s.width, SLOTS + (from + first) * s.width - 1)
+    if n > first then
+      text = text .. call('GETRANGE', s.key, SLOTS, SLOTS + (n - first) * s.width - 1)
+    end
+    return text
+  end
+
+  local function write_slots(s, i, text)
+    local from = (s.head + i) % s.capacity
+    local first = math.min(#text, (s.capacity - from) * s.width)
+    call('SETRANGE', s.key, SLOTS + from * s.width, sub(text, 1, first))
+    if #text > first then
+      call('SETRANGE', s.key, SLOTS, sub(text, first + 1))
     end
   end
-  return high
-end
 
-function log.look(s, rule)
-  s.width = width_for(rule.window)
-  s.longest, s.keep = rule.window, rule.quota
-  s.capacity, s.head, s.count = 0, 0, 0
-  if s.tag == LOG5 or s.tag == LOG6 then
-    s.width = s.tag + 4
-    s.longest = math.max(rule.window, unpack_int(s.raw, HEADER + 1, 6))
-    s.keep = math.max(rule.quota, unpack_int(s.raw, HEADER + 7, 5))
-    s.capacity = unpack_int(s.raw, HEADER + 12, 4)
-    s.head = unpack_int(s.raw, HEADER + 16, 4)
-    s.count = unpack_int(s.raw, HEADER + 20, 4)
-  elseif s.tag ~= 0 then
-    s.count = carried(s, rule)
-    s.carried = true
-  end
-  s.left = expired(s, rule.window)
-  s.free = math.max(0, rule.quota - (s.count - s.left))
-end
-
-function log.wait(s, rule, cost)
-  local must_leave = s.count - s.left + cost - rule.quota
-  return stamp(s, s.left + must_leave - 1) + rule.window - s.now
-end
-
--- The stored units as one string of slots of the wanted width, oldest first.
-local function unroll(s, width)
-  if s.count == 0 then
-    return ''
-  elseif s.carried then
-    return rep(pack_int(s.newest % 256 ^ width, width), s.count)
-  end
-  local raw = s.raw
-  if #raw == PREFIX then
-    raw = call('GET', s.key)
-  end
-  local first = math.min(s.count, s.capacity - s.head)
-  local slots = sub(raw, SLOTS + s.head * s.width + 1, SLOTS + (s.head + first) * s.width)
-    .. sub(raw, SLOTS + 1, SLOTS + (s.count - first) * s.width)
-  if width == s.width then
-    return slots
-  end
-  local wide = {}
-  for i = 1, s.count do
-    local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
-    wide[i] = pack_int((s.newest - (s.newest - slot) % 256 ^ s.width) % 256 ^ width, width)
-  end
-  return table.concat(wide)
-end
-
-local function fields(s)
-  return header(s.width - 4, s)
-    .. pack_int(s.longest, 6)
-    .. pack_int(s.keep, 5)
-    .. pack_int(s.capacity, 4)
-    .. pack_int(s.head, 4)
-    .. pack_int(s.count, 4)
-end
-
-function log.take(s, rule, cost)
-  -- Let go of what nobody needs: units older than the longest window, and units
-  -- beyond the newest "keep".
-  local drop = s.left
-  if s.longest ~= rule.window then
-    drop = expired(s, s.longest)
-  end
-  drop = math.max(drop, s.count + cost - s.keep)
-  s.count = s.count - drop
-  if s.capacity > 0 then
-    s.head = (s.head + drop) % s.capacity
-  end
-  s.left = s.left - drop
-
-  local width = math.max(s.width, width_for(s.longest))
-  local expires = s.now + s.longest
-  if s.count + cost > s.capacity or width ~= s.width then
+  -- Writes the ring anew, head first.
+  local function write_ring(s, slots)
     -- Grow by a quarter: a string grown by SETRANGE would double instead.
-    local slots = unroll(s, width) .. rep(pack_int(s.now % 256 ^ width, width), cost)
-    s.count = s.count + cost
     s.capacity = math.max(s.capacity, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
-    s.head, s.width, s.newest, s.carried = 0, width, s.now, nil
-    s.raw = fields(s) .. slots .. rep('\0', s.capacity * width - #slots)
-    store(s, s.raw, expires)
-  else
-    local tail = (s.head + s.count) % s.capacity
-    local first = math.min(cost, s.capacity - tail)
-    local slot = pack_int(s.now % 256 ^ width, width)
-    s.count = s.count + cost
-    s.newest = s.now
-    call('SETRANGE', s.key, 0, fields(s))
-    call('SETRANGE', s.key, SLOTS + tail * width, rep(slot, first))
-    if cost > first then
-      call('SETRANGE', s.key, SLOTS, rep(slot, cost - first))
+    s.head = 0
+    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), s.newest + s.longest)
+  end
+
+  -- Takes units out behind those that have left, which move up to close the gap.
+  local function write_given(s)
+    if s.carried then
+      s.count = s.count - s.given
+      write_ring(s, unroll(s, s.width))
+      return
     end
-    expire(s, expires)
+    if s.left > 0 then
+      write_slots(s, s.given, read_slots(s, 0, s.left))
+    end
+    s.head = (s.head + s.given) % s.capacity
+    s.count = s.count - s.given
+    call('SETRANGE', s.key, 0, fields(s))
   end
-end
 
-function log.reset(s, rule)
-  if s.count == 0 then
-    return 0
+  local function write_added(s, rule)
+    -- Let go of what nobody needs: units older than the longest window, and units
+    -- beyond the newest "keep".
+    local gone = s.left
+    if s.longest ~= rule.window then
+      gone = expired(s, s.longest)
+    end
+    gone = math.max(gone, s.count + s.added - s.keep)
+    local width = math.max(s.width, width_for(s.longest))
+    local slots = rep(pack_int(s.now % 256 ^ width, width), s.added)
+    if s.count - gone + s.added > s.capacity or width ~= s.width then
+      slots = sub(unroll(s, width), gone * width + 1) .. slots
+      s.count, s.width = s.count - gone + s.added, width
+      write_ring(s, slots)
+      return
+    end
+    s.head = (s.head + gone) % s.capacity
+    write_slots(s, s.count - gone, slots)
+    s.count = s.count - gone + s.added
+    call('SETRANGE', s.key, 0, fields(s))
+    expire(s, s.newest + s.longest)
   end
-  return math.max(0, s.newest + rule.window - s.now)
-end
 
-algorithms[1] = log
+  function log.write(s, rule)
+    if s.given > 0 then
+      write_given(s)
+    else
+      write_added(s, rule)
+    end
+  end
 
-held[LOG5] = function(s)
-  return unpack_int(s.raw, HEADER + 20, 4)
+  function log.reset(s, rule)
+    if live(s) == 0 then
+      return 0
+    end
+    -- The youngest unit need not be the newest charge's: that may have been given back.
+    return stamp(s, s.count + s.added - 1) + rule.window - s.now
+  end
+
+  function log.held(s)
+    return unpack_int(s.raw, HEADER + 20, 4)
+  end
+
+  return log
 end
-held[LOG6] = held[LOG5]

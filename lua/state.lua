@@ -15,7 +15,7 @@
 local HEADER = 15
 local PREFIX = 128 -- bytes read at first: the whole of most states
 
-local call, try = redis.call, redis.pcall
+local call = redis.call
 
 -- Redis's clock in µs, or the clock of a test or a replay.
 local clock, virtual
@@ -28,7 +28,7 @@ end
 
 -- Reads a key. Returns nil when it holds something that is not ours.
 local function open(key)
-  local raw = try('GETRANGE', key, 0, PREFIX - 1)
+  local raw = redis.pcall('GETRANGE', key, 0, PREFIX - 1)
   if type(raw) == 'table' then
     return nil
   end
@@ -56,47 +56,83 @@ local function open(key)
   return s
 end
 
--- The header to write with a charge made now.
 local function header(tag, s)
-  return char(tag) .. pack_int(s.now, 7) .. pack_int(s.offset, 7)
+  return char(tag) .. pack_int(s.newest, 7) .. pack_int(s.offset, 7)
 end
 
--- The option and argument that make a key expire at the key's own time t, which
--- is when it can no longer change a decision (law 8). Under a virtual clock,
--- which runs at another speed than Redis's expiry, keys merely live long enough.
+-- A whole number as text. Passing the number itself, or %.0f, would go through the
+-- conversion of floating-point numbers, which costs as much as a whole command.
+local function decimal(n)
+  if n < 1000000000 then
+    return string.format('%d', n)
+  end
+  return string.format('%d%09d', floor(n / 1000000000), n % 1000000000)
+end
+
+-- How long a key lives: until the key's own time t, which is when it can no longer
+-- change a decision (law 8). Returns the option of SET and its argument. Under a
+-- virtual clock, which runs at another speed than Redis's expiry, keys merely live
+-- long enough.
 local function expiry(s, t)
   if virtual then
-    return 'PX', string.format('%.0f', 3600000 + math.max(0, math.ceil((t - s.now) / 1000)))
+    return 'PX', decimal(3600000 + math.max(0, math.ceil((t - s.now) / 1000)))
   end
-  return 'PXAT', string.format('%.0f', math.ceil((t - s.offset) / 1000))
+  return 'PXAT', decimal(math.ceil((t - s.offset) / 1000))
 end
 
-local function store(s, value, t)
-  call('SET', s.key, value, expiry(s, t))
-end
-
+-- Sets the expiry of a state written in place.
 local function expire(s, t)
   local option, ms = expiry(s, t)
-  if option == 'PX' then
-    call('PEXPIRE', s.key, ms)
-  else
-    call('PEXPIREAT', s.key, ms)
+  call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', s.key, ms)
+end
+
+-- Writes a whole state that matters until t. If nothing was charged (units were
+-- given back), the key keeps the expiry it has, unless that is too early for the
+-- state as it is now counted.
+local function store(s, value, t)
+  if s.charged then
+    call('SET', s.key, value, expiry(s, t))
+    return
+  end
+  call('SET', s.key, value, 'KEEPTTL')
+  if call('PTTL', s.key) * 1000 < t - s.now then
+    expire(s, t)
   end
 end
 
--- Each algorithm registers itself here under its code, with four functions:
---   look(s, rule)        reads the rest of the state; sets s.free, the units free now
---   wait(s, rule, cost)  µs until cost units are free, if nothing else happens
---   take(s, rule, cost)  charges cost units and writes the state
---   reset(s, rule)       µs until the key is as if never used
-local algorithms = {}
+-- Each algorithm's file puts a function here that makes it, under its code: what a
+-- batch does not use is not made, which is a good part of a small batch's cost.
+-- The algorithm is a table of functions:
+--
+--   look(s, rule)         reads the rest of the state; sets s.free, the units free now
+--   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
+--   take(s, rule, cost)   charges cost units, at most s.free, in memory
+--   give(s, rule, stamp, charged, units)
+--                         gives back units of a charge of that many made at stamp, in
+--                         memory, as far as they still count; returns how many did.
+--                         Forgets nothing else: the clock may step back, and what has
+--                         left the window is in it again
+--   empty(s)              whether nothing is left to remember
+--   write(s, rule)        writes the state as it is in memory
+--   reset(s, rule)        µs until the key is as if never used
+--   held(s, rule)         from the state as read: how many units it may hold, never
+--                         too few
+local make = {}
+local made = {}
 
--- By tag: how many units a state of that encoding may hold, never too few. When
--- a rule's algorithm changes, the new one starts with that many units, all
--- charged at the key's newest charge: no earlier than they were, so the change
--- never grants anything twice.
-local held = {}
+local function algorithm(code)
+  if made[code] == nil then
+    made[code] = make[code]()
+  end
+  return made[code]
+end
 
+-- The code of the algorithm that wrote a state, by tag.
+local code_of = { 1, 1, 2, 3, 4 }
+
+-- When a rule's algorithm changes, the new one starts with what the old one may
+-- hold, all charged at the key's newest charge: no earlier than it was, so the
+-- change never grants anything twice.
 local function carried(s, rule)
-  return math.min(rule.quota, held[s.tag](s, rule))
+  return math.min(rule.quota, algorithm(code_of[s.tag]).held(s, rule))
 end

@@ -70,20 +70,30 @@ type Batcher struct {
 // deadlines (see Batcher.trip).
 const maxStuck = 32
 
-// call is one decision on its way.
+// call is what one caller asks: a decision, or several that go together.
 type call struct {
-	entry    Entry
+	entries  []Entry
 	deadline int64 // local time
 	resent   bool
 	sent     atomic.Bool
-	reply    Reply // reply and err may be read once done is closed
+	replies  []Reply // replies and err may be read once done is closed
 	err      error
 	done     chan struct{}
 }
 
-func (c *call) finish(reply Reply, err error) {
-	c.reply, c.err = reply, err
+func (c *call) finish(replies []Reply, err error) {
+	c.replies, c.err = replies, err
 	close(c.done)
+}
+
+// work is how many units the script writes one by one for the call.
+func (c *call) work() (units int64) {
+	for i := range c.entries {
+		if c.entries[i].Rule.perUnit {
+			units += c.entries[i].Cost
+		}
+	}
+	return units
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -91,34 +101,45 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	return &Batcher{script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks}
 }
 
-// Decide gets an entry decided. It returns within the deadline, or when ctx ends
-// if that is earlier. Errors: [ErrNoAnswer], [ErrUnreadable],
-// [limit.ErrOverloaded], [limit.ErrClosed], context.Canceled, what Hooks.Begin
-// returned, or what Redis or the client said.
+// Decide gets an entry decided; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
+	replies, err := b.DecideAll(ctx, []Entry{e})
+	if err != nil {
+		return Reply{}, err
+	}
+	return replies[0], nil
+}
+
+// DecideAll gets entries decided in one trip, in order. To have them charged all or
+// none, give them the same Group; on a Cluster they must then share a slot.
+//
+// It returns within the deadline, or when ctx ends if that is earlier. Errors:
+// [ErrNoAnswer], [ErrUnreadable], [limit.ErrOverloaded], [limit.ErrClosed],
+// context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
+func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, error) {
 	wait := b.opt.Deadline
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
 	}
-	c := &call{entry: e, deadline: localTime() + wait.Microseconds(), done: make(chan struct{})}
+	c := &call{entries: entries, deadline: localTime() + wait.Microseconds(), done: make(chan struct{})}
 	if err := b.enqueue(c); err != nil {
-		return Reply{}, err
+		return nil, err
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-c.done:
-		return c.reply, c.err
+		return c.replies, c.err
 	case <-timer.C:
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return Reply{}, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 	if !c.sent.Load() && localTime()-b.lastAnswer.Load() < b.opt.Deadline.Microseconds() {
-		return Reply{}, fmt.Errorf("%w: not sent within %v", limit.ErrOverloaded, wait)
+		return nil, fmt.Errorf("%w: not sent within %v", limit.ErrOverloaded, wait)
 	}
-	return Reply{}, ErrNoAnswer
+	return nil, ErrNoAnswer
 }
 
 // Close lets no further decision in, fails those that have not been sent yet, and
@@ -130,7 +151,7 @@ func (b *Batcher) Close() {
 	b.queue = nil
 	b.mu.Unlock()
 	for _, c := range waiting {
-		c.finish(Reply{}, limit.ErrClosed)
+		c.finish(nil, limit.ErrClosed)
 	}
 	b.running.Wait()
 }
@@ -169,13 +190,11 @@ func (b *Batcher) next() []*call {
 	defer b.mu.Unlock()
 	now := localTime()
 	var batch []*call
-	work := int64(0)
+	entries, work := 0, int64(0)
 	taken := 0
 	for _, c := range b.queue {
-		if c.entry.Rule.perUnit {
-			work += c.entry.Cost
-		}
-		if len(batch) >= b.opt.MaxBatch || len(batch) > 0 && work > b.opt.MaxWork {
+		entries, work = entries+len(c.entries), work+c.work()
+		if len(batch) > 0 && (entries > b.opt.MaxBatch || work > b.opt.MaxWork) {
 			break
 		}
 		taken++
@@ -209,11 +228,16 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 	if b.opt.VirtualClock != nil {
 		clock = b.opt.VirtualClock()
 	}
-	entries := make([]Entry, len(batch))
+	entries := make([]Entry, 0, len(batch))
 	for i, c := range batch {
-		entries[i] = c.entry
-		if clock == 0 {
-			entries[i].NotAfter = b.clocks.notAfter(c.entry.Key, c.deadline)
+		for _, e := range c.entries {
+			if clock == 0 {
+				e.NotAfter = b.clocks.notAfter(e.Key, c.deadline)
+			}
+			if e.Group != 0 {
+				e.Group = i + 1 // apart from the groups of other calls
+			}
+			entries = append(entries, e)
 		}
 	}
 
@@ -228,7 +252,7 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 		defer close(ended)
 		placeLeft = b.leaveBehind()
 		done(ErrNoAnswer)
-		b.hooks.Trip(len(batch), time.Since(started), ErrNoAnswer)
+		b.hooks.Trip(len(entries), time.Since(started), ErrNoAnswer)
 		fail(batch, ErrNoAnswer)
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Deadline)
@@ -256,7 +280,7 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 	}
 	// Counted before anyone learns of it: who has a decision finds its trip counted.
 	done(err)
-	b.hooks.Trip(len(batch), time.Since(started), err)
+	b.hooks.Trip(len(entries), time.Since(started), err)
 	if replies == nil {
 		fail(batch, err)
 	} else {
@@ -287,31 +311,27 @@ func partError(replies []Reply) error {
 	return nil
 }
 
-// handOut gives each decision its reply.
+// handOut gives each call its replies.
 func (b *Batcher) handOut(batch []*call, replies []Reply, sent, received int64) {
 	var again []*call
-	for i, c := range batch {
-		r := replies[i]
-		if r.Err != nil {
-			c.finish(Reply{}, r.Err)
-			continue
+	for _, c := range batch {
+		own := replies[:len(c.entries):len(c.entries)]
+		replies = replies[len(c.entries):]
+		err := b.inspect(c, own, sent, received)
+		if errors.Is(err, errExpired) {
+			if !c.resent && localTime() < c.deadline {
+				// Redis's clock is further ahead than was known. Nothing was charged, and
+				// the reply has told the right time: once more.
+				c.resent = true
+				again = append(again, c)
+				continue
+			}
+			err = ErrNoAnswer
 		}
-		if b.opt.VirtualClock == nil {
-			b.clocks.observe(c.entry.Key, r.Clock, sent, received)
+		if err != nil {
+			own = nil
 		}
-		switch {
-		case r.Status == lua.Unreadable:
-			c.finish(Reply{}, fmt.Errorf("%w: %q", ErrUnreadable, c.entry.Key))
-		case r.Status == lua.Expired && !c.resent && localTime() < c.deadline:
-			// Redis's clock is further ahead than was known. Nothing was charged, and
-			// the reply has told the right time: once more.
-			c.resent = true
-			again = append(again, c)
-		case r.Status == lua.Expired:
-			c.finish(Reply{}, ErrNoAnswer)
-		default:
-			c.finish(r, nil)
-		}
+		c.finish(own, err)
 	}
 	if again != nil {
 		b.mu.Lock()
@@ -324,8 +344,34 @@ func (b *Batcher) handOut(batch []*call, replies []Reply, sent, received int64) 
 	}
 }
 
+// errExpired: an entry reached Redis after its not-after, and charged nothing.
+var errExpired = errors.New("tierlimit: expired")
+
+// inspect learns the servers' clocks from a call's replies, and says what is wrong
+// with them.
+func (b *Batcher) inspect(c *call, replies []Reply, sent, received int64) (err error) {
+	for i, r := range replies {
+		key := c.entries[i].Key
+		if r.Err != nil {
+			return r.Err
+		}
+		if b.opt.VirtualClock == nil {
+			b.clocks.observe(key, r.Clock, sent, received)
+		}
+		switch r.Status {
+		case lua.Unreadable:
+			err = fmt.Errorf("%w: %q", ErrUnreadable, key)
+		case lua.Expired:
+			if err == nil {
+				err = errExpired
+			}
+		}
+	}
+	return err
+}
+
 func fail(batch []*call, err error) {
 	for _, c := range batch {
-		c.finish(Reply{}, err)
+		c.finish(nil, err)
 	}
 }

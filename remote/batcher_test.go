@@ -132,7 +132,7 @@ func TestTripsAreCappedByWork(t *testing.T) {
 	gcra := newRule(t, limit.PerHour(1_000_000), limit.GCRA())
 	b.inFlight = 1
 	add := func(rule *Rule, cost int64) {
-		b.queue = append(b.queue, &call{entry: Entry{Rule: rule, Cost: cost}, deadline: localTime() + 1_000_000})
+		b.queue = append(b.queue, &call{entries: []Entry{{Rule: rule, Cost: cost}}, deadline: localTime() + 1_000_000})
 	}
 	add(log, 5000) // above the cap by itself, yet it must go
 	add(log, 600)

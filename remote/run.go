@@ -58,7 +58,7 @@ func (r *run) withoutScript() (parts []int) {
 // command calls the script for the entries of a part; frame.lua describes the
 // arguments.
 func (r *run) command(ctx context.Context, part []int, verb, script string) chargeCmd {
-	args := make([]any, 0, 5+len(part)*(1+lua.EntryArgs)+lua.RuleArgs)
+	args := make([]any, 0, 5+len(part)*6+lua.RuleArgs)
 	args = append(args, verb, script, len(part))
 	for _, i := range part {
 		args = append(args, r.entries[i].Key)
@@ -81,7 +81,10 @@ func (r *run) command(ctx context.Context, part []int, verb, script string) char
 	}
 	for j, i := range part {
 		e := &r.entries[i]
-		args = append(args, numbers[j], e.Cost, e.NotAfter, e.Group)
+		args = append(args, e.operation(), numbers[j], e.NotAfter, e.Group, e.Cost)
+		if e.Operation == lua.Refund {
+			args = append(args, e.Charged, e.Stamp)
+		}
 	}
 	return chargeCmd{redis.NewCmd(ctx, args...)}
 }
@@ -133,10 +136,12 @@ func decode(cmd chargeCmd, part []int, replies []Reply) error {
 		v := values[1+j*lua.EntryReplies:]
 		replies[i] = Reply{
 			Status:     int(v[0]),
-			Remaining:  v[1],
-			RetryAfter: time.Duration(v[2]) * time.Microsecond,
-			NextAfter:  time.Duration(v[3]) * time.Microsecond,
-			ResetAfter: time.Duration(v[4]) * time.Microsecond,
+			Granted:    v[1],
+			Remaining:  v[2],
+			RetryAfter: time.Duration(v[3]) * time.Microsecond,
+			NextAfter:  time.Duration(v[4]) * time.Microsecond,
+			ResetAfter: time.Duration(v[5]) * time.Microsecond,
+			Stamp:      v[6],
 			Clock:      values[0],
 		}
 	}

@@ -19,8 +19,14 @@ type Entry struct {
 	Key string
 	// Rule is what to hold it to.
 	Rule *Rule
-	// Cost is the number of units to charge, between 1 and the rule's capacity.
+	// Operation is one of the operations of package lua; 0 is Take.
+	Operation int
+	// Cost is the number of units to charge, between 1 and the rule's capacity; or
+	// to refund.
 	Cost int64
+	// Charged and Stamp tell a refund of which charge: its cost, less what was
+	// refunded of it already, and its Reply.Stamp.
+	Charged, Stamp int64
 	// NotAfter, in µs on Redis's clock, is when the entry must no longer be
 	// charged; 0 for always.
 	NotAfter int64
@@ -29,17 +35,26 @@ type Entry struct {
 	Group int
 }
 
+func (e *Entry) operation() int {
+	if e.Operation == 0 {
+		return lua.Take
+	}
+	return e.Operation
+}
+
 // Reply answers one entry.
 type Reply struct {
 	// Status is one of the status codes of package lua.
 	Status int
+	// Granted is the number of units charged, or refunded.
+	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
 	// RetryAfter is when the same cost fits, NextAfter when a single unit does if
 	// none does now, ResetAfter when the key is as good as new.
 	RetryAfter, NextAfter, ResetAfter time.Duration
-	// Clock is the deciding server's clock, in µs.
-	Clock int64
+	// Clock is the deciding server's clock, in µs; Stamp is the key's own time.
+	Clock, Stamp int64
 	// Err is set instead of all others where the entry's part of a batch failed.
 	Err error
 }

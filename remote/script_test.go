@@ -44,9 +44,11 @@ func outcome(r Reply) model.Outcome {
 	return model.Outcome{
 		Allowed:    r.Status == lua.Allowed,
 		Remaining:  r.Remaining,
+		Granted:    r.Granted,
 		RetryAfter: r.RetryAfter.Microseconds(),
 		NextAfter:  r.NextAfter.Microseconds(),
 		ResetAfter: r.ResetAfter.Microseconds(),
+		Stamp:      r.Stamp,
 	}
 }
 
@@ -122,28 +124,21 @@ func TestScriptEqualsModel(t *testing.T) {
 }
 
 func checkHistory(t *rapid.T, script *Script) {
-	a := drawAlgorithm.Draw(t, "algorithm")
-	l := drawLimit(a).Draw(t, "limit")
-	reference, err := model.New(l, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule := newRule(t, l, a)
-	key := redistest.Prefix() + "history"
-	window := l.Window().Microseconds()
-	now := epoch + rapid.Int64Range(0, 10*window).Draw(t, "start")
+	h := newHistory(t, redistest.Prefix()+"history")
+	now := epoch + rapid.Int64Range(0, 10*h.window()).Draw(t, "start")
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
-		now += drawGap(t, window)
-		capacity := a.Capacity(l)
-		cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
-		replies, err := script.Run(context.Background(), []Entry{{Key: key, Rule: rule, Cost: cost}}, now)
+		now += drawGap(t, h.window())
+		e, expect := h.draw(t)
+		before := script.client.Get(context.Background(), h.key).Val()
+		replies, err := script.Run(context.Background(), []Entry{e}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := outcome(replies[0]), reference.Decide(now, cost)
+		got, want := outcome(replies[0]), expect(now)
 		if got != want {
-			t.Fatalf("%v under %v, cost %d at %d:\nscript %+v\nmodel  %+v", l, a, cost, now, got, want)
+			t.Fatalf("%v under %v, %+v at %d, state %x:\nscript %+v\nmodel  %+v", h.limit, h.algorithm, e, now, before, got, want)
 		}
+		h.remember(e, replies[0])
 	}
 }
 

@@ -81,7 +81,7 @@ func TestWorstCaseIsReached(t *testing.T) {
 // The worked example of the two-counter approximation: 5 per minute, 8 units in
 // the previous minute, 45 s into this one. A quarter of the previous minute is
 // still in the window, so its 8 units count as 2. (Eight are more than the limit
-// ever grants, so the state is set by hand.)
+// ever grants, so a larger one does.)
 func TestEstimateWorkedExample(t *testing.T) {
 	const minute = 60_000_000
 	for _, test := range []struct {
@@ -93,11 +93,16 @@ func TestEstimateWorkedExample(t *testing.T) {
 		{current: 2, allowed: true, remaining: 0},  // estimate 4, and this one
 		{current: 1, allowed: true, remaining: 1},  // estimate 3, and this one
 	} {
-		m, err := New(limit.PerMinute(5), limit.SlidingCounter(1, limit.Estimate))
+		twoCounters := limit.SlidingCounter(1, limit.Estimate)
+		m, err := New(limit.PerMinute(100), twoCounters)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.(*key).units.(*slidingCounter).buckets = []bucket{{index: 9, units: 8}, {index: 10, units: test.current}}
+		m.Decide(9*minute, 8)
+		m.Decide(10*minute, test.current)
+		if err := m.Use(limit.PerMinute(5), twoCounters); err != nil {
+			t.Fatal(err)
+		}
 		out := m.Decide(10*minute+45_000_000, 1)
 		if out.Allowed != test.allowed || out.Remaining != test.remaining {
 			t.Errorf("with %d units this minute: %+v", test.current, out)

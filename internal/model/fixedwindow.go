@@ -5,13 +5,13 @@ package model
 type fixedWindow struct {
 	quota, window int64
 
-	index int64 // the window of the last charge
-	units int64 // what was charged in it
+	newest int64 // the last charge
+	units  int64 // what was charged in its window
 }
 
 // current is what was charged in the window that t lies in.
 func (f *fixedWindow) current(t int64) int64 {
-	if t/f.window != f.index {
+	if t/f.window != f.newest/f.window {
 		return 0
 	}
 	return f.units
@@ -20,11 +20,20 @@ func (f *fixedWindow) current(t int64) int64 {
 // untilEnd is the time from t to the end of its window.
 func (f *fixedWindow) untilEnd(t int64) int64 { return f.window - t%f.window }
 
-func (f *fixedWindow) free(t int64) int64 { return f.quota - f.current(t) }
+func (f *fixedWindow) free(t int64) int64 { return max(0, f.quota-f.current(t)) }
 
 func (f *fixedWindow) charge(t, cost int64) {
 	f.units = f.current(t) + cost
-	f.index = t / f.window
+	f.newest = t
+}
+
+func (f *fixedWindow) refund(t, stamp, _, units int64) int64 {
+	if stamp/f.window != t/f.window {
+		return 0
+	}
+	units = min(units, f.current(t))
+	f.units -= units
+	return units
 }
 
 func (f *fixedWindow) wait(t, cost int64) int64 {
@@ -40,6 +49,8 @@ func (f *fixedWindow) reset(t int64) int64 {
 	}
 	return f.untilEnd(t)
 }
+
+func (f *fixedWindow) held() int64 { return f.units }
 
 func (f *fixedWindow) clone() tally {
 	c := *f

@@ -29,7 +29,7 @@ func (g *gcra) span(cost int64) *big.Rat { return new(big.Rat).Mul(g.interval, r
 
 func (g *gcra) free(t int64) int64 {
 	room := new(big.Rat).Sub(g.tolerance, g.ahead(t))
-	return floor(room.Quo(room, g.interval))
+	return max(0, floor(room.Quo(room, g.interval))) // a larger limit may have left more debt
 }
 
 func (g *gcra) charge(t, cost int64) {
@@ -40,6 +40,54 @@ func (g *gcra) charge(t, cost int64) {
 func (g *gcra) wait(t, cost int64) int64 {
 	excess := new(big.Rat).Add(g.ahead(t), g.span(cost))
 	return max(0, ceil(excess.Sub(excess, g.tolerance)))
+}
+
+// refund: a charge makes the debt larger than it would be without it by
+// span(charged) at first, and that difference shrinks only while the key would else
+// have no debt. So at least span(charged) less the time since is still there: as
+// many whole units as fit in that are given back.
+func (g *gcra) refund(t, stamp, charged, units int64) int64 {
+	left := new(big.Rat).Sub(g.span(charged), rat(t-stamp))
+	if left.Sign() < 0 || g.arrival == nil || g.arrival.Cmp(rat(t)) <= 0 {
+		return 0
+	}
+	units = min(units, floor(left.Quo(left, g.interval)))
+	g.arrival = new(big.Rat).Sub(g.arrival, g.span(units))
+	return units
+}
+
+// under is the same number of units of debt at t under another limit, rounded up to
+// what its interval's denominator can express.
+func (g *gcra) under(t, quota, window, burst int64) *gcra {
+	c := newGCRA(quota, window, burst)
+	if g.arrival == nil {
+		return c
+	}
+	if c.interval.Cmp(g.interval) == 0 {
+		c.arrival = g.arrival
+		return c
+	}
+	debt := new(big.Rat).Quo(g.ahead(t), g.interval)
+	debt.Mul(debt, c.interval)
+	if debt.Cmp(rat(mostDebt)) >= 0 {
+		debt = rat(mostDebt)
+	} else {
+		whole := floor(debt)
+		part := new(big.Rat).Sub(debt, rat(whole))
+		parts := new(big.Rat).SetInt(c.interval.Denom())
+		part = rat(ceil(part.Mul(part, parts)))
+		debt.Add(rat(whole), part.Quo(part, parts))
+	}
+	c.arrival = new(big.Rat).Add(rat(t), debt)
+	return c
+}
+
+// mostDebt is the most, in µs, that a change of limits makes of a debt.
+const mostDebt = 1 << 52
+
+// owed is the number of units of debt at t, rounded up.
+func (g *gcra) owed(t int64) int64 {
+	return ceil(new(big.Rat).Quo(g.ahead(t), g.interval))
 }
 
 func (g *gcra) reset(t int64) int64 { return ceil(g.ahead(t)) }

@@ -18,6 +18,9 @@ type Outcome struct {
 	// Allowed says whether the cost was granted, and so charged.
 	Allowed bool
 
+	// Granted is the number of units charged, or given back by a refund.
+	Granted int64
+
 	// Remaining is how many units a next request could be granted right after
 	// this one. It is never negative.
 	Remaining int64
@@ -33,6 +36,9 @@ type Outcome struct {
 	// ResetAfter is the smallest wait after which the key grants what it would
 	// grant had it never been used; 0 if it does already.
 	ResetAfter int64
+
+	// Stamp is the key's own time, by which a refund finds the charge.
+	Stamp int64
 }
 
 // Model is one key under one limit.
@@ -41,6 +47,27 @@ type Model interface {
 	// and the algorithm's capacity; any other is denied, with RetryAfter and
 	// NextAfter 0, because no wait would help.
 	Decide(now, cost int64) Outcome
+
+	// TakeUpTo grants as much of cost as fits, and charges exactly that. It is
+	// denied if nothing does; the waits are then for a single unit.
+	TakeUpTo(now, cost int64) Outcome
+
+	// Peek answers as Decide would, but charges nothing.
+	Peek(now, cost int64) Outcome
+
+	// Refund gives back units of a charge of charged units at stamp, as far as
+	// they still count.
+	Refund(now, stamp, charged, units int64) Outcome
+
+	// Forget makes the key as if never used.
+	Forget(now int64) Outcome
+
+	// Use changes the limit and the algorithm. What was charged goes on to count:
+	// under another limit of the same algorithm as it lies, where that can be said
+	// (a counter's sub-windows must be the same); else all of it as if charged at
+	// the key's last charge. A denial changes nothing, so if the rule is changed
+	// back before the next charge, nothing has happened.
+	Use(l limit.Limit, a limit.Algorithm) error
 
 	// Clone returns an independent copy, to ask "what if" without changing the
 	// original.
@@ -61,7 +88,7 @@ func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &key{capacity: a.Capacity(l), units: units}, nil
+	return &key{limit: l, algorithm: a, units: units}, nil
 }
 
 // tally is the units of a key as one algorithm counts them. It knows nothing
@@ -71,6 +98,8 @@ type tally interface {
 	free(t int64) int64
 	// charge adds cost units at t, at most free(t).
 	charge(t, cost int64)
+	// refund takes back up to units of a charge of charged units made at stamp.
+	refund(t, stamp, charged, units int64) int64
 	// wait is the smallest w >= 0 such that free(t+w) >= cost.
 	wait(t, cost int64) int64
 	// reset is the smallest w >= 0 such that nothing charged counts at t+w.
@@ -95,26 +124,76 @@ func newTally(a limit.Algorithm, quota, window, burst int64) (tally, error) {
 // key puts a tally and the key's own clock together: this part is the same for
 // all algorithms.
 type key struct {
-	clock    clock
-	capacity int64
-	units    tally
+	clock     clock
+	limit     limit.Limit // the rule in force
+	algorithm limit.Algorithm
+	units     tally // as the last charge left it, under the rule then in force
 }
 
 func (k *key) Decide(now, cost int64) Outcome {
+	return k.decide(now, cost, func(free int64) int64 { return cost }, true)
+}
+
+func (k *key) TakeUpTo(now, cost int64) Outcome {
+	return k.decide(now, 1, func(free int64) int64 { return min(cost, free) }, true)
+}
+
+func (k *key) Peek(now, cost int64) Outcome {
+	return k.decide(now, cost, func(free int64) int64 { return 0 }, false)
+}
+
+// decide grants if at least needed units are free, and then charges what charge
+// makes of the free ones.
+func (k *key) decide(now, needed int64, charge func(free int64) int64, commit bool) Outcome {
 	t := k.clock.read(now)
-	free := k.units.free(t)
-	out := Outcome{Allowed: cost >= 1 && cost <= free}
-	if out.Allowed {
-		k.units.charge(t, cost)
+	units := k.current(t)
+	free := units.free(t)
+	out := Outcome{Allowed: needed >= 1 && needed <= free, Stamp: t}
+	switch {
+	case out.Allowed && commit:
+		out.Granted = charge(free)
+		units.charge(t, out.Granted)
+		k.units = units
 		k.clock.charged(t)
-		free = k.units.free(t)
-	} else if cost >= 1 && cost <= k.capacity {
-		out.RetryAfter = k.units.wait(t, cost)
-		out.NextAfter = k.units.wait(t, 1)
+		free = units.free(t)
+	case !out.Allowed && needed >= 1 && needed <= k.algorithm.Capacity(k.limit):
+		out.RetryAfter = units.wait(t, needed)
+		out.NextAfter = units.wait(t, 1)
 	}
 	out.Remaining = free
-	out.ResetAfter = k.units.reset(t)
+	out.ResetAfter = units.reset(t)
 	return out
+}
+
+func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
+	t := k.clock.read(now)
+	units := k.current(t)
+	out := Outcome{Allowed: true, Stamp: t}
+	if out.Granted = units.refund(t, stamp, charged, amount); out.Granted > 0 {
+		k.units = units
+		if empty(units, k.clock.newest) {
+			forgotten := k.Forget(now)
+			forgotten.Granted = out.Granted
+			return forgotten
+		}
+	}
+	out.Remaining = units.free(t)
+	out.ResetAfter = units.reset(t)
+	return out
+}
+
+func (k *key) Forget(now int64) Outcome {
+	k.clock = clock{}
+	k.units, _ = newTally(k.algorithm, k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst())
+	return Outcome{Allowed: true, Remaining: k.units.free(now), Stamp: now}
+}
+
+func (k *key) Use(l limit.Limit, a limit.Algorithm) error {
+	if _, err := New(l, a); err != nil {
+		return err
+	}
+	k.limit, k.algorithm = l, a
+	return nil
 }
 
 func (k *key) Clone() Model {

@@ -31,7 +31,7 @@ func TestCostsThatCannotBeGranted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, cost := range []int64{-1, 0, a.Capacity(l) + 1, 1 << 62} {
-			if out := m.Decide(1_000_000, cost); out != (Outcome{Remaining: a.Capacity(l)}) {
+			if out := m.Decide(1_000_000, cost); out != (Outcome{Remaining: a.Capacity(l), Stamp: 1_000_000}) {
 				t.Errorf("%v: cost %d: %+v", a, cost, out)
 			}
 		}

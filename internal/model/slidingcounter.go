@@ -67,6 +67,22 @@ func (c *slidingCounter) charge(t, cost int64) {
 	c.buckets = append(c.buckets, bucket{index: current, units: cost})
 }
 
+func (c *slidingCounter) refund(t, stamp, _, units int64) int64 {
+	current, _ := c.locate(t)
+	charged, _ := c.locate(stamp)
+	if charged < current-c.k {
+		return 0
+	}
+	for i := range c.buckets {
+		if b := &c.buckets[i]; b.index == charged {
+			units = min(units, b.units)
+			b.units -= units
+			return units
+		}
+	}
+	return 0
+}
+
 // wait searches by halves, because what is free never shrinks by waiting.
 func (c *slidingCounter) wait(t, cost int64) int64 {
 	low, high := int64(0), c.reset(t)
@@ -82,11 +98,19 @@ func (c *slidingCounter) wait(t, cost int64) int64 {
 }
 
 func (c *slidingCounter) reset(t int64) int64 {
-	if len(c.buckets) == 0 {
-		return 0
+	for _, b := range slices.Backward(c.buckets) {
+		if b.units > 0 {
+			return max(0, c.start(b.index+c.k+1)-t)
+		}
 	}
-	newest := c.buckets[len(c.buckets)-1].index
-	return max(0, c.start(newest+c.k+1)-t)
+	return 0
+}
+
+func (c *slidingCounter) held() (units int64) {
+	for _, b := range c.buckets {
+		units += b.units
+	}
+	return units
 }
 
 func (c *slidingCounter) clone() tally {

@@ -1,72 +1,108 @@
 package model
 
-import (
-	"math"
-	"slices"
-	"sort"
-)
+import "slices"
 
 // slidingLog remembers the time of every unit. A unit counts while it is less
 // than a window old.
 type slidingLog struct {
 	quota, window int64
 
-	// entries are the times of charges, oldest first, each with the number of
-	// units charged until then. The first entry does not count any more: it says
-	// how many units were charged before the ones that may count.
+	// entries are the units held, oldest first.
 	entries []logEntry
+
+	// A log may be used by several versions of a limit. What is held is what the
+	// longest window and the largest quota among those that charged need.
+	longest, keep int64
 }
 
-type logEntry struct {
-	stamp int64
-	total int64 // units charged up to and at stamp, since the log began
-}
+type logEntry struct{ stamp, units int64 }
 
 func newSlidingLog(quota, window int64) *slidingLog {
-	return &slidingLog{quota: quota, window: window, entries: []logEntry{{stamp: math.MinInt64}}}
+	return &slidingLog{quota: quota, window: window, longest: window, keep: quota}
 }
 
-// lastGone is the position of the newest entry that does not count at t.
-func (l *slidingLog) lastGone(t int64) int {
-	live := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].stamp > t-l.window })
-	return live - 1
+// under is the same log under another limit.
+func (l *slidingLog) under(quota, window int64) *slidingLog {
+	c := l.clone().(*slidingLog)
+	c.quota, c.window = quota, window
+	c.longest, c.keep = max(c.longest, window), max(c.keep, quota)
+	return c
 }
 
-func (l *slidingLog) last() *logEntry { return &l.entries[len(l.entries)-1] }
-
-func (l *slidingLog) free(t int64) int64 {
-	used := l.last().total - l.entries[l.lastGone(t)].total
-	return l.quota - used
+// after is how many of the units held are younger than stamp.
+func (l *slidingLog) after(stamp int64) (units int64) {
+	for _, e := range l.entries {
+		if e.stamp > stamp {
+			units += e.units
+		}
+	}
+	return units
 }
+
+func (l *slidingLog) free(t int64) int64 { return max(0, l.quota-l.after(t-l.window)) }
 
 func (l *slidingLog) charge(t, cost int64) {
 	// No later question is about a time before t, so what is gone by t is gone
-	// for good. That does not hold at a denial: the clock may go back from there
-	// as far as the last charge.
-	l.entries = l.entries[l.lastGone(t):]
-	if l.last().stamp == t {
-		l.last().total += cost
-		return
+	// for good. That does not hold at a denial or a refund: the clock may go back
+	// from there as far as the last charge.
+	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.stamp <= t-l.longest })
+	l.entries = append(l.entries, logEntry{stamp: t, units: cost})
+	l.drop(0, l.held()-l.keep)
+}
+
+// drop removes up to n units, the oldest first, from the i-th entry on. It
+// returns how many there were.
+func (l *slidingLog) drop(i int, n int64) (dropped int64) {
+	for dropped < n && i < len(l.entries) {
+		e := &l.entries[i]
+		some := min(n-dropped, e.units)
+		dropped += some
+		e.units -= some
+		if e.units == 0 {
+			l.entries = slices.Delete(l.entries, i, i+1)
+		}
 	}
-	l.entries = append(l.entries, logEntry{stamp: t, total: l.last().total + cost})
+	return dropped
+}
+
+// refund removes the oldest units that count, not those of the charge: what is
+// left then leaves no earlier than it should.
+func (l *slidingLog) refund(t, stamp, _, units int64) int64 {
+	if stamp <= t-l.window {
+		return 0
+	}
+	first := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.stamp > t-l.window })
+	if first < 0 {
+		return 0
+	}
+	return l.drop(first, units)
 }
 
 func (l *slidingLog) wait(t, cost int64) int64 {
-	// The cost fits once all but quota-cost of the units have left.
-	mustLeave := l.last().total - (l.quota - cost)
-	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].total >= mustLeave })
-	if i <= l.lastGone(t) {
+	if l.free(t) >= cost {
 		return 0
 	}
-	return l.entries[i].stamp + l.window - t
+	// The cost fits once all but quota-cost of the units have left.
+	mustLeave := l.after(t-l.window) - (l.quota - cost)
+	for _, e := range l.entries {
+		if e.stamp <= t-l.window {
+			continue
+		}
+		if mustLeave -= e.units; mustLeave <= 0 {
+			return e.stamp + l.window - t
+		}
+	}
+	return 0
 }
 
 func (l *slidingLog) reset(t int64) int64 {
-	if l.lastGone(t) == len(l.entries)-1 {
+	if l.after(t-l.window) == 0 {
 		return 0
 	}
-	return l.last().stamp + l.window - t
+	return l.entries[len(l.entries)-1].stamp + l.window - t
 }
+
+func (l *slidingLog) held() int64 { return l.after(-1 << 62) }
 
 func (l *slidingLog) clone() tally {
 	c := *l
