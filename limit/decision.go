@@ -5,8 +5,17 @@ import "time"
 // Decision is the answer to one request.
 type Decision struct {
 	// Allowed says whether the request may proceed. If it is true its cost has
-	// been charged; if it is false nothing has.
+	// been charged (but for a peek, which charges nothing); if it is false nothing
+	// has.
 	Allowed bool
+
+	// Granted is the number of units charged: the cost if Allowed, what fitted of it
+	// if it was asked for "up to", and 0 if nothing was.
+	Granted int64
+
+	// ChargedAt, in microseconds, is where the charge lies in time, on the key's own
+	// clock in Redis; a refund finds it by that. 0 if Redis charged nothing.
+	ChargedAt int64
 
 	// Limit is the quota in force for the key, in units per window.
 	Limit int64

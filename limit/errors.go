@@ -34,6 +34,12 @@ var (
 	// once, so waiting would not help.
 	ErrCostExceedsLimit = errors.New("tierlimit: cost exceeds what the limit can ever grant")
 
+	// ErrInvalidRefund: more units are to be refunded than are left of the charge.
+	ErrInvalidRefund = errors.New("tierlimit: invalid refund")
+
+	// ErrWouldExceedDeadline: a wait cannot succeed before the context's deadline.
+	ErrWouldExceedDeadline = errors.New("tierlimit: the wait would exceed the context's deadline")
+
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("tierlimit: limiter is closed")
 

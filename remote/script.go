@@ -121,7 +121,11 @@ func (s *Script) split(entries []Entry) [][]int {
 		}
 		return [][]int{part}
 	}
-	var parts [][]int
+	return BySlot(entries)
+}
+
+// BySlot is the positions of the entries of each Cluster slot, in order.
+func BySlot(entries []Entry) (parts [][]int) {
 	partOf := make(map[uint16]int)
 	for i := range entries {
 		slot := keySlot(entries[i].Key)

@@ -1,32 +1,40 @@
 package tiered
 
-import "github.com/tierlimit/tierlimit/limit"
+import (
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // fallback decides without Redis, by the rule's outage policy. Whatever the
 // policy, what is granted goes into the ledger: it counts if the policy of
 // another rule, or of the same one later, asks.
-func (r *Rule) fallback(hash uint64, cost int64) limit.Decision {
+func (r *Rule) fallback(hash uint64, cost int64, operation int) limit.Decision {
 	l := r.limiter
 	now, window := l.now(), r.limit.Window()
 	hash ^= r.ledgerSalt
-	switch r.config.policy {
-	case Allow:
+	d := limit.Decision{ResetAfter: window}
+	switch {
+	case r.config.policy == Deny:
+		d.RetryAfter = probeEvery
+	case r.config.policy == Allow && operation == lua.Peek:
+		d.Allowed, d.Remaining = true, r.limit.Quota()
+	case r.config.policy == Allow:
 		l.ledger.Add(hash, window, now, cost)
-		return r.decision(limit.TierFallback, limit.Decision{
-			Allowed:    true,
-			Remaining:  max(0, r.limit.Quota()-cost),
-			ResetAfter: window,
-		})
-	case Deny:
-		return r.decision(limit.TierFallback, limit.Decision{RetryAfter: probeEvery, ResetAfter: window})
+		d.Allowed, d.Granted, d.Remaining = true, cost, max(0, r.limit.Quota()-cost)
+	case operation == lua.Peek:
+		d.Remaining, d.RetryAfter = l.ledger.Free(hash, window, r.share(), now, cost)
+		d.Allowed = d.Remaining >= cost
+	default:
+		if operation == lua.TakeUpTo {
+			free, _ := l.ledger.Free(hash, window, r.share(), now, 1)
+			cost = max(1, min(cost, free))
+		}
+		d.Allowed, d.Remaining, d.RetryAfter = l.ledger.Take(hash, window, r.share(), now, cost)
+		if d.Allowed {
+			d.Granted = cost
+		}
 	}
-	granted, free, retryAfter := l.ledger.Take(hash, window, r.share(), now, cost)
-	return r.decision(limit.TierFallback, limit.Decision{
-		Allowed:    granted,
-		Remaining:  free,
-		RetryAfter: retryAfter,
-		ResetAfter: window,
-	})
+	return r.decision(limit.TierFallback, d)
 }
 
 // share is this instance's part of the limit: the same for all instances, and

@@ -89,7 +89,11 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
 // [limit.ErrClosed]; or are ctx's own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.decide(ctx, key, cost)
+	return r.counted(r.decide(ctx, key, cost, lua.Take))
+}
+
+// counted counts a decision in the metrics.
+func (r *Rule) counted(d limit.Decision, err error) (limit.Decision, error) {
 	if err != nil {
 		r.metrics.failed.Inc()
 		return limit.Decision{}, err
@@ -98,7 +102,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 	return d, nil
 }
 
-func (r *Rule) decide(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil {
 		return limit.Decision{}, err
 	}
@@ -107,28 +111,49 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64) (limit.Decisi
 	// Read before anything is sent: what Redis says of the time from its reply on
 	// then holds from here on all the more (law 2).
 	now := l.now()
-	if l.denials != nil {
-		if known, ok := l.denials.Lookup(hash^r.denialSalt, key, now, cost); ok {
-			return r.decision(limit.TierLocal, limit.Decision{
-				Remaining:  known.Remaining,
-				RetryAfter: known.RetryAfter,
-				ResetAfter: known.ResetAfter,
-			}), nil
-		}
+	needed := cost
+	if operation == lua.TakeUpTo {
+		needed = 1
+	}
+	if d, ok := r.remembered(hash, key, now, needed); ok {
+		return d, nil
 	}
 	if !l.breaker.Closed() {
-		return r.fallback(hash, cost), nil
+		return r.fallback(hash, cost, operation), nil
 	}
-	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Cost: cost})
-	switch {
-	case err == nil:
-		return r.fromRedis(reply, hash, key, now, cost), nil
-	case errors.Is(err, limit.ErrOverloaded), errors.Is(err, limit.ErrClosed), errors.Is(err, context.Canceled):
+	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Cost: cost, Operation: operation})
+	if err == nil {
+		return r.fromRedis(reply, hash, key, now, needed), nil
+	}
+	if !outage(err) {
 		return limit.Decision{}, err
-	case errors.Is(err, remote.ErrUnreadable):
+	}
+	if errors.Is(err, remote.ErrUnreadable) {
 		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "rule", r.name, "error", err)
 	}
-	return r.fallback(hash, cost), nil
+	return r.fallback(hash, cost, operation), nil
+}
+
+// outage reports whether an error of the Redis tier leaves the decision to the
+// outage policy. The others are the caller's.
+func outage(err error) bool {
+	return !errors.Is(err, limit.ErrOverloaded) && !errors.Is(err, limit.ErrClosed) && !errors.Is(err, context.Canceled)
+}
+
+// remembered is the decision if the key is known to be denied.
+func (r *Rule) remembered(hash uint64, key string, now, cost int64) (limit.Decision, bool) {
+	if r.limiter.denials == nil {
+		return limit.Decision{}, false
+	}
+	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, key, now, cost)
+	if !ok {
+		return limit.Decision{}, false
+	}
+	return r.decision(limit.TierLocal, limit.Decision{
+		Remaining:  known.Remaining,
+		RetryAfter: known.RetryAfter,
+		ResetAfter: known.ResetAfter,
+	}), true
 }
 
 // check finds what is wrong with a call, at once and without a trip (law 6).
@@ -147,13 +172,13 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 }
 
 // fromRedis turns a reply into a decision, and remembers it: denials for the next
-// requests, grants for a possible outage.
+// requests, grants for a possible outage. cost is what was needed.
 func (r *Rule) fromRedis(reply remote.Reply, hash uint64, key string, sent, cost int64) limit.Decision {
 	l := r.limiter
-	allowed := reply.Status == lua.Allowed
-	if allowed {
-		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), cost)
-	} else if l.denials != nil {
+	if reply.Granted > 0 {
+		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), reply.Granted)
+	}
+	if reply.Status == lua.Denied && l.denials != nil {
 		l.denials.Remember(hash^r.denialSalt, key, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,
@@ -162,12 +187,17 @@ func (r *Rule) fromRedis(reply remote.Reply, hash uint64, key string, sent, cost
 			Remaining:  reply.Remaining,
 		})
 	}
-	return r.decision(limit.TierRedis, limit.Decision{
-		Allowed:    allowed,
+	d := limit.Decision{
+		Allowed:    reply.Status == lua.Allowed,
+		Granted:    reply.Granted,
 		Remaining:  reply.Remaining,
 		RetryAfter: reply.RetryAfter,
 		ResetAfter: reply.ResetAfter,
-	})
+	}
+	if d.Granted > 0 {
+		d.ChargedAt = reply.Stamp
+	}
+	return r.decision(limit.TierRedis, d)
 }
 
 // decision completes d with what is the same for all decisions of a tier.

@@ -1,0 +1,117 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// AllowUpTo grants as much of a cost as fits, and charges exactly that: see
+// Granted of the decision, which is Allowed if that is anything at all. RetryAfter
+// is when a single unit fits. The cost may be larger than the limit.
+//
+// Errors and deadline are those of [Rule.AllowN].
+func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	return r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
+}
+
+// Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
+// it answers from this instance's own record.
+//
+// Errors and deadline are those of [Rule.AllowN].
+func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	return r.decide(ctx, key, cost, lua.Peek)
+}
+
+// Refund gives units of a decision's charge back: of a request that did not happen,
+// or cost less than was thought. Units that have left the window by now have come
+// back anyway and are not given twice. d is the decision that charged them, with
+// this rule and key; Refund subtracts the units from d.Granted, so no unit is given
+// back twice however often it is called. Do not refund copies of a decision, nor one
+// from several goroutines at once.
+//
+// What is given back: under a sliding log the oldest units that still count, so that
+// the rest leaves no earlier than it should; under a sliding counter and a fixed
+// window those of the sub-window they were charged in; under GCRA as many as the
+// charge's own debt, which shrinks with time, still holds.
+//
+// Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], or
+// say why Redis could not be reached; the units then stay charged until they leave
+// the window, and must not be refunded again.
+func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
+	if err := r.check(ctx, key, 1); err != nil {
+		return err
+	}
+	if units < 1 || units > d.Granted {
+		return fmt.Errorf("%w: %d units of a charge of %d", limit.ErrInvalidRefund, units, d.Granted)
+	}
+	l := r.limiter
+	hash := l.hasher.Hash(key)
+	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), units)
+	charged := d.Granted
+	d.Granted -= units
+	if d.ChargedAt == 0 {
+		return nil // Redis knows nothing of it
+	}
+	_, err := l.batcher.Decide(ctx, remote.Entry{
+		Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Refund,
+		Cost: units, Charged: charged, Stamp: d.ChargedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("refunding %d units: %w", units, err)
+	}
+	r.forgetDenial(hash)
+	return nil
+}
+
+// Reset makes a key as if never used: in Redis, and in this process. Other processes
+// may remember a denial for up to a second. Errors are those of [Rule.Refund].
+func (r *Rule) Reset(ctx context.Context, key string) error {
+	if err := r.check(ctx, key, 1); err != nil {
+		return err
+	}
+	l := r.limiter
+	hash := l.hasher.Hash(key)
+	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
+	_, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Forget})
+	if err != nil {
+		return fmt.Errorf("resetting a key: %w", err)
+	}
+	r.forgetDenial(hash)
+	return nil
+}
+
+func (r *Rule) forgetDenial(hash uint64) {
+	if r.limiter.denials != nil {
+		r.limiter.denials.Forget(hash ^ r.denialSalt)
+	}
+}
+
+// Wait waits until a cost is granted, and charges it. If that cannot be before ctx's
+// deadline it returns at once with [limit.ErrWouldExceedDeadline] and charges
+// nothing. Waiters are not served in order: whoever asks first once capacity is back
+// gets it.
+//
+// Other errors are those of [Rule.AllowN].
+func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	for {
+		d, err := r.AllowN(ctx, key, cost)
+		if err != nil || d.Allowed {
+			return d, err
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d.RetryAfter {
+			return d, fmt.Errorf("%w: %d units of rule %q are free in %v", limit.ErrWouldExceedDeadline, cost, r.name, d.RetryAfter)
+		}
+		timer := time.NewTimer(d.RetryAfter)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return d, ctx.Err()
+		}
+	}
+}
