@@ -97,6 +97,20 @@ func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
 	}
 }
 
+// Forget drops what is remembered of a key, because capacity has come back.
+func (d *Denials) Forget(hash uint64) {
+	gate := d.gate(hash)
+	gate.RLock()
+	defer gate.RUnlock()
+	if gate.closed {
+		return
+	}
+	d.cache.Del(hash)
+	if d.sync {
+		d.cache.Wait()
+	}
+}
+
 // Lookup reports whether a cost is known to be denied at now, and what to answer.
 // RetryAfter is exact up to the time a message takes if the cost is the one that
 // was denied; otherwise it is the earliest that can be said.

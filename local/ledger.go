@@ -98,6 +98,47 @@ func (l *Ledger) Take(hash uint64, window time.Duration, quota, now, cost int64)
 	return false, free, r.wait(newest, length, now, quota-cost)
 }
 
+// Free is what Take would leave room for now, and when a cost that does not fit will.
+func (l *Ledger) Free(hash uint64, window time.Duration, quota, now, cost int64) (free int64, retryAfter time.Duration) {
+	quota = min(quota, maxCount)
+	set := l.set(hash)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	free = quota
+	r := set.find(hash)
+	length := subWindow(window)
+	var newest int64
+	if r != nil {
+		newest = r.advance(length, now)
+		free = max(0, quota-r.used(newest, length, now))
+	}
+	switch {
+	case cost <= free:
+		return free, 0
+	case cost > quota:
+		return free, window
+	}
+	return free, r.wait(newest, length, now, quota-cost)
+}
+
+// Return takes back up to units of what was granted in the last window, the oldest
+// first: what is left then leaves no earlier than it should.
+func (l *Ledger) Return(hash uint64, window time.Duration, now, units int64) {
+	set := l.set(hash)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	r := set.find(hash)
+	if r == nil {
+		return
+	}
+	newest := r.advance(subWindow(window), now)
+	for index := newest + 1; index <= newest+ledgerCounts && units > 0; index++ { // the positions go round
+		n := r.count(index)
+		r.setCount(index, n-min(n, units))
+		units -= min(n, units)
+	}
+}
+
 func (l *Ledger) set(hash uint64) *ledgerSet {
 	// The low bits choose the shard of the denials' cache; take others.
 	return &l.sets[hash>>24&l.mask]

@@ -38,7 +38,7 @@ make[4] = function()
       return 0
     end
     units = math.min(units, s.count)
-    s.count = s.count - units
+    s.count, s.changed = s.count - units, units > 0
     s.free = math.max(0, rule.quota - s.count)
     return units
   end

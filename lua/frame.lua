@@ -117,7 +117,6 @@ local function settle(e, charge)
       s.newest, s.charged, s.changed, granted = s.now, true, true, e.cost
     elseif e.operation == REFUND then
       granted = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
-      s.changed = granted > 0
       s = state_of(e.key, rule, true)
     elseif e.operation == FORGET then
       call('DEL', e.key)

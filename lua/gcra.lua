@@ -104,18 +104,21 @@ make[3] = function()
 
   -- A charge makes the debt larger than it would be without it by span(charged) at
   -- first, and that difference shrinks only while the key would else have no debt. So
-  -- at least span(charged) less the time since is still there: as many whole units as
-  -- fit in that are given back, which never grants more than if the charge had not been.
+  -- at least span(charged) less the time since is still there. So much at most is given
+  -- back, which never grants more than if the charge had not been.
   function gcra.give(s, rule, stamp, charged, units)
     local left, left_part = span(rule, charged)
     left = left - (s.now - stamp)
     if left < 0 or gcra.reset(s) == 0 then
       return 0
     end
-    local whole, rest = muldiv(left, rule.d, rule.interval)
-    units = math.min(units, whole + floor((rest + left_part) / rule.interval))
-    local part
-    whole, part = span(rule, units)
+    local whole, part = span(rule, units)
+    if left < whole or (left == whole and left_part < part) then
+      local w, rest = muldiv(left, rule.d, rule.interval)
+      units = w + floor((rest + left_part) / rule.interval)
+      whole, part = left, left_part
+    end
+    s.changed = true
     s.tat, s.part = s.tat - whole, s.part - part
     if s.part < 0 then
       s.tat, s.part = s.tat - 1, s.part + rule.d

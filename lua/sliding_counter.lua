@@ -166,7 +166,7 @@ make[2] = function()
     local count = count_of(s, index, rule)
     units = math.min(units, count)
     replace(s, index, rule, pack_int(count - units, s.width))
-    s.total = s.total - units
+    s.total, s.changed = s.total - units, units > 0
     count_free(s, rule)
     return units
   end

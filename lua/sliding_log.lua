@@ -120,7 +120,7 @@ make[1] = function()
       return 0
     end
     units = math.min(units, live(s))
-    s.given = s.given + units
+    s.given, s.changed = s.given + units, units > 0
     s.free = math.max(0, rule.quota - live(s))
     return units
   end

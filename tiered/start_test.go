@@ -61,7 +61,7 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 		"a web server":   {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(tc.client, Prefix("start"))
+			l, err := New(tc.client, Prefix("start"), Logger(slog.New(slog.DiscardHandler)))
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("error %v, want %v", err, tc.want)
 			}

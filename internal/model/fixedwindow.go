@@ -27,13 +27,13 @@ func (f *fixedWindow) charge(t, cost int64) {
 	f.newest = t
 }
 
-func (f *fixedWindow) refund(t, stamp, _, units int64) int64 {
+func (f *fixedWindow) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	if stamp/f.window != t/f.window {
-		return 0
+		return 0, false
 	}
-	units = min(units, f.current(t))
-	f.units -= units
-	return units
+	given = min(units, f.current(t))
+	f.units -= given
+	return given, given > 0
 }
 
 func (f *fixedWindow) wait(t, cost int64) int64 {

@@ -44,16 +44,19 @@ func (g *gcra) wait(t, cost int64) int64 {
 
 // refund: a charge makes the debt larger than it would be without it by
 // span(charged) at first, and that difference shrinks only while the key would else
-// have no debt. So at least span(charged) less the time since is still there: as
-// many whole units as fit in that are given back.
-func (g *gcra) refund(t, stamp, charged, units int64) int64 {
+// have no debt. So at least span(charged) less the time since is still there: so much
+// at most is given back, of which whole units are reported.
+func (g *gcra) refund(t, stamp, charged, units int64) (given int64, changed bool) {
 	left := new(big.Rat).Sub(g.span(charged), rat(t-stamp))
 	if left.Sign() < 0 || g.arrival == nil || g.arrival.Cmp(rat(t)) <= 0 {
-		return 0
+		return 0, false
 	}
-	units = min(units, floor(left.Quo(left, g.interval)))
-	g.arrival = new(big.Rat).Sub(g.arrival, g.span(units))
-	return units
+	back := g.span(units)
+	if left.Cmp(back) < 0 {
+		back = left
+	}
+	g.arrival = new(big.Rat).Sub(g.arrival, back)
+	return floor(new(big.Rat).Quo(back, g.interval)), true
 }
 
 // under is the same number of units of debt at t under another limit, rounded up to

@@ -98,8 +98,9 @@ type tally interface {
 	free(t int64) int64
 	// charge adds cost units at t, at most free(t).
 	charge(t, cost int64)
-	// refund takes back up to units of a charge of charged units made at stamp.
-	refund(t, stamp, charged, units int64) int64
+	// refund takes back up to units of a charge of charged units made at stamp. It
+	// returns how many, and whether anything changed.
+	refund(t, stamp, charged, units int64) (given int64, changed bool)
 	// wait is the smallest w >= 0 such that free(t+w) >= cost.
 	wait(t, cost int64) int64
 	// reset is the smallest w >= 0 such that nothing charged counts at t+w.
@@ -169,7 +170,8 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	t := k.clock.read(now)
 	units := k.current(t)
 	out := Outcome{Allowed: true, Stamp: t}
-	if out.Granted = units.refund(t, stamp, charged, amount); out.Granted > 0 {
+	var changed bool
+	if out.Granted, changed = units.refund(t, stamp, charged, amount); changed {
 		k.units = units
 		if empty(units, k.clock.newest) {
 			forgotten := k.Forget(now)

@@ -67,20 +67,19 @@ func (c *slidingCounter) charge(t, cost int64) {
 	c.buckets = append(c.buckets, bucket{index: current, units: cost})
 }
 
-func (c *slidingCounter) refund(t, stamp, _, units int64) int64 {
+func (c *slidingCounter) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	current, _ := c.locate(t)
 	charged, _ := c.locate(stamp)
 	if charged < current-c.k {
-		return 0
+		return 0, false
 	}
 	for i := range c.buckets {
 		if b := &c.buckets[i]; b.index == charged {
-			units = min(units, b.units)
-			b.units -= units
-			return units
+			given = min(units, b.units)
+			b.units -= given
 		}
 	}
-	return 0
+	return given, given > 0
 }
 
 // wait searches by halves, because what is free never shrinks by waiting.

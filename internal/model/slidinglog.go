@@ -67,15 +67,16 @@ func (l *slidingLog) drop(i int, n int64) (dropped int64) {
 
 // refund removes the oldest units that count, not those of the charge: what is
 // left then leaves no earlier than it should.
-func (l *slidingLog) refund(t, stamp, _, units int64) int64 {
+func (l *slidingLog) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	if stamp <= t-l.window {
-		return 0
+		return 0, false
 	}
 	first := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.stamp > t-l.window })
 	if first < 0 {
-		return 0
+		return 0, false
 	}
-	return l.drop(first, units)
+	given = l.drop(first, units)
+	return given, given > 0
 }
 
 func (l *slidingLog) wait(t, cost int64) int64 {
