@@ -18,7 +18,7 @@ func TestLeastPrivilege(t *testing.T) {
 	admin, ctx := server.Client(t), context.Background()
 	rights := []any{
 		"ACL", "SETUSER", "limiter", "on", ">secret", "~tl:*",
-		"+evalsha", "+eval", "+script|load", "+time", "+get", "+set", "+getrange", "+setrange",
+		"+evalsha", "+eval", "+script|load", "+time", "+get", "+set", "+del", "+getrange", "+setrange",
 		"+pexpire", "+pexpireat", "+pttl", "+zadd", "+zrem", "+zremrangebyscore", "+zcard",
 	}
 	as := func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }
