@@ -146,12 +146,17 @@ make[1] = function()
     if width == s.width then
       return slots
     end
-    local wide = {}
+    -- In chunks: miniredis's table.concat fails on a few thousand pieces.
+    local chunks, chunk = {}, {}
     for i = 1, s.count do
       local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
-      wide[i] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
+      chunk[#chunk + 1] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
+      if #chunk == 200 or i == s.count then
+        chunks[#chunks + 1] = table.concat(chunk)
+        chunk = {}
+      end
     end
-    return table.concat(wide)
+    return table.concat(chunks)
   end
 
   local function fields(s)

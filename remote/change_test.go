@@ -113,3 +113,24 @@ func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
 		}
 	}
 }
+
+// A window that grows past what 5-byte stamps can tell apart re-lays the ring with
+// 6-byte ones: once, and exactly, whatever its size.
+func TestLogWidensItsStamps(t *testing.T) {
+	embedded, _ := redistest.Embedded(t)
+	for _, script := range []*Script{NewScript(redistest.Shared(t).Client(t)), NewScript(embedded)} {
+		key := redistest.Prefix() + "widened"
+		const hour = 3_600_000_000
+		hourly := newRule(t, limit.PerHour(3000), limit.SlidingLog())
+		yearly := newRule(t, limit.Per(5000, limit.MaxWindow), limit.SlidingLog())
+		decide(t, script, key, hourly, epoch, 1000)
+		decide(t, script, key, hourly, epoch+hour/2, 2000)
+		if d := decide(t, script, key, yearly, epoch+hour/2, 1500); d.Status != lua.Allowed || d.Remaining != 500 {
+			t.Errorf("%+v", d)
+		}
+		d := decide(t, script, key, yearly, epoch+hour, 1500)
+		if want := limit.MaxWindow - time.Hour; d.Status != lua.Denied || d.RetryAfter != want {
+			t.Errorf("%+v, want retry after %v: when the first thousand leave", d, want)
+		}
+	}
+}
