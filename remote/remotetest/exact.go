@@ -1,19 +1,19 @@
-package remote
+package remotetest
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/model"
-	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 10 where it is hardest: products far above 2^53, intervals that are no
-// whole number of µs, prime windows and quotas. Every field equals the model's,
+// hugeAndOdd is law 10 where it is hardest: products far above 2^53, intervals that
+// are no whole number of µs, prime windows and quotas. Every field equals the model's,
 // which computes with big integers.
-func TestHugeAndOddNumbersAreExact(t *testing.T) {
-	script := NewScript(redistest.Shared(t).Client(t))
+func (s suite) hugeAndOdd(t *testing.T) {
 	year := limit.MaxWindow
 	for _, l := range []limit.Limit{
 		limit.Per(limit.MaxQuota, year),
@@ -34,18 +34,25 @@ func TestHugeAndOddNumbersAreExact(t *testing.T) {
 			limit.GCRA(),
 			limit.FixedWindow(),
 		} {
-			rule := newRule(t, l, a)
+			rule, err := remote.NewRule(l, a)
+			if err != nil {
+				t.Fatal(err)
+			}
 			reference, err := model.New(l, a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			key, now, window := redistest.Prefix()+"exact", int64(epoch), l.Window().Microseconds()
+			key, now, window := s.newKey(), int64(epoch), l.Window().Microseconds()
 			capacity := a.Capacity(l)
 			for i := range int64(60) {
 				now += window * (i % 7) / 17
 				cost := max(1, capacity/(3+i%5)-i)
-				if got, want := outcome(decide(t, script, key, rule, now, cost)), reference.Decide(now, cost); got != want {
-					t.Fatalf("%v under %v, request %d:\nscript %+v\nmodel  %+v", l, a, i, got, want)
+				replies, err := s.backend.Run(context.Background(), []remote.Entry{{Key: key, Rule: rule, Cost: cost}}, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := outcome(replies[0]), reference.Decide(now, cost); got != want {
+					t.Fatalf("%v under %v, request %d:\ngot   %+v\nmodel %+v", l, a, i, got, want)
 				}
 			}
 		}

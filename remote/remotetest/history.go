@@ -1,4 +1,4 @@
-package remote
+package remotetest
 
 import (
 	"pgregory.net/rapid"
@@ -6,6 +6,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // history is what random tests do to one key: every operation, under limits and
@@ -14,7 +15,7 @@ type history struct {
 	key       string
 	limit     limit.Limit
 	algorithm limit.Algorithm
-	rule      *Rule
+	rule      *remote.Rule
 	reference model.Model
 	charges   []charge // that may be refunded
 }
@@ -36,8 +37,10 @@ func (h *history) change(t *rapid.T) {
 		h.algorithm = drawAlgorithm.Draw(t, "algorithm")
 	}
 	h.limit = drawLimit(h.algorithm).Draw(t, "limit")
-	h.rule = newRule(t, h.limit, h.algorithm)
 	var err error
+	if h.rule, err = remote.NewRule(h.limit, h.algorithm); err != nil {
+		t.Fatalf("%v under %v: %v", h.limit, h.algorithm, err)
+	}
 	if h.reference == nil {
 		h.reference, err = model.New(h.limit, h.algorithm)
 	} else {
@@ -49,12 +52,12 @@ func (h *history) change(t *rapid.T) {
 }
 
 // draw draws the next entry; expect is what the model makes of it.
-func (h *history) draw(t *rapid.T) (e Entry, expect func(now int64) model.Outcome) {
+func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
 	if rapid.IntRange(0, 19).Draw(t, "change") == 0 {
 		h.change(t)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
-	e = Entry{Key: h.key, Rule: h.rule, Operation: lua.Take}
+	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take}
 	e.Cost = rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
 	switch rapid.IntRange(0, 19).Draw(t, "operation") {
 	case 0, 1, 2:
@@ -80,7 +83,7 @@ func (h *history) draw(t *rapid.T) (e Entry, expect func(now int64) model.Outcom
 }
 
 // remember notes what was charged.
-func (h *history) remember(e Entry, r Reply) {
+func (h *history) remember(e remote.Entry, r remote.Reply) {
 	if r.Status == lua.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
 		h.charges = append(h.charges, charge{r.Granted, r.Stamp})
 	}

@@ -1,0 +1,21 @@
+package remote_test
+
+import (
+	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/remote"
+	"github.com/tierlimit/tierlimit/remote/remotetest"
+)
+
+// The scripts decide as the models do, on a real Redis and on miniredis: they need
+// nothing exotic.
+func TestConformance(t *testing.T) {
+	embedded, _ := redistest.Embedded(t)
+	t.Run("redis", func(t *testing.T) {
+		remotetest.Conformance(t, remote.NewScript(redistest.Shared(t).Client(t)))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		remotetest.Conformance(t, remote.NewScript(embedded))
+	})
+}

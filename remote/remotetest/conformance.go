@@ -1,0 +1,169 @@
+package remotetest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Backend decides entries: [remote.Script] does.
+type Backend interface {
+	// Run decides all entries, in order, at the given virtual time in microseconds
+	// since the Unix epoch, and returns a reply for each.
+	Run(ctx context.Context, entries []remote.Entry, clock int64) ([]remote.Reply, error)
+}
+
+// epoch is where virtual time starts: an odd moment of 2026.
+const epoch = 1_790_123_456_789_012
+
+// Conformance runs the whole suite against a backend, as subtests of t. It uses keys
+// that no earlier run has used and leaves them behind. The number of random cases is
+// rapid's: -rapid.checks, or RAPID_CHECKS.
+func Conformance(t *testing.T, backend Backend) {
+	s := suite{backend: backend, prefix: "conformance:" + rand.Text()[:8] + ":", keys: new(atomic.Int64)}
+	t.Run("one by one", func(t *testing.T) { rapid.Check(t, s.oneByOne) })
+	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
+	t.Run("huge and odd numbers", s.hugeAndOdd)
+	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
+}
+
+type suite struct {
+	backend Backend
+	prefix  string
+	keys    *atomic.Int64
+}
+
+// newKey is a key that nobody has used. All keys share a Cluster slot.
+func (s suite) newKey() string { return fmt.Sprintf("{%s}%d", s.prefix, s.keys.Add(1)) }
+
+func (s suite) run(t *rapid.T, entries []remote.Entry, now int64) []remote.Reply {
+	replies, err := s.backend.Run(context.Background(), entries, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(replies) != len(entries) {
+		t.Fatalf("%d replies to %d entries", len(replies), len(entries))
+	}
+	return replies
+}
+
+// oneByOne: every field of every decision about a key equals the model's.
+func (s suite) oneByOne(t *rapid.T) {
+	h := newHistory(t, s.newKey())
+	now := epoch + rapid.Int64Range(0, 10*h.window()).Draw(t, "start")
+	for range rapid.IntRange(1, 40).Draw(t, "requests") {
+		now += drawGap(t, h.window())
+		e, expect := h.draw(t)
+		reply := s.run(t, []remote.Entry{e}, now)[0]
+		if got, want := outcome(reply), expect(now); got != want {
+			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, now, got, want)
+		}
+		h.remember(e, reply)
+	}
+}
+
+// batches: a batch gives the decisions of serving its entries one by one in order,
+// with keys that come again, and mixed algorithms.
+func (s suite) batches(t *rapid.T) {
+	histories := make([]*history, rapid.IntRange(1, 5).Draw(t, "keys"))
+	for i := range histories {
+		histories[i] = newHistory(t, s.newKey())
+	}
+	now := int64(epoch)
+	for range rapid.IntRange(1, 5).Draw(t, "batches") {
+		now += drawGap(t, histories[0].window())
+		chosen := rapid.SliceOfN(rapid.SampledFrom(histories), 1, 20).Draw(t, "entries")
+		entries := make([]remote.Entry, len(chosen))
+		expected := make([]model.Outcome, len(chosen))
+		for i, h := range chosen {
+			var expect func(int64) model.Outcome
+			entries[i], expect = h.draw(t)
+			expected[i] = expect(now)
+		}
+		for i, reply := range s.run(t, entries, now) {
+			if got := outcome(reply); got != expected[i] {
+				t.Fatalf("entry %d of %d, %+v at %d:\ngot   %+v\nmodel %+v", i, len(entries), entries[i], now, got, expected[i])
+			}
+			chosen[i].remember(entries[i], reply)
+		}
+	}
+}
+
+// groups: the entries of a group are charged all or none (law 9), and its
+// neighbours as if it had come alone.
+func (s suite) groups(t *rapid.T) {
+	histories := make([]*history, 4)
+	for i := range histories {
+		histories[i] = newHistory(t, s.newKey())
+	}
+	now := int64(epoch)
+	for range rapid.IntRange(1, 6).Draw(t, "batches") {
+		now += rapid.Int64Range(0, 100_000).Draw(t, "gap")
+		var entries []remote.Entry
+		var of []*history
+		for group := 1; group <= 3; group++ {
+			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(histories)-1), 1, -1, rapid.ID).Draw(t, "members") {
+				h := histories[i]
+				of = append(of, h)
+				entries = append(entries, remote.Entry{
+					Key:   h.key,
+					Rule:  h.rule,
+					Cost:  rapid.Int64Range(1, h.algorithm.Capacity(h.limit)).Draw(t, "cost"),
+					Group: group % 3, // the last "group" is 0: entries on their own
+				})
+			}
+		}
+		replies := s.run(t, entries, now)
+		for from := 0; from < len(entries); {
+			to := from + 1
+			for entries[from].Group != 0 && to < len(entries) && entries[to].Group == entries[from].Group {
+				to++
+			}
+			checkGroup(t, now, entries[from:to], of[from:to], replies[from:to])
+			from = to
+		}
+	}
+}
+
+func checkGroup(t *rapid.T, now int64, entries []remote.Entry, of []*history, replies []remote.Reply) {
+	fit := true
+	for i, e := range entries {
+		fit = fit && of[i].reference.Clone().Decide(now, e.Cost).Allowed
+	}
+	for i, e := range entries {
+		reference := of[i].reference
+		if !fit {
+			reference = reference.Clone() // nothing is charged
+		}
+		want, got := reference.Decide(now, e.Cost), replies[i]
+		switch {
+		case fit && got.Status != lua.Allowed,
+			!fit && want.Allowed && got.Status != lua.HeldBack,
+			!want.Allowed && got.Status != lua.Denied:
+			t.Fatalf("entry %d of group %d (it fits: %v): status %d, model %+v", i, e.Group, fit, got.Status, want)
+		case got.Status != lua.HeldBack && outcome(got) != want:
+			t.Fatalf("entry %d of group %d:\ngot   %+v\nmodel %+v", i, e.Group, outcome(got), want)
+		}
+	}
+}
+
+// outcome is a reply in the model's terms.
+func outcome(r remote.Reply) model.Outcome {
+	return model.Outcome{
+		Allowed:    r.Status == lua.Allowed,
+		Granted:    r.Granted,
+		Remaining:  r.Remaining,
+		RetryAfter: r.RetryAfter.Microseconds(),
+		NextAfter:  r.NextAfter.Microseconds(),
+		ResetAfter: r.ResetAfter.Microseconds(),
+		Stamp:      r.Stamp,
+	}
+}

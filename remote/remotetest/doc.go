@@ -1,0 +1,8 @@
+// Package remotetest checks that something decides exactly as the reference models
+// do: the Redis scripts, or another backend or encoding that takes their place.
+//
+// [Conformance] drives it through thousands of random histories in virtual time
+// (costs, idle gaps, every operation, limits and algorithms that change, clock steps
+// in both directions, batches of mixed keys, groups) and compares every field of
+// every decision with a plain-Go model of the algorithm.
+package remotetest
