@@ -21,8 +21,9 @@ const (
 )
 
 // Limit is a number of units ("quota") that may be used in any window of a
-// given length. The zero Limit is invalid; make one with [Per], [PerSecond],
-// [PerMinute], [PerHour], [PerDay] or [Parse].
+// given length, or in each day, week or month of the calendar. The zero Limit is
+// invalid; make one with [Per], [PerSecond], [PerMinute], [PerHour], [PerDay],
+// [PerCalendar] or [Parse]. Limits are comparable with ==.
 //
 // Constructors do not fail: a limit is checked by [Limit.Validate], which the
 // limiter calls when a rule is made from it.
@@ -30,6 +31,9 @@ type Limit struct {
 	quota  int64
 	window time.Duration
 	burst  int64
+
+	calendar CalendarUnit   // 0: windows of the given length
+	zone     *time.Location // of the calendar
 }
 
 // Per returns a limit of quota units per window.
@@ -61,7 +65,8 @@ func (l Limit) WithBurst(burst int64) Limit {
 // Quota is the number of units per window.
 func (l Limit) Quota() int64 { return l.quota }
 
-// Window is the length of the window.
+// Window is the length of the window; for a window of the calendar, that of a day
+// without a change of clocks, or of the longest month.
 func (l Limit) Window() time.Duration { return l.window }
 
 // Burst is the number of units that GCRA lets through at once. Where none was
@@ -81,6 +86,8 @@ func (l Limit) Validate() error {
 	switch {
 	case l.quota < 1 || l.quota > MaxQuota:
 		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
+	case l.IsCalendar():
+		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
 		return fmt.Errorf("%w: window is %v, must be between %v and %v", ErrInvalidLimit, l.window, MinWindow, MaxWindow)
 	case l.window%time.Microsecond != 0:
@@ -104,6 +111,9 @@ func (l Limit) burstTooLong() bool {
 // String is the form that [Parse] reads: "10/1m0s", with ",burst=5" behind it
 // where a burst was set.
 func (l Limit) String() string {
+	if l.IsCalendar() {
+		return fmt.Sprintf("%d/%v@%v", l.quota, l.calendar, l.zone)
+	}
 	s := strconv.FormatInt(l.quota, 10) + "/" + l.window.String()
 	if l.burst != 0 {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
@@ -113,7 +123,9 @@ func (l Limit) String() string {
 
 // Parse reads a limit written as QUOTA/WINDOW, for example "10/1m", "5/s",
 // "1000/24h" or "7/day", optionally followed by ",burst=B". The window is a Go
-// duration, or one of the words s, sec, second, m, min, minute, h, hour, d, day.
+// duration, or one of the words s, sec, second, m, min, minute, h, hour, d, day. A
+// window of the calendar is written day, week or month, an "@" and its time zone:
+// "5000/month@Europe/Berlin".
 // The error wraps [ErrInvalidLimit] and quotes what could not be read.
 func Parse(s string) (Limit, error) {
 	body, burstText, hasBurst := strings.Cut(s, ",burst=")
@@ -124,6 +136,13 @@ func Parse(s string) (Limit, error) {
 	quota, err := strconv.ParseInt(strings.TrimSpace(quotaText), 10, 64)
 	if err != nil {
 		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number between 1 and %d", ErrInvalidLimit, quotaText, s, int64(MaxQuota))
+	}
+	if unit, zone, ok := strings.Cut(windowText, "@"); ok {
+		l, err := parseCalendar(quota, strings.TrimSpace(unit), strings.TrimSpace(zone), s)
+		if err != nil {
+			return Limit{}, err
+		}
+		return l, l.Validate()
 	}
 	window, err := parseWindow(strings.TrimSpace(windowText))
 	if err != nil {

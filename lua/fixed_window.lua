@@ -1,5 +1,9 @@
--- Fixed window: one count per window, windows aligned to the Unix epoch. The
--- window that a count belongs to is the one its newest charge lies in.
+-- Fixed window: one count per window, windows aligned to the Unix epoch or to the
+-- calendar. The window that a count belongs to is the one its newest charge lies in.
+--
+-- Of the calendar the script knows what Go tells it: where the window before the
+-- present one, the present one, the next, and the one after that begin. Redis's clock
+-- may be off by a whole window from the asking process's.
 --
 --   tag 5: header, count (6 bytes)
 
@@ -8,13 +12,27 @@ make[4] = function()
 
   local fixed = {}
 
-  local function window_start(t, rule)
-    return t - t % rule.window
+  -- The window that t lies in: where it begins and ends.
+  local function window_of(t, rule)
+    local bounds = rule.bounds
+    if bounds == nil then
+      local start = t - t % rule.window
+      return start, start + rule.window
+    end
+    if t < bounds[1] then
+      return -1, bounds[1]
+    end
+    for i = 1, 3 do
+      if t < bounds[i + 1] then
+        return bounds[i], bounds[i + 1]
+      end
+    end
+    return bounds[4], bounds[4] + (bounds[4] - bounds[3])
   end
 
   function fixed.look(s, rule)
     s.count = 0
-    if s.tag ~= 0 and window_start(s.newest, rule) == window_start(s.now, rule) then
+    if s.tag ~= 0 and window_of(s.newest, rule) == window_of(s.now, rule) then
       if s.tag == FIXED then
         s.count = fixed.held(s)
       else
@@ -25,7 +43,8 @@ make[4] = function()
   end
 
   function fixed.wait(s, rule)
-    return window_start(s.now, rule) + rule.window - s.now
+    local _, finish = window_of(s.now, rule)
+    return finish - s.now
   end
 
   function fixed.take(s, _, cost)
@@ -34,7 +53,7 @@ make[4] = function()
   end
 
   function fixed.give(s, rule, stamp, _, units)
-    if window_start(stamp, rule) ~= window_start(s.now, rule) then
+    if window_of(stamp, rule) ~= window_of(s.now, rule) then
       return 0
     end
     units = math.min(units, s.count)
@@ -48,7 +67,7 @@ make[4] = function()
   end
 
   function fixed.write(s, rule)
-    store(s, header(FIXED, s) .. pack_int(s.count, 6), window_start(s.now, rule) + rule.window)
+    store(s, header(FIXED, s) .. pack_int(s.count, 6), s.now + fixed.wait(s, rule))
   end
 
   function fixed.reset(s, rule)

@@ -6,6 +6,8 @@
 --         per rule:  algorithm, quota, window in µs, and four dials:
 --                    sliding counter: k, strict, 0, 0
 --                    GCRA:            burst, and the interval a + n/d as a, n, d
+--                    fixed window:    0; or with window 0, of the calendar: where the
+--                                     last, this, the next window and its next begin, µs
 --         per entry: operation, rule (counted from 1), not after (µs on Redis's clock,
 --                    0 for always), group (0 for none), cost, and for a refund also
 --                    the cost and the stamp of the charge
@@ -31,6 +33,8 @@ for i = 1, tonumber(ARGV[2]) do
     rule.k, rule.strict = dial1, dial2 == 1
   elseif code == 3 then
     rule.burst, rule.a, rule.n, rule.d = dial1, dial2, dial3, dial4
+  elseif code == 4 and rule.window == 0 then
+    rule.bounds = { dial1, dial2, dial3, dial4 }
   end
   rules[i] = rule
 end

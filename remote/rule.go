@@ -3,6 +3,7 @@ package remote
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tierlimit/tierlimit/gcra"
 	"github.com/tierlimit/tierlimit/limit"
@@ -13,13 +14,20 @@ import (
 // a key then takes 60 MB. Larger limits need another algorithm.
 const MaxLogQuota = 10_000_000
 
-// Rule is a limit under an algorithm, encoded once for the script. It is
-// immutable and safe for concurrent use.
+// Rule is a limit under an algorithm, encoded once for the script. It is safe for
+// concurrent use.
 type Rule struct {
-	args [lua.RuleArgs]any
+	args ruleArgs
 	// perUnit is the script's work per unit of cost: a log writes each one.
 	perUnit bool
+	// calendar is set for windows of the calendar, whose arguments change with time.
+	calendar *calendar
 }
+
+// ruleArgs are the script's arguments for a rule: algorithm, quota, window, dials.
+type ruleArgs [lua.RuleArgs]any
+
+func (a *ruleArgs) dial(i int, n int64) { a[3+i] = decimal(n) }
 
 // NewRule encodes a limit under an algorithm, which must not be automatic. The
 // error says why they do not go together.
@@ -30,9 +38,16 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
+	if l.IsCalendar() && a != limit.FixedWindow() {
+		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
+	}
 	r := &Rule{}
-	var code int
-	var dials [4]int64
+	for i := range r.args {
+		r.args[i] = "0"
+	}
+	r.args[1] = decimal(l.Quota())
+	r.args[2] = decimal(l.Window().Microseconds())
+	code := 0
 	switch {
 	case a.Same(limit.SlidingLog()):
 		if l.Quota() > MaxLogQuota {
@@ -42,24 +57,39 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	case a.Same(limit.GCRA()):
 		code = lua.GCRA
 		rate := gcra.NewRate(l)
-		dials[0] = rate.Burst()
-		dials[1], dials[2], dials[3] = rate.Interval()
+		whole, num, den := rate.Interval()
+		r.args.dial(0, rate.Burst())
+		r.args.dial(1, whole)
+		r.args.dial(2, num)
+		r.args.dial(3, den)
 	case a.Same(limit.FixedWindow()):
 		code = lua.FixedWindow
+		if l.IsCalendar() {
+			r.calendar = &calendar{limit: l}
+		}
 	case a.IsAutomatic():
 		return nil, fmt.Errorf("%w: automatic must be resolved first", limit.ErrInvalidAlgorithm)
 	default:
 		code = lua.SlidingCounter
-		dials[0] = int64(a.Buckets())
+		r.args.dial(0, int64(a.Buckets()))
 		if a.Rounding() == limit.Strict {
-			dials[1] = 1
+			r.args.dial(1, 1)
 		}
 	}
-	r.args = [lua.RuleArgs]any{strconv.Itoa(code), decimal(l.Quota()), decimal(l.Window().Microseconds())}
-	for i, dial := range dials {
-		r.args[3+i] = decimal(dial)
-	}
+	r.args[0] = strconv.Itoa(code)
 	return r, nil
+}
+
+// at is the rule's arguments at a moment of virtual time; 0 is now.
+func (r *Rule) at(clock int64) *ruleArgs {
+	if r.calendar == nil {
+		return &r.args
+	}
+	now := time.UnixMicro(clock)
+	if clock == 0 {
+		now = time.Now()
+	}
+	return r.calendar.args(r.args, now)
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

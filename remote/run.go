@@ -77,7 +77,7 @@ func (r *run) command(ctx context.Context, part []int, verb, script string) char
 	}
 	args = append(args, len(rules))
 	for _, rule := range rules {
-		args = append(args, rule.args[:]...)
+		args = append(args, rule.at(r.clock)[:]...)
 	}
 	for j, i := range part {
 		e := &r.entries[i]

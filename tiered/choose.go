@@ -14,6 +14,8 @@ const (
 // burst is a small part of it and its state the smallest.
 func (c *config) choose(l limit.Limit) limit.Algorithm {
 	switch {
+	case l.IsCalendar():
+		return limit.FixedWindow()
 	case l.Quota() <= c.logUpTo:
 		return limit.SlidingLog()
 	case l.Quota() <= c.counterUpTo:

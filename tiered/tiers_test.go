@@ -149,6 +149,18 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 			t.Errorf("limit %d: %+v", tc.quota, d)
 		}
 	}
+	monthly := newRule(t, l, "monthly", limit.PerCalendar(100, limit.CalendarMonth, time.UTC))
+	if d := mustAllow(t, monthly, "k", 100); !d.Allowed || monthly.Algorithm() != limit.FixedWindow() || monthly.WorstCase() != 200 {
+		t.Errorf("%v: %+v", monthly.Algorithm(), d)
+	}
+	now := time.Now().UTC()
+	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	if d := mustAllow(t, monthly, "k", 1); d.Allowed || now.Add(d.RetryAfter).Sub(next).Abs() > 10*time.Second {
+		t.Errorf("%+v, want retry after about %v", d, next.Sub(now))
+	}
+	if _, err := l.Rule("logged-month", limit.PerCalendar(100, limit.CalendarMonth, time.UTC), Use(limit.SlidingLog())); !errors.Is(err, limit.ErrInvalidAlgorithm) {
+		t.Errorf("a log of calendar months: %v", err)
+	}
 	named := newRule(t, l, "named", limit.PerMinute(5), Use(limit.GCRA()))
 	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 5 {
 		t.Errorf("%v, worst case %d", a, named.WorstCase())

@@ -5,7 +5,7 @@ import "github.com/tierlimit/tierlimit/limit"
 // current is a copy of what the key holds, counted at t under the rule in force.
 func (k *key) current(t int64) tally {
 	quota, window, burst := k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst()
-	fresh, _ := newTally(k.algorithm, quota, window, burst) // Use has checked it
+	fresh, _ := newTally(k.algorithm, k.limit) // Use has checked it
 	if !k.clock.used {
 		return fresh
 	}

@@ -1,26 +1,51 @@
 package model
 
+import (
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
 // fixedWindow counts the units of the current window; windows are aligned to
-// the epoch.
+// the epoch, or to the calendar.
 type fixedWindow struct {
-	quota, window int64
+	limit limit.Limit
 
 	newest int64 // the last charge
 	units  int64 // what was charged in its window
 }
 
+// bounds are the beginning and the end of the window that t lies in.
+func (f *fixedWindow) bounds(t int64) (start, end int64) {
+	if f.limit.IsCalendar() {
+		start, end := f.limit.Calendar(time.UnixMicro(t))
+		return start.UnixMicro(), end.UnixMicro()
+	}
+	window := f.limit.Window().Microseconds()
+	start = t - t%window
+	return start, start + window
+}
+
+func (f *fixedWindow) same(t, u int64) bool {
+	start, end := f.bounds(t)
+	return start <= u && u < end
+}
+
 // current is what was charged in the window that t lies in.
 func (f *fixedWindow) current(t int64) int64 {
-	if t/f.window != f.newest/f.window {
+	if !f.same(t, f.newest) {
 		return 0
 	}
 	return f.units
 }
 
 // untilEnd is the time from t to the end of its window.
-func (f *fixedWindow) untilEnd(t int64) int64 { return f.window - t%f.window }
+func (f *fixedWindow) untilEnd(t int64) int64 {
+	_, end := f.bounds(t)
+	return end - t
+}
 
-func (f *fixedWindow) free(t int64) int64 { return max(0, f.quota-f.current(t)) }
+func (f *fixedWindow) free(t int64) int64 { return max(0, f.limit.Quota()-f.current(t)) }
 
 func (f *fixedWindow) charge(t, cost int64) {
 	f.units = f.current(t) + cost
@@ -28,7 +53,7 @@ func (f *fixedWindow) charge(t, cost int64) {
 }
 
 func (f *fixedWindow) refund(t, stamp, _, units int64) (given int64, changed bool) {
-	if stamp/f.window != t/f.window {
+	if !f.same(t, stamp) {
 		return 0, false
 	}
 	given = min(units, f.current(t))

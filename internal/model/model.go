@@ -84,7 +84,7 @@ func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
-	units, err := newTally(a, l.Quota(), l.Window().Microseconds(), l.Burst())
+	units, err := newTally(a, l)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,8 @@ type tally interface {
 	clone() tally
 }
 
-func newTally(a limit.Algorithm, quota, window, burst int64) (tally, error) {
+func newTally(a limit.Algorithm, l limit.Limit) (tally, error) {
+	quota, window, burst := l.Quota(), l.Window().Microseconds(), l.Burst()
 	switch {
 	case a.Same(limit.SlidingLog()):
 		return newSlidingLog(quota, window), nil
@@ -117,7 +118,7 @@ func newTally(a limit.Algorithm, quota, window, burst int64) (tally, error) {
 	case a.Same(limit.GCRA()):
 		return newGCRA(quota, window, burst), nil
 	case a.Same(limit.FixedWindow()):
-		return &fixedWindow{quota: quota, window: window}, nil
+		return &fixedWindow{limit: l}, nil
 	}
 	return nil, fmt.Errorf("%w: there is no model of %q", limit.ErrInvalidAlgorithm, a)
 }
@@ -186,7 +187,7 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 
 func (k *key) Forget(now int64) Outcome {
 	k.clock = clock{}
-	k.units, _ = newTally(k.algorithm, k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst())
+	k.units, _ = newTally(k.algorithm, k.limit)
 	return Outcome{Allowed: true, Remaining: k.units.free(now), Stamp: now}
 }
 

@@ -2,8 +2,11 @@ package model
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // The waits a model answers are exact: at the end of each it holds, one
@@ -75,7 +78,8 @@ func TestNothingIsGrantedDuringAWait(t *testing.T) {
 		window := rapid.Int64Range(1, 40).Draw(t, "window")
 		burst := rapid.Int64Range(1, 15).Draw(t, "burst")
 		a := rapid.SampledFrom(algorithms).Draw(t, "algorithm")
-		units, err := newTally(a, quota, window, burst)
+		l := limit.Per(quota, time.Duration(window)*time.Microsecond).WithBurst(burst)
+		units, err := newTally(a, l)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,106 @@
+package limit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// CalendarUnit is a window of the calendar.
+type CalendarUnit uint8
+
+// The units. A week begins on Monday.
+const (
+	CalendarDay CalendarUnit = iota + 1
+	CalendarWeek
+	CalendarMonth
+)
+
+// PerCalendar returns a limit of quota units in each day, week or month of the
+// calendar in a time zone, as quotas are sold and billed: it starts afresh at
+// midnight there. Such a limit is always counted by [FixedWindow], so around a
+// boundary up to twice the quota can pass in a short time.
+func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
+	return Limit{quota: quota, window: unit.length(), calendar: unit, zone: zone}
+}
+
+// IsCalendar reports whether the limit's windows are those of the calendar.
+func (l Limit) IsCalendar() bool { return l.calendar != 0 }
+
+// length is the nominal length: that of a day without a clock change, and of the
+// longest month.
+func (u CalendarUnit) length() time.Duration {
+	const day = 24 * time.Hour
+	switch u {
+	case CalendarDay:
+		return day
+	case CalendarWeek:
+		return 7 * day
+	case CalendarMonth:
+		return 31 * day
+	}
+	return 0
+}
+
+// String returns "day", "week" or "month".
+func (u CalendarUnit) String() string {
+	switch u {
+	case CalendarDay:
+		return "day"
+	case CalendarWeek:
+		return "week"
+	case CalendarMonth:
+		return "month"
+	}
+	return fmt.Sprintf("CalendarUnit(%d)", u)
+}
+
+// Calendar is the window of the calendar that t lies in, and start of the next one.
+// Only for limits of [PerCalendar].
+func (l Limit) Calendar(t time.Time) (start, end time.Time) {
+	year, month, day := t.In(l.zone).Date()
+	switch l.calendar {
+	case CalendarWeek:
+		sinceMonday := (int(t.In(l.zone).Weekday()) + 6) % 7
+		day -= sinceMonday
+		return l.midnight(year, month, day), l.midnight(year, month, day+7)
+	case CalendarMonth:
+		return l.midnight(year, month, 1), l.midnight(year, month+1, 1)
+	}
+	return l.midnight(year, month, day), l.midnight(year, month, day+1)
+}
+
+// midnight is the first moment of a day. In zones whose clocks go forward at
+// midnight that is not 0:00, which does not exist on that day.
+func (l Limit) midnight(year int, month time.Month, day int) time.Time {
+	t := time.Date(year, month, day, 0, 0, 0, 0, l.zone)
+	noon := time.Date(year, month, day, 12, 0, 0, 0, l.zone)
+	if t.Day() != noon.Day() { // what time.Date made of it is late on the day before
+		_, t = t.ZoneBounds()
+	}
+	return t
+}
+
+func (l Limit) validateCalendar() error {
+	switch {
+	case l.calendar > CalendarMonth:
+		return fmt.Errorf("%w: calendar unit is %d, must be CalendarDay, CalendarWeek or CalendarMonth", ErrInvalidLimit, l.calendar)
+	case l.zone == nil:
+		return fmt.Errorf("%w: time zone of the calendar is nil, use time.UTC or time.LoadLocation", ErrInvalidLimit)
+	}
+	return nil
+}
+
+// parseCalendar reads UNIT@ZONE.
+func parseCalendar(quota int64, unitText, zoneText, whole string) (Limit, error) {
+	zone, err := time.LoadLocation(zoneText)
+	if err != nil || zoneText == "" || strings.EqualFold(zoneText, "local") {
+		return Limit{}, fmt.Errorf("%w: time zone %q in %q is not known, write it like UTC or Europe/Berlin", ErrInvalidLimit, zoneText, whole)
+	}
+	for unit := CalendarDay; unit <= CalendarMonth; unit++ {
+		if unit.String() == unitText {
+			return PerCalendar(quota, unit, zone), nil
+		}
+	}
+	return Limit{}, fmt.Errorf("%w: calendar unit %q in %q, must be day, week or month", ErrInvalidLimit, unitText, whole)
+}
