@@ -133,6 +133,43 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 // Errors wrap [limit.ErrInvalidRule], [limit.ErrInvalidLimit],
 // [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
 func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
+	r, err := l.prepare(name, lim, options)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.rules[name]; known != nil {
+		if known.limit == r.limit && known.config == r.config {
+			return known, nil
+		}
+		return nil, fmt.Errorf("%w: %q exists already, with limit %v (use ChangeRule to change it, WithLimit to hold some keys to another limit)", limit.ErrInvalidRule, name, known.limit)
+	}
+	l.rules[name] = r
+	return r, nil
+}
+
+// ChangeRule puts another limit, and other options, in force under a rule's name at
+// run time, or makes the rule. What was charged goes on to count, so a change never
+// grants anything twice: see "Changes under a live key" in docs/architecture.md. It
+// returns the new rule. Rules are immutable: the old one goes on with the old limit
+// for whoever still holds it, so hold a rule that may change in an atomic.Pointer.
+//
+// Instances of a fleet that change at different times stay correct: each holds the
+// common counts to its own limit. Errors are those of [Limiter.Rule].
+func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
+	r, err := l.prepare(name, lim, options)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rules[name] = r
+	return r, nil
+}
+
+// prepare makes a rule, without putting it in force.
+func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*Rule, error) {
 	if l.closed.Load() {
 		return nil, limit.ErrClosed
 	}
@@ -145,20 +182,7 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 			return nil, fmt.Errorf("rule %q: %w", name, err)
 		}
 	}
-	r, err := l.newRule(name, lim, c)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known := l.rules[name]; known != nil {
-		if known.limit == lim && known.config == c {
-			return known, nil
-		}
-		return nil, fmt.Errorf("%w: %q exists already, with limit %v (use WithLimit to hold some keys to another limit)", limit.ErrInvalidRule, name, known.limit)
-	}
-	l.rules[name] = r
-	return r, nil
+	return l.newRule(name, lim, c)
 }
 
 // FleetSize is the number of instances that share the limits: as last heard from
