@@ -37,7 +37,7 @@ type replayFlags struct {
 	limit      limit.Limit
 	instances  int
 	key        accesslog.KeyKind
-	algorithms []limit.Algorithm
+	candidates []candidate
 	redis      string
 	json       bool
 	file       string
@@ -58,11 +58,8 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 		return err
 	})
 	set.Func("algorithm", "replay this `algorithm` only (may be repeated; default all): "+names(), func(s string) error {
-		a, err := limit.ParseAlgorithm(s)
-		if err == nil && a.IsAutomatic() {
-			err = fmt.Errorf("%q is not an algorithm to compare", s)
-		}
-		f.algorithms = append(f.algorithms, a)
+		c, err := parseCandidate(s)
+		f.candidates = append(f.candidates, c)
 		return err
 	})
 	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
@@ -82,8 +79,10 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	if f.instances < 1 || f.instances > 1000 {
 		return f, usageError{fmt.Errorf("-instances %d: must be between 1 and 1000", f.instances)}
 	}
-	if f.algorithms == nil {
-		f.algorithms = limit.Algorithms()
+	if f.candidates == nil {
+		for _, a := range limit.Algorithms() {
+			f.candidates = append(f.candidates, candidate{name: a.String(), algorithm: a})
+		}
 	}
 	f.file = set.Arg(0)
 	return f, nil
@@ -94,7 +93,7 @@ func names() string {
 	for _, a := range limit.Algorithms() {
 		all = append(all, a.Name())
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(all, ", ") + "; with dials, as in sliding-counter:k=60,estimate or gcra:burst=10%"
 }
 
 // report is the JSON form of a replay.
@@ -118,7 +117,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	config := replay.Config{Trace: tr, Limit: f.limit, Instances: f.instances}
+	config := replay.Config{Trace: tr, Instances: f.instances}
 	options, shown, stop, err := findRedis(f.redis)
 	if err != nil {
 		return err
@@ -127,7 +126,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	config.Client = func() *redis.Client { return redis.NewClient(options) }
 	config.Measurable = f.redis != ""
 
-	bar := newProgress(stderr, len(tr.Events)*len(f.algorithms))
+	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
 	config.Progress = bar.add
 	rep := report{
 		Requests: len(tr.Events), Keys: tr.Keys, BadLines: tr.BadLines,
@@ -135,13 +134,18 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 		Instances: f.instances, Redis: shown,
 	}
 	exact := replay.Exact(tr, f.limit)
-	for _, a := range f.algorithms {
-		bar.describe(a.Name())
-		result, err := replay.Run(ctx, config, a, exact)
+	for _, c := range f.candidates {
+		bar.describe(c.algorithm.Name())
+		config.Limit, err = c.limit(f.limit)
+		var result replay.Result
+		if err == nil {
+			result, err = replay.Run(ctx, config, c.algorithm, exact)
+		}
 		if err != nil {
 			bar.finish()
-			return fmt.Errorf("%s: %w", a.Name(), err)
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
+		result.Configuration = c.name
 		rep.Results = append(rep.Results, result)
 	}
 	bar.finish()

@@ -138,6 +138,26 @@ func TestReplayEmbeddedEqualsReal(t *testing.T) {
 	}
 }
 
+// Dials: what is asked for is what is replayed, and reported.
+func TestReplayDials(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(file, []byte(morning(t, 3000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep := mustReplay(t, nil, "-redis", redistest.Shared(t).URL(),
+		"-algorithm", "sliding-counter:k=1,estimate", "-algorithm", "sliding-counter:k=60,strict",
+		"-algorithm", "gcra:burst=10%", "-algorithm", "gcra:burst=10", file)
+	want := []string{"sliding-counter:k=1,estimate", "sliding-counter:k=60,strict", "gcra:burst=10%", "gcra:burst=10"}
+	for i, r := range rep.Results {
+		if r.Configuration != want[i] || !strings.HasPrefix(want[i], r.Algorithm) {
+			t.Errorf("%+v, want %s", r, want[i])
+		}
+	}
+	if small, large := rep.Results[2], rep.Results[3]; small.Denied <= large.Denied {
+		t.Errorf("a burst of 1 denies %d, a burst of 10 denies %d", small.Denied, large.Denied)
+	}
+}
+
 func TestReplayReportsBadLines(t *testing.T) {
 	log := morning(t, 50) + "this is no log line\n"
 	stdout, stderr, err := command(t, strings.NewReader(log), "replay", "-algorithm", "gcra", "-")
@@ -165,6 +185,8 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"bad limit":         {[]string{"replay", "-limit", "ten"}, []string{`"ten"`, "10/1m"}},
 		"zero window":       {[]string{"replay", "-limit", "10/0s"}, []string{"window is 0s"}},
 		"bad algorithm":     {[]string{"replay", "-algorithm", "token-bucket"}, []string{`"token-bucket"`, "sliding-log"}},
+		"bad dial":          {[]string{"replay", "-algorithm", "gcra:burst=lots"}, []string{`"lots"`, "10%"}},
+		"burst of a log":    {[]string{"replay", "-algorithm", "sliding-log:burst=5"}, []string{"only gcra"}},
 		"bad key":           {[]string{"replay", "-key", "user"}, []string{`"user"`, "host+path"}},
 		"no instances":      {[]string{"replay", "-instances", "0"}, []string{"0", "between 1 and 1000"}},
 		"bad URL":           {[]string{"replay", "-redis", "http://127.0.0.1"}, []string{"redis://"}},

@@ -18,14 +18,14 @@ func printTable(w io.Writer, rep report, f replayFlags) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "algorithm\tallowed\tdenied\twrongly\twrongly\tworst\tcalls per\tdecided\tbytes\t")
 	fmt.Fprintln(t, "\t\t\tallowed\tdenied\twindow\tdecision\tlocally\tper key\t")
-	for i, r := range rep.Results {
+	for _, r := range rep.Results {
 		bytes := "-"
 		if r.BytesPerKey != nil {
 			bytes = fmt.Sprintf("%.0f", *r.BytesPerKey)
 		}
 		requests := float64(rep.Requests)
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%.3f\t%.1f %%\t%s\t\n",
-			f.algorithms[i], r.Allowed, r.Denied, r.WronglyAllowed, r.WronglyDenied, r.WorstWindow,
+			r.Configuration, r.Allowed, r.Denied, r.WronglyAllowed, r.WronglyDenied, r.WorstWindow,
 			float64(r.RedisCalls)/requests, 100*float64(r.DecidedLocally)/requests, bytes)
 	}
 	if err := t.Flush(); err != nil {

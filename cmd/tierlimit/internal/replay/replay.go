@@ -39,6 +39,7 @@ type Config struct {
 // Result is what an algorithm did.
 type Result struct {
 	Algorithm      string `json:"algorithm"`
+	Configuration  string `json:"configuration"` // the algorithm with its dials
 	Allowed        int    `json:"allowed"`
 	Denied         int    `json:"denied"`
 	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, though the exact log denied it

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// candidate is an algorithm to replay, as the command line writes it: with its dials,
+// of which GCRA's burst is a part of the limit.
+type candidate struct {
+	name      string
+	algorithm limit.Algorithm
+	burst     string // "10%" or "25"; "" leaves the limit's own
+}
+
+func parseCandidate(s string) (candidate, error) {
+	name, burst, hasBurst := strings.Cut(s, ":burst=")
+	a, err := limit.ParseAlgorithm(name)
+	switch {
+	case err != nil:
+		return candidate{}, err
+	case a.IsAutomatic():
+		return candidate{}, fmt.Errorf("%q is not an algorithm to compare", s)
+	case hasBurst && a != limit.GCRA():
+		return candidate{}, fmt.Errorf("%q: only gcra has a burst", s)
+	}
+	c := candidate{name: a.String(), algorithm: a, burst: burst}
+	if hasBurst {
+		c.name = s
+		_, err = c.limit(limit.PerMinute(100))
+	}
+	return c, err
+}
+
+// limit is the limit with the candidate's burst.
+func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
+	if c.burst == "" {
+		return l, nil
+	}
+	number, percent := strings.CutSuffix(c.burst, "%")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 {
+		return l, fmt.Errorf("burst %q is not a positive number of units, nor of percent like 10%%", c.burst)
+	}
+	if percent {
+		n = max(1, l.Quota()*n/100)
+	}
+	l = l.WithBurst(n)
+	return l, l.Validate()
+}
