@@ -132,10 +132,25 @@ func (l *Ledger) Return(hash uint64, window time.Duration, now, units int64) {
 		return
 	}
 	newest := r.advance(subWindow(window), now)
-	for index := newest + 1; index <= newest+ledgerCounts && units > 0; index++ { // the positions go round
-		n := r.count(index)
-		r.setCount(index, n-min(n, units))
-		units -= min(n, units)
+	for index := newest + 1; index <= newest+ledgerCounts; index++ { // the positions go round
+		units -= r.remove(index, units)
+	}
+}
+
+// Undo takes back units that Take or Add has just recorded. They are the newest; if
+// the oldest went in their place, those granted before would leave later than without
+// the two calls, and the later the more often that happened.
+func (l *Ledger) Undo(hash uint64, window time.Duration, now, units int64) {
+	set := l.set(hash)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	r := set.find(hash)
+	if r == nil {
+		return
+	}
+	newest := r.advance(subWindow(window), now)
+	for index := newest + ledgerCounts; index > newest; index-- { // the positions go round
+		units -= r.remove(index, units)
 	}
 }
 
@@ -242,6 +257,14 @@ func (r *record) wait(newest, length, now, room int64) time.Duration {
 func (r *record) add(newest, cost int64) {
 	n := r.count(newest)
 	r.setCount(newest, n+min(cost, maxCount-n))
+}
+
+// remove takes up to n units out of sub-window index, and returns how many.
+func (r *record) remove(index, n int64) (removed int64) {
+	count := r.count(index)
+	removed = min(n, count)
+	r.setCount(index, count-removed)
+	return removed
 }
 
 // mulDivUp is x*y/m rounded up. The product may pass 64 bits, the result may not.

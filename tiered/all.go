@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,7 +30,7 @@ type Request struct {
 // may be denied for units that are then given back; never is more granted. Units
 // whose refund is lost stay charged until they leave the window.
 //
-// Errors and deadline are those of [Rule.AllowN].
+// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again.
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	decisions, err := l.decideAll(ctx, requests)
 	for i, q := range requests {
@@ -111,6 +112,8 @@ func (l *Limiter) chargeAll(ctx context.Context, requests []Request) ([]remote.R
 // chargeSlotBySlot charges the entries of one slot after the other, and takes back
 // what was charged as soon as a slot denies or fails.
 func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) ([]remote.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.config.deadline) // for all slots together (law 7)
+	defer cancel()
 	replies := make([]remote.Reply, len(entries))
 	for i := range replies {
 		replies[i].Status = lua.HeldBack
@@ -143,16 +146,21 @@ func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) 
 	return replies, nil
 }
 
-// takeBack refunds charges. The caller's context may have ended: it is not used.
+// takeBack refunds charges, all at once so that it takes no longer than one. The
+// caller's context may have ended: it is not used.
 func (l *Limiter) takeBack(entries []remote.Entry, replies []remote.Reply, charged []int) {
+	var refunds sync.WaitGroup
 	for _, i := range charged {
 		e := entries[i]
 		e.Group = 0
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, replies[i].Stamp
-		if _, err := l.batcher.Decide(context.Background(), e); err != nil {
-			l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
-		}
+		refunds.Go(func() {
+			if _, err := l.batcher.Decide(context.Background(), e); err != nil {
+				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
+			}
+		})
 	}
+	refunds.Wait()
 }
 
 // fallbackAll decides without Redis: all or none again, and each by its own rule's
@@ -169,7 +177,7 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decis
 	}
 	for i, q := range requests {
 		if d := &decisions[i]; d.Allowed {
-			l.ledger.Return(hashes[i]^q.Rule.ledgerSalt, q.Rule.limit.Window(), l.now(), q.Cost)
+			l.ledger.Undo(hashes[i]^q.Rule.ledgerSalt, q.Rule.limit.Window(), l.now(), q.Cost)
 			d.Allowed, d.Granted, d.Remaining = false, 0, d.Remaining+q.Cost
 		}
 	}

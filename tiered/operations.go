@@ -20,7 +20,7 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
-// it answers from this instance's own record.
+// it answers from this instance's own record. Metrics count decisions, not peeks.
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
@@ -32,7 +32,8 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 // back anyway and are not given twice. d is the decision that charged them, with
 // this rule and key; Refund subtracts the units from d.Granted, so no unit is given
 // back twice however often it is called. Do not refund copies of a decision, nor one
-// from several goroutines at once.
+// from several goroutines at once; nor, once a window has passed, a decision that was
+// made without Redis (its ChargedAt is 0): nothing tells then that it is so old.
 //
 // What is given back: under a sliding log the oldest units that still count, so that
 // the rest leaves no earlier than it should; under a sliding counter and a fixed
@@ -51,20 +52,21 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	}
 	l := r.limiter
 	hash := l.hasher.Hash(key)
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), units)
-	charged := d.Granted
+	charged, given := d.Granted, units
 	d.Granted -= units
-	if d.ChargedAt == 0 {
-		return nil // Redis knows nothing of it
+	if d.ChargedAt != 0 { // else Redis knows nothing of it
+		reply, err := l.batcher.Decide(ctx, remote.Entry{
+			Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Refund,
+			Cost: units, Charged: charged, Stamp: d.ChargedAt,
+		})
+		if err != nil {
+			return fmt.Errorf("refunding %d units: %w", units, err)
+		}
+		r.forgetDenial(hash)
+		// The ledger cannot tell whether the charge is still in the window; Redis can.
+		given = reply.Granted
 	}
-	_, err := l.batcher.Decide(ctx, remote.Entry{
-		Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Refund,
-		Cost: units, Charged: charged, Stamp: d.ChargedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("refunding %d units: %w", units, err)
-	}
-	r.forgetDenial(hash)
+	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), given)
 	return nil
 }
 

@@ -1,0 +1,87 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"pgregory.net/rapid"
+)
+
+// A denial changes nothing, under whatever rule: once the first one is in force again
+// the key is as it was.
+func TestRulesThatOnlyDenyLeaveNoTrace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := openBooks(t)
+		for range rapid.IntRange(1, 20).Draw(t, "operations") {
+			b.next(t)
+		}
+		untouched := b.m.Clone().(*key)
+		for range rapid.IntRange(1, 10).Draw(t, "changes") {
+			other := drawSubject(t)
+			if err := b.m.Use(other.l, other.a); err != nil {
+				t.Fatal(err)
+			}
+			b.now += drawStep(t, other, b.now, b.last)
+			b.m.Peek(b.now, other.capacity())
+			if cost := drawCost(t, other, b.last); !b.m.Peek(b.now, cost).Allowed {
+				b.last = b.m.Decide(b.now, cost)
+			}
+		}
+		if err := b.m.Use(b.s.l, b.s.a); err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, b.s, untouched, b.m, b.now)
+	})
+}
+
+// Law 1 while two versions of a limit are in use at once, by the same algorithm over
+// the same window: no window holds more than the larger one's worst case. For GCRA
+// that is the worst case of the larger quota with the larger burst: one version lets
+// the rate through, then the other its burst. Nor is more granted at once than the
+// larger one could grant.
+func TestWorstCaseHoldsForTwoVersions(t *testing.T) {
+	for _, a := range append(limit.Algorithms(), limit.SlidingCounter(1, limit.Estimate)) {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				one := drawSubject(t)
+				one.a = a
+				checkVersions(t, one, drawVersion(t, one))
+			})
+		})
+	}
+}
+
+func checkVersions(t *rapid.T, one, other subject) {
+	larger := limit.Per(max(one.l.Quota(), other.l.Quota()), one.l.Window()).WithBurst(max(one.l.Burst(), other.l.Burst()))
+	m := one.start(t)
+	now := drawNow(t, one)
+	var last Outcome
+	var granted grants
+	for range rapid.IntRange(1, 60).Draw(t, "requests") {
+		version := rapid.SampledFrom([]subject{one, other}).Draw(t, "version")
+		if err := m.Use(version.l, version.a); err != nil {
+			t.Fatal(err)
+		}
+		now += drawStep(t, version, now, last)
+		if last = m.Decide(now, drawCost(t, version, last)); last.Allowed {
+			granted.add(now, last.Granted)
+		}
+		if got, most := granted.max(one.window()), one.a.WorstCase(larger); got > most {
+			t.Fatalf("%v and %v, %v: %d units in a window, the larger worst case is %d", one.l, other.l, one.a, got, most)
+		}
+		if got, most := granted.max(1), one.a.Capacity(larger); got > most {
+			t.Fatalf("%v and %v, %v: %d units at once, the larger capacity is %d", one.l, other.l, one.a, got, most)
+		}
+	}
+}
+
+// drawVersion draws another limit over the same window.
+func drawVersion(t *rapid.T, s subject) subject {
+	quota := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2*s.l.Quota())).Draw(t, "other quota")
+	l := limit.Per(min(quota, limit.MaxQuota), s.l.Window())
+	burst := rapid.SampledFrom([]int64{0, 1, quota, s.l.Burst()}).Draw(t, "other burst")
+	if bursting := l.WithBurst(burst); bursting.Validate() == nil {
+		l = bursting
+	}
+	return subject{l, s.a}
+}

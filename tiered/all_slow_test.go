@@ -1,0 +1,75 @@
+package tiered
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// slow holds every command back for a while, once switched on.
+type slow struct {
+	on atomic.Bool
+	by time.Duration
+}
+
+func (s *slow) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slow) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.on.Load() {
+			time.Sleep(s.by)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Law 7: a group over several slots of a Cluster has one deadline, not one for each
+// slot. When it ends the outage policies decide, and what was charged is given back.
+func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
+	const deadline = time.Second
+	client := redistest.StartCluster(t, 3).Client(t)
+	slow := &slow{by: deadline * 6 / 10} // each slot alone would make it
+	client.AddHook(slow)
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	var requests []Request
+	var entries []remote.Entry
+	for _, key := range []string{"a", "b", "c"} {
+		mustAllow(t, r, key, 1) // the slots are known, and connections made
+		requests = append(requests, Request{r, key, 5})
+		entries = append(entries, remote.Entry{Key: l.keys.Key("r", key)})
+	}
+	if slots := len(remote.BySlot(entries)); slots != 3 {
+		t.Fatalf("the keys lie in %d slots, want 3", slots)
+	}
+	slow.on.Store(true)
+	ds, err := l.AllowAll(context.Background(), requests...)
+	slow.on.Store(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range ds {
+		if !d.Degraded() || d.ChargedAt != 0 {
+			t.Errorf("decided after the deadline: %+v", d)
+		}
+	}
+	eventually(t, "all that Redis charged is given back", func() bool {
+		for _, q := range requests {
+			if d, err := r.Peek(context.Background(), q.Key, 1); err != nil || d.Degraded() || d.Remaining != 9 {
+				return false
+			}
+		}
+		return true
+	})
+}

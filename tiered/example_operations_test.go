@@ -1,0 +1,160 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Work that can be done in part takes what is left.
+func ExampleRule_AllowUpTo() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	mails, err := limiter.Rule("mails", limit.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for range 3 {
+		d, err := mails.AllowUpTo(context.Background(), "tenant 4", 70)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Allowed, d.Granted, d.RetryAfter > 0)
+	}
+	// Output:
+	// true 70 false
+	// true 30 false
+	// false 0 true
+}
+
+// A request whose cost is known only afterwards: charge the most it can be, give back
+// what it was not.
+func ExampleRule_Refund() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	tokens, err := limiter.Rule("tokens", limit.PerMinute(1_000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	d, err := tokens.AllowN(ctx, "user 17", 800)
+	if err != nil || !d.Allowed {
+		log.Fatal(d, err)
+	}
+	used := int64(250)
+	if err := tokens.Refund(ctx, "user 17", &d, d.Granted-used); err != nil {
+		log.Print(err) // they leave with the window
+	}
+
+	peek, err := tokens.Peek(ctx, "user 17", 1)
+	fmt.Println(d.Granted, peek.Remaining, err)
+	// Output: 250 750 <nil>
+}
+
+// A tenant's quota and an endpoint's: a request that one of them denies is not charged
+// to the other.
+func ExampleLimiter_AllowAll() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	tenant, err := limiter.Rule("tenant", limit.PerHour(5))
+	if err != nil {
+		log.Fatal(err)
+	}
+	search, err := limiter.Rule("search", limit.PerSecond(100_000))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for range 2 {
+		ds, err := limiter.AllowAll(context.Background(),
+			tiered.Request{Rule: tenant, Key: "tenant 4", Cost: 3},
+			tiered.Request{Rule: search, Key: "search", Cost: 1},
+		)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, d := range ds {
+			fmt.Println(d.Allowed, d.Granted, d.RetryAfter > 0)
+		}
+	}
+	// Output:
+	// true 3 false
+	// true 1 false
+	// false 0 true
+	// false 0 false
+}
+
+// A worker that waits for its turn, but not past its deadline.
+func ExampleRule_Wait() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	pages, err := limiter.Rule("pages", limit.PerHour(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	d, err := pages.Wait(ctx, "crawler", 1)
+	fmt.Println(d.Allowed, err)
+	// The next page is an hour away: it says so now, not in a minute.
+	d, err = pages.Wait(ctx, "crawler", 1)
+	fmt.Println(d.Allowed, errors.Is(err, limit.ErrWouldExceedDeadline))
+	// Output:
+	// true <nil>
+	// false true
+}
+
+// What a request would be answered, for a page that shows a user's quota.
+func ExampleRule_Peek() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	export, err := limiter.Rule("export", limit.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := export.AllowN(ctx, "tenant 4", 60); err != nil {
+		log.Fatal(err)
+	}
+
+	for range 2 {
+		d, err := export.Peek(ctx, "tenant 4", 50)
+		fmt.Println(d.Allowed, d.Remaining, d.Limit, err)
+	}
+	// Output:
+	// false 40 100 <nil>
+	// false 40 100 <nil>
+}

@@ -1,0 +1,135 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// loseRedis kills a limiter's server, as far as decisions can tell.
+func loseRedis(server *redistest.Server, l *Limiter) {
+	server.Kill()
+	l.breaker.ForceOpen(errors.New("killed"))
+}
+
+// recorded is how many units of a key's window this instance's own record holds.
+func recorded(r *Rule, key string) int64 {
+	l := r.limiter
+	const quota = 1 << 30
+	free, _ := l.ledger.Free(l.hasher.Hash(key)^r.ledgerSalt, r.limit.Window(), quota, l.now(), 1)
+	return quota - free
+}
+
+func mustRefund(t *testing.T, r *Rule, key string, d *limit.Decision, units int64) {
+	t.Helper()
+	if err := r.Refund(context.Background(), key, d, units); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was charged without Redis is given back without it, also once it is there again:
+// it never heard of the charge.
+func TestRefundAfterAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	loseRedis(server, l)
+	d := mustAllow(t, r, "k", 4)
+	if !d.Allowed || !d.Degraded() || d.ChargedAt != 0 {
+		t.Fatalf("%+v", d)
+	}
+	server.Restart()
+	eventually(t, "Redis decides again", func() bool { return !l.Degraded() })
+	if d := mustAllow(t, r, "k", 5); d.Degraded() || d.Remaining != 5 {
+		t.Fatalf("%+v", d)
+	}
+	mustRefund(t, r, "k", &d, 3)
+	if d.Granted != 1 {
+		t.Errorf("%d units are left to refund, want 1", d.Granted)
+	}
+	if peek, err := r.Peek(context.Background(), "k", 1); err != nil || peek.Remaining != 5 {
+		t.Errorf("%+v, %v; want 5 remaining as before", peek, err)
+	}
+	if n := recorded(r, "k"); n != 6 {
+		t.Errorf("%d units on record, want 6", n)
+	}
+}
+
+// A refund that Redis may not have heard of is an error, and must not be tried again:
+// it may have arrived. The units stay charged, here too.
+func TestRefundWithRedisLost(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	d := mustAllow(t, r, "k", 8)
+	if d.ChargedAt == 0 {
+		t.Fatalf("%+v", d)
+	}
+	loseRedis(server, l)
+	if err := r.Refund(context.Background(), "k", &d, 6); err == nil || errors.Is(err, limit.ErrInvalidRefund) {
+		t.Errorf("error %v", err)
+	}
+	if d.Granted != 2 {
+		t.Errorf("%d units are left to refund, want 2", d.Granted)
+	}
+	if err := r.Refund(context.Background(), "k", &d, 6); !errors.Is(err, limit.ErrInvalidRefund) {
+		t.Errorf("the same refund again: %v", err)
+	}
+	if n := recorded(r, "k"); n != 8 {
+		t.Errorf("%d units on record, want 8", n)
+	}
+}
+
+// Law 11: units that have left the window are not given twice, neither in Redis nor in
+// the record that outages are decided from.
+func TestLateRefundGivesNothing(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerMinute(10))
+	old := mustAllow(t, r, "k", 6)
+	clock.advance(2 * time.Minute)
+	d := mustAllow(t, r, "k", 7)
+	mustRefund(t, r, "k", &old, 6)
+	if n := recorded(r, "k"); n != 7 {
+		t.Errorf("after a refund that came too late %d units are on record, want 7", n)
+	}
+	mustRefund(t, r, "k", &d, 2)
+	if n := recorded(r, "k"); n != 5 {
+		t.Errorf("after a refund in time %d units are on record, want 5", n)
+	}
+	if peek, err := r.Peek(context.Background(), "k", 1); err != nil || peek.Remaining != 5 {
+		t.Errorf("%+v, %v; want 5 remaining", peek, err)
+	}
+}
+
+// Up to more than the limit, without Redis and without counting: all of the limit, or
+// nothing.
+func TestAllowUpToUnderOutagePolicies(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	allow := newRule(t, l, "allow", limit.PerHour(10), OnOutage(Allow))
+	deny := newRule(t, l, "deny", limit.PerHour(10), OnOutage(Deny))
+	loseRedis(server, l)
+	for range 2 {
+		d, err := allow.AllowUpTo(context.Background(), "k", 1000)
+		if err != nil || !d.Allowed || d.Granted != 10 || !d.Degraded() {
+			t.Errorf("Allow: %+v, %v", d, err)
+		}
+		d, err = deny.AllowUpTo(context.Background(), "k", 1000)
+		if err != nil || d.Allowed || d.Granted != 0 || d.RetryAfter <= 0 || !d.Degraded() {
+			t.Errorf("Deny: %+v, %v", d, err)
+		}
+	}
+	if a, d := recorded(allow, "k"), recorded(deny, "k"); a != 20 || d != 0 {
+		t.Errorf("%d and %d units on record, want 20 and 0", a, d)
+	}
+	for _, cost := range []int64{0, -1} {
+		if _, err := allow.AllowUpTo(context.Background(), "k", cost); !errors.Is(err, limit.ErrInvalidCost) {
+			t.Errorf("up to %d: %v", cost, err)
+		}
+	}
+}

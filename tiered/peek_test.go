@@ -1,0 +1,35 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A peek decides nothing, so it is not counted as a decision: neither who looks at a
+// key often, nor who asks for what cannot be, changes the rates that are watched.
+func TestPeekIsNotCounted(t *testing.T) {
+	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
+		count := func() (decisions, errors float64) {
+			for _, outcomes := range r.metrics.decisions {
+				for _, counter := range outcomes {
+					decisions += testutil.ToFloat64(counter)
+				}
+			}
+			return decisions, testutil.ToFloat64(r.metrics.failed)
+		}
+		mustAllow(t, r, "k", 7)
+		for _, cost := range []int64{1, 4, 11} { // allowed, denied, an error
+			_, err := r.Peek(context.Background(), "k", cost)
+			if (err != nil) != (cost == 11) {
+				t.Errorf("cost %d: %v", cost, err)
+			}
+		}
+		if decisions, errors := count(); decisions != 1 || errors != 0 {
+			t.Errorf("%v decisions and %v errors counted, want 1 and 0", decisions, errors)
+		}
+	})
+}
