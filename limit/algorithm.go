@@ -21,6 +21,7 @@ type Algorithm struct {
 	buckets  int
 	kind     kind
 	rounding Rounding
+	zset     bool
 }
 
 type kind uint8
@@ -60,6 +61,12 @@ func Automatic() Algorithm { return Algorithm{} }
 
 // SlidingLog remembers the time of every unit: exact, about 5 bytes a unit.
 func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
+
+// SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, as most people know it:
+// it decides the same, takes about 19 times the memory (at 1,000 units), and can be
+// inspected with ZRANGE. A Redis user needs ZADD, ZRANGE, ZCARD, ZCOUNT, ZSCORE,
+// ZREVRANGEBYSCORE and ZREMRANGEBYRANK for it.
+func SlidingLogZSet() Algorithm { return Algorithm{kind: kindSlidingLog, zset: true} }
 
 // SlidingCounter counts units in k sub-windows of the window, k from 1 to
 // [MaxBuckets]. k = 1 with [Estimate] is the well-known two-counter
@@ -103,7 +110,10 @@ func (a Algorithm) Name() string {
 // String is the form that [ParseAlgorithm] reads, dials included:
 // "sliding-counter:k=16,strict".
 func (a Algorithm) String() string {
-	if a.kind != kindSlidingCounter {
+	switch {
+	case a.zset:
+		return a.Name() + ":zset"
+	case a.kind != kindSlidingCounter:
 		return a.Name()
 	}
 	return fmt.Sprintf("%s:k=%d,%s", a.Name(), a.buckets, a.rounding)
@@ -171,7 +181,7 @@ func (a Algorithm) WorstCase(l Limit) int64 {
 
 // ParseAlgorithm reads what [Algorithm.String] writes: a name, for a sliding
 // counter optionally followed by ":" and its dials, as in
-// "sliding-counter:k=60,estimate". "auto" and "" are automatic. The error wraps
+// "sliding-counter:k=60,estimate", and "sliding-log:zset". "auto" and "" are automatic. The error wraps
 // [ErrInvalidAlgorithm] and lists the names.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	name, dials, _ := strings.Cut(s, ":")
@@ -194,6 +204,8 @@ func (a Algorithm) withDials(whole, dials string) (Algorithm, error) {
 		name, value, _ := strings.Cut(dial, "=")
 		switch {
 		case dial == "":
+		case a.kind == kindSlidingLog && dial == "zset":
+			a.zset = true
 		case a.kind != kindSlidingCounter:
 			return Algorithm{}, fmt.Errorf("%w: %q: %s has no dial %q", ErrInvalidAlgorithm, whole, a.Name(), dial)
 		case name == "k":

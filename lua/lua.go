@@ -5,6 +5,8 @@
 //	numbers.lua         exact integers, bytes
 //	state.lua           what the state of every key has in common: clock, expiry
 //	sliding_log.lua     one file per algorithm
+//	log_ring.lua        the log's encodings: a ring in a string,
+//	log_zset.lua        a sorted set
 //	sliding_counter.lua
 //	gcra.lua
 //	fixed_window.lua
@@ -26,6 +28,12 @@ var state string
 //go:embed sliding_log.lua
 var slidingLog string
 
+//go:embed log_ring.lua
+var logRing string
+
+//go:embed log_zset.lua
+var logZSet string
+
 //go:embed sliding_counter.lua
 var slidingCounter string
 
@@ -44,7 +52,7 @@ var fleet string
 // Decide is the script that makes decisions: the frame over all algorithms. Its
 // keys, arguments and reply are described at the top of frame.lua.
 func Decide() string {
-	return numbers + state + slidingLog + slidingCounter + gcra + fixedWindow + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + frame
 }
 
 // Fleet is the script that keeps fleet membership, described in fleet.lua.
@@ -56,6 +64,7 @@ const (
 	SlidingCounter = 2
 	GCRA           = 3
 	FixedWindow    = 4
+	SlidingLogZSet = 5
 )
 
 // The operations of an entry.

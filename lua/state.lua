@@ -2,7 +2,8 @@
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
---                encoding gets a new number; an unknown one is left alone.
+--                encoding gets a new number; an unknown one is left alone. Tag 6
+--                is a sorted set, see log_zset.lua.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
@@ -26,28 +27,48 @@ else
   clock, virtual = tonumber(ARGV[1]), true
 end
 
+-- A whole number as text. Passing the number itself, or %.0f, would go through the
+-- conversion of floating-point numbers, which costs as much as a whole command.
+local function decimal(n)
+  if n < 1000000000 then
+    return string.format('%d', n)
+  end
+  return string.format('%d%09d', floor(n / 1000000000), n % 1000000000)
+end
+
+-- The members of a sorted set that hold what the header of a string does.
+local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
+
 -- Reads a key. Returns nil when it holds something that is not ours.
 local function open(key)
   local raw = redis.pcall('GETRANGE', key, 0, PREFIX - 1)
-  if type(raw) == 'table' then
-    return nil
-  end
   local s = { key = key, raw = raw, tag = 0, newest = 0, offset = 0, now = clock }
   if raw == '' then
     return s
-  end
-  if #raw < HEADER then
+  elseif type(raw) == 'table' then
+    local offset = redis.pcall('ZSCORE', key, OFFSET)
+    if type(offset) ~= 'string' then
+      return nil
+    end
+    s.tag, s.offset = 6, tonumber(offset)
+    s.newest = -tonumber(call('ZSCORE', key, NEWEST))
+  elseif #raw < HEADER then
     return nil
+  else
+    s.tag = byte(raw)
+    s.newest = unpack_int(raw, 2, 7)
+    s.offset = unpack_int(raw, 9, 7)
   end
-  s.tag = byte(raw)
-  s.newest = unpack_int(raw, 2, 7)
-  s.offset = unpack_int(raw, 9, 7)
   s.now = clock + s.offset
   if s.now < s.newest then
     local step = s.newest - s.now
     s.offset = s.offset + step
     s.now = s.newest
-    call('SETRANGE', key, 8, pack_int(s.offset, 7))
+    if s.tag == 6 then
+      call('ZADD', key, decimal(s.offset), OFFSET)
+    else
+      call('SETRANGE', key, 8, pack_int(s.offset, 7))
+    end
     if not virtual then
       -- The expiry was set on the clock that has stepped back: move it along.
       call('PEXPIRE', key, math.max(1, call('PTTL', key) - floor(step / 1000)))
@@ -58,15 +79,6 @@ end
 
 local function header(tag, s)
   return char(tag) .. pack_int(s.newest, 7) .. pack_int(s.offset, 7)
-end
-
--- A whole number as text. Passing the number itself, or %.0f, would go through the
--- conversion of floating-point numbers, which costs as much as a whole command.
-local function decimal(n)
-  if n < 1000000000 then
-    return string.format('%d', n)
-  end
-  return string.format('%d%09d', floor(n / 1000000000), n % 1000000000)
 end
 
 -- How long a key lives: until the key's own time t, which is when it can no longer
@@ -128,7 +140,7 @@ local function algorithm(code)
 end
 
 -- The code of the algorithm that wrote a state, by tag.
-local code_of = { 1, 1, 2, 3, 4 }
+local code_of = { 1, 1, 2, 3, 4, 5 }
 
 -- When a rule's algorithm changes, the new one starts with what the old one may
 -- hold, all charged at the key's newest charge: no earlier than it was, so the

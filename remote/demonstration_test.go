@@ -14,6 +14,7 @@ import (
 func configurations() []limit.Algorithm {
 	return []limit.Algorithm{
 		limit.SlidingLog(),
+		limit.SlidingLogZSet(),
 		limit.SlidingCounter(1, limit.Estimate),
 		limit.SlidingCounter(4, limit.Estimate),
 		limit.SlidingCounter(60, limit.Estimate),
@@ -54,7 +55,7 @@ func TestBurstsAroundAWindowBoundary(t *testing.T) {
 					if worst != 100 {
 						t.Errorf("fixed window allowed %d, want 100", worst)
 					}
-				case a == limit.SlidingLog(), a.Rounding() == limit.Strict:
+				case a.Same(limit.SlidingLog()), a.Rounding() == limit.Strict:
 					if worst != 50 {
 						t.Errorf("%d allowed, want 50", worst)
 					}

@@ -54,6 +54,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 			return nil, fmt.Errorf("%w: a sliding log holds up to %d units, the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, MaxLogQuota, l)
 		}
 		code, r.perUnit = lua.SlidingLog, true
+		if a == limit.SlidingLogZSet() {
+			code = lua.SlidingLogZSet
+		}
 	case a.Same(limit.GCRA()):
 		code = lua.GCRA
 		rate := gcra.NewRate(l)

@@ -11,7 +11,7 @@ func (k *key) current(t int64) tally {
 	}
 	switch old := k.units.(type) {
 	case *slidingLog:
-		if k.algorithm.Same(limit.SlidingLog()) {
+		if log, ok := fresh.(*slidingLog); ok && log.zset == old.zset {
 			return old.under(quota, window)
 		}
 	case *slidingCounter:

@@ -112,7 +112,9 @@ func newTally(a limit.Algorithm, l limit.Limit) (tally, error) {
 	quota, window, burst := l.Quota(), l.Window().Microseconds(), l.Burst()
 	switch {
 	case a.Same(limit.SlidingLog()):
-		return newSlidingLog(quota, window), nil
+		log := newSlidingLog(quota, window)
+		log.zset = a == limit.SlidingLogZSet()
+		return log, nil
 	case a.Same(limit.SlidingCounter(1, limit.Strict)):
 		return newSlidingCounter(quota, window, int64(a.Buckets()), a.Rounding()), nil
 	case a.Same(limit.GCRA()):

@@ -6,6 +6,7 @@ import "slices"
 // than a window old.
 type slidingLog struct {
 	quota, window int64
+	zset          bool // encoded as a sorted set: another algorithm to a change of rules
 
 	// entries are the units held, oldest first.
 	entries []logEntry

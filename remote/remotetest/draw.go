@@ -9,13 +9,15 @@ import (
 )
 
 var drawAlgorithm = rapid.Custom(func(t *rapid.T) limit.Algorithm {
-	switch rapid.IntRange(0, 4).Draw(t, "kind") {
+	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
 		return limit.SlidingLog()
 	case 1:
 		return limit.GCRA()
 	case 2:
 		return limit.FixedWindow()
+	case 3:
+		return limit.SlidingLogZSet()
 	}
 	k := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, limit.MaxBuckets)).Draw(t, "k")
 	return limit.SlidingCounter(k, rapid.SampledFrom([]limit.Rounding{limit.Estimate, limit.Strict}).Draw(t, "rounding"))

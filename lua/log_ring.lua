@@ -1,0 +1,186 @@
+-- The sliding log's default encoding: a ring of time stamps in one string.
+--
+-- A stamp takes 5 bytes: µs modulo 2^40 (12.7 days), 6 bytes from windows of a
+-- quarter of that on. The stamp's full value is found by counting back from the
+-- newest charge, which is stored in full; that is sound because the head moves
+-- past every unit older than the window before the next one is written, so no
+-- stored unit is ever older, seen from the newest, than the longest window used.
+--
+--   tag 1 (5-byte stamps), tag 2 (6-byte stamps):
+--   header, longest (6 bytes), keep (5), capacity (4), head (4), count (4), slots
+--
+-- longest   longest window used, µs       capacity  slots in the ring
+-- keep      largest quota used            head      slot of the oldest unit
+--                                         count     units stored
+
+make[1] = function()
+  local SLOTS = HEADER + 23 -- the slots start behind this byte
+
+  local ring = {}
+
+  local function width_for(window)
+    if window < 2 ^ 38 then
+      return 5
+    end
+    return 6
+  end
+
+  function ring.load(s)
+    s.width = s.tag + 4
+    s.longest = unpack_int(s.raw, HEADER + 1, 6)
+    s.keep = unpack_int(s.raw, HEADER + 7, 5)
+    s.capacity = unpack_int(s.raw, HEADER + 12, 4)
+    s.head = unpack_int(s.raw, HEADER + 16, 4)
+    s.count = ring.held(s)
+  end
+
+  function ring.stamp(s, i)
+    local from = SLOTS + (s.head + i) % s.capacity * s.width
+    local slot
+    if from + s.width <= #s.raw then
+      slot = unpack_int(s.raw, from + 1, s.width)
+    else
+      slot = unpack_int(call('GETRANGE', s.key, from, from + s.width - 1), 1, s.width)
+    end
+    return s.base - (s.base - slot) % 256 ^ s.width
+  end
+
+  -- Gallops from the oldest on: constant when few have left since last time,
+  -- logarithmic at worst.
+  function ring.expired(s, threshold)
+    if ring.stamp(s, 0) > threshold then
+      return 0
+    end
+    -- Unit low has left; unit high has not, or there is none.
+    local low, step = 0, 1
+    local high = s.count
+    while low + step < high and ring.stamp(s, low + step) <= threshold do
+      low = low + step
+      step = step * 2
+    end
+    high = math.min(high, low + step)
+    while high - low > 1 do
+      local middle = floor((low + high) / 2)
+      if ring.stamp(s, middle) <= threshold then
+        low = middle
+      else
+        high = middle
+      end
+    end
+    return high
+  end
+
+  -- The stored units as one string of slots of the wanted width, oldest first.
+  local function unroll(s, width)
+    if s.count == 0 then
+      return ''
+    elseif s.carried then
+      return rep(pack_int(s.base % 256 ^ width, width), s.count)
+    end
+    local raw = s.raw
+    if #raw == PREFIX then
+      raw = call('GET', s.key)
+    end
+    local first = math.min(s.count, s.capacity - s.head)
+    local slots = sub(raw, SLOTS + s.head * s.width + 1, SLOTS + (s.head + first) * s.width)
+      .. sub(raw, SLOTS + 1, SLOTS + (s.count - first) * s.width)
+    if width == s.width then
+      return slots
+    end
+    -- In chunks: miniredis's table.concat fails on a few thousand pieces.
+    local chunks, chunk = {}, {}
+    for i = 1, s.count do
+      local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
+      chunk[#chunk + 1] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
+      if #chunk == 200 or i == s.count then
+        chunks[#chunks + 1] = table.concat(chunk)
+        chunk = {}
+      end
+    end
+    return table.concat(chunks)
+  end
+
+  local function fields(s)
+    return header(s.width - 4, s)
+      .. pack_int(s.longest, 6)
+      .. pack_int(s.keep, 5)
+      .. pack_int(s.capacity, 4)
+      .. pack_int(s.head, 4)
+      .. pack_int(s.count, 4)
+  end
+
+  -- n slots from the i-th on, as one string; and the same put back. They may run over
+  -- the ring's end.
+  local function read_slots(s, i, n)
+    local from = (s.head + i) % s.capacity
+    local first = math.min(n, s.capacity - from)
+    local text = call('GETRANGE', s.key, SLOTS + from * s.width, SLOTS + (from + first) * s.width - 1)
+    if n > first then
+      text = text .. call('GETRANGE', s.key, SLOTS, SLOTS + (n - first) * s.width - 1)
+    end
+    return text
+  end
+
+  local function write_slots(s, i, text)
+    local from = (s.head + i) % s.capacity
+    local first = math.min(#text, (s.capacity - from) * s.width)
+    call('SETRANGE', s.key, SLOTS + from * s.width, sub(text, 1, first))
+    if #text > first then
+      call('SETRANGE', s.key, SLOTS, sub(text, first + 1))
+    end
+  end
+
+  -- Writes the ring anew, head first.
+  local function write_ring(s, slots)
+    -- Grow by a quarter: a string grown by SETRANGE would double instead.
+    s.capacity = math.max(s.capacity or 0, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
+    s.head = 0
+    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), s.newest + s.longest)
+  end
+
+  -- Takes units out behind those that have left, which move up to close the gap.
+  local function write_given(s)
+    if s.carried then
+      s.count, s.width, s.capacity = s.count - s.given, width_for(s.longest), 0
+      write_ring(s, unroll(s, s.width))
+      return
+    end
+    if s.left > 0 then
+      write_slots(s, s.given, read_slots(s, 0, s.left))
+    end
+    s.head = (s.head + s.given) % s.capacity
+    s.count = s.count - s.given
+    call('SETRANGE', s.key, 0, fields(s))
+  end
+
+  local function write_added(s, rule)
+    local gone = ring.log.unneeded(s, rule)
+    local width = math.max(s.width or 5, width_for(s.longest))
+    local slots = rep(pack_int(s.now % 256 ^ width, width), s.added)
+    if s.capacity == nil or s.count - gone + s.added > s.capacity or width ~= s.width then
+      slots = sub(unroll(s, width), gone * width + 1) .. slots
+      s.count, s.width = s.count - gone + s.added, width
+      write_ring(s, slots)
+      return
+    end
+    s.head = (s.head + gone) % s.capacity
+    write_slots(s, s.count - gone, slots)
+    s.count = s.count - gone + s.added
+    call('SETRANGE', s.key, 0, fields(s))
+    expire(s, s.newest + s.longest)
+  end
+
+  function ring.write(s, rule)
+    if s.given > 0 then
+      write_given(s)
+    else
+      write_added(s, rule)
+    end
+  end
+
+  function ring.held(s)
+    return unpack_int(s.raw, HEADER + 20, 4)
+  end
+
+  return sliding_log(ring)
+end

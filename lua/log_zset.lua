@@ -1,0 +1,78 @@
+-- The sliding log as a sorted set, as most people keep it: larger and slower than the
+-- ring, but to be inspected with ZRANGE, and a yardstick for the ring.
+--
+-- A member for each unit, scored with its time stamp. Its name is the stamp and a
+-- number to tell units of the same µs apart. What the header of a string holds is
+-- held by members of their own, with scores far below any stamp (the newest charge's
+-- is negative, for that reason).
+--
+--   tag 6 (not stored: it is the type, and the member OFFSET)
+
+make[5] = function()
+  local ZSET = 6
+  local MARKS = 4 -- members that are no units: they come first
+
+  local zset = {}
+
+  function zset.load(s)
+    s.longest = tonumber(call('ZSCORE', s.key, LONGEST))
+    s.keep = tonumber(call('ZSCORE', s.key, KEEP))
+    s.count = zset.held(s)
+  end
+
+  function zset.stamp(s, i)
+    return tonumber(call('ZRANGE', s.key, MARKS + i, MARKS + i, 'WITHSCORES')[2])
+  end
+
+  function zset.expired(s, threshold)
+    return call('ZCOUNT', s.key, '-inf', decimal(threshold)) - MARKS
+  end
+
+  local function mark(s)
+    call(
+      'ZADD', s.key,
+      decimal(s.offset), OFFSET, '-' .. decimal(s.newest), NEWEST,
+      decimal(s.longest), LONGEST, decimal(s.keep), KEEP
+    )
+  end
+
+  -- Adds n units of one time stamp.
+  local function add(s, stamp, n)
+    local score = decimal(stamp)
+    local last = call('ZREVRANGEBYSCORE', s.key, score, score, 'LIMIT', 0, 1)[1]
+    local number = last and unpack_int(last, 8, 4) + 1 or 0
+    for i = number, number + n - 1 do
+      call('ZADD', s.key, score, pack_int(stamp, 7) .. pack_int(i, 4))
+    end
+  end
+
+  function zset.write(s, rule)
+    if s.tag ~= ZSET then
+      call('DEL', s.key)
+      add(s, s.base, s.count - s.given)
+      s.count, s.given = s.count - s.given, 0
+      mark(s)
+      expire(s, s.newest + s.longest)
+    end
+    if s.given > 0 then
+      call('ZREMRANGEBYRANK', s.key, MARKS + s.left, MARKS + s.left + s.given - 1)
+      mark(s)
+      return
+    end
+    if s.added > 0 then
+      local gone = zset.log.unneeded(s, rule)
+      if gone > 0 then
+        call('ZREMRANGEBYRANK', s.key, MARKS, MARKS + gone - 1)
+      end
+      add(s, s.now, s.added)
+      mark(s)
+      expire(s, s.newest + s.longest)
+    end
+  end
+
+  function zset.held(s)
+    return call('ZCARD', s.key) - MARKS
+  end
+
+  return sliding_log(zset)
+end
