@@ -120,7 +120,10 @@ local function settle(e, charge)
       rule.algorithm.take(s, rule, e.cost)
       s.newest, s.charged, s.changed, granted = s.now, true, true, e.cost
     elseif e.operation == REFUND then
-      granted = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
+      -- A charge younger than the newest is one that the key no longer knows.
+      if e.stamp <= s.newest then
+        granted = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
+      end
       s = state_of(e.key, rule, true)
     elseif e.operation == FORGET then
       call('DEL', e.key)

@@ -126,7 +126,7 @@ func TestDecisionsShareTrips(t *testing.T) {
 }
 
 // Law 7: what a trip writes is bounded, not only how many entries it has.
-func TestTripsAreCappedByWork(t *testing.T) {
+func TestLaw7TripsAreCappedByWork(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), func(o *Options) { o.MaxWork = 1000 })
 	log := newRule(t, limit.PerHour(100_000), limit.SlidingLog())
 	gcra := newRule(t, limit.PerHour(1_000_000), limit.GCRA())
@@ -148,7 +148,7 @@ func TestTripsAreCappedByWork(t *testing.T) {
 
 // Law 7: a decision returns in time from a Redis that accepts and never answers,
 // even through a client that is set up to wait for seconds.
-func TestHungRedisDoesNotHoldUpDecisions(t *testing.T) {
+func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 	for name, honour := range map[string]bool{"client honours deadlines": true, "client does not": false} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -195,7 +195,7 @@ func TestHungRedisDoesNotHoldUpDecisions(t *testing.T) {
 }
 
 // Law 4: an entry that reaches Redis after its not-after is not charged.
-func TestLateEntriesChargeNothing(t *testing.T) {
+func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	key := redistest.Prefix() + "late"
@@ -213,7 +213,7 @@ func TestLateEntriesChargeNothing(t *testing.T) {
 
 // An entry that expires only because Redis's clock was not known well goes once
 // more, with what the reply told.
-func TestExpiredForAWrongClockGoesOnceMore(t *testing.T) {
+func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	key := redistest.Prefix() + "clock"

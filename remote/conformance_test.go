@@ -10,7 +10,7 @@ import (
 
 // The scripts decide as the models do, on a real Redis and on miniredis: they need
 // nothing exotic.
-func TestConformance(t *testing.T) {
+func TestLaws1And5And10Conformance(t *testing.T) {
 	embedded, _ := redistest.Embedded(t)
 	t.Run("redis", func(t *testing.T) {
 		remotetest.Conformance(t, remote.NewScript(redistest.Shared(t).Client(t)))

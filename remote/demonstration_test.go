@@ -28,7 +28,7 @@ func configurations() []limit.Algorithm {
 
 // The boundary demonstration: limit 50 per 10 s, more than a full burst one second
 // before a window's boundary, and again one second after it.
-func TestBurstsAroundAWindowBoundary(t *testing.T) {
+func TestLaw1BurstsAroundAWindowBoundary(t *testing.T) {
 	const second = 1_000_000
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, l := range []limit.Limit{limit.Per(50, 10*time.Second), limit.Per(50, 10*time.Second).WithBurst(50)} {

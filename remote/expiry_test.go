@@ -23,7 +23,7 @@ func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
 
 // Law 8: a key expires in the very millisecond from which on it can change no
 // decision, on Redis's own clock; and a denial does not prolong it.
-func TestKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
+func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
 	for _, a := range configurations() {
@@ -51,7 +51,7 @@ func TestKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 
 // Law 5 with law 8: after Redis's clock stepped back, a key is not kept for longer
 // than before, and not locked either.
-func TestClockStepBackMovesTheExpiryAlong(t *testing.T) {
+func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
 	for _, a := range configurations() {

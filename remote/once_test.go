@@ -74,7 +74,7 @@ func executions(t *testing.T, client *redis.Client) int {
 
 // Law 3: a charge whose reply is lost is not sent again, whatever the client's
 // retry settings say; on one node, and on a Cluster single and pipelined.
-func TestLostRepliesAreNotChargedTwice(t *testing.T) {
+func TestLaw3LostRepliesAreNotChargedTwice(t *testing.T) {
 	var lose atomic.Bool
 	t.Run("one node", func(t *testing.T) {
 		server := redistest.Start(t)

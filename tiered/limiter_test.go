@@ -84,7 +84,7 @@ func TestTwentyInstancesShareOneLimit(t *testing.T) {
 	}
 }
 
-func TestMistakesHaveErrorsOfTheirOwn(t *testing.T) {
+func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerMinute(10))
 	ctx := context.Background()

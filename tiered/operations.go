@@ -40,6 +40,9 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 // window those of the sub-window they were charged in; under GCRA as many as the
 // charge's own debt, which shrinks with time, still holds.
 //
+// Do not refund what was charged before the key was reset, nor across a change of the
+// rule's limit: other requests' units may then be given back instead.
+//
 // Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], or
 // say why Redis could not be reached; the units then stay charged until they leave
 // the window, and must not be refunded again.

@@ -81,7 +81,7 @@ func (g *grants) tier(t limit.Tier) int {
 // deadline, calls after the breaker opened take microseconds, the four instances
 // together stay within twice the limit in any window, and Redis decides again, by
 // itself, after it wakes.
-func TestRedisHangsInMidTraffic(t *testing.T) {
+func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 	const (
 		instances = 4
 		quota     = 200
@@ -144,7 +144,7 @@ func TestRedisHangsInMidTraffic(t *testing.T) {
 
 // In an outage the fleet shares the limit: each instance grants its part, counted
 // from what it granted before the cut too.
-func TestOutageSharesTheLimit(t *testing.T) {
+func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	const instances, quota = 4, 100
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	var limiters []*Limiter

@@ -41,7 +41,7 @@ func mustAllow(t testing.TB, r *Rule, key string, cost int64) limit.Decision {
 
 // Law 2: a denial is remembered, answered locally without a trip, and no longer
 // than Redis said; it says nothing about smaller costs, other keys or other limits.
-func TestDenialsAreRemembered(t *testing.T) {
+func TestLaw2DenialsAreRemembered(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.Per(10, 600*time.Millisecond))
@@ -92,7 +92,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 
 // Remembered or not, decisions are the same: what the local tier denies, Redis
 // would have denied.
-func TestRememberingChangesNoDecision(t *testing.T) {
+func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	clock := newVirtual()
 	with := newLimiterOn(t, client, prefix+"a", VirtualClock(clock.now))
@@ -229,7 +229,7 @@ tierlimit_remembered_denials 1
 }
 
 // Law 12: Close leaves the fleet and no goroutine behind.
-func TestCloseLeavesNothingBehind(t *testing.T) {
+func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	stays := newLimiterOn(t, server.Client(t), prefix)
 	client := server.Client(t)

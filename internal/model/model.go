@@ -174,7 +174,10 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	units := k.current(t)
 	out := Outcome{Allowed: true, Stamp: t}
 	var changed bool
-	if out.Granted, changed = units.refund(t, stamp, charged, amount); changed {
+	if k.clock.used && stamp <= k.clock.newest { // else a charge that the key no longer knows
+		out.Granted, changed = units.refund(t, stamp, charged, amount)
+	}
+	if changed {
 		k.units = units
 		if empty(units, k.clock.newest) {
 			forgotten := k.Forget(now)
