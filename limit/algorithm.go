@@ -171,6 +171,8 @@ func (a Algorithm) WorstCase(l Limit) int64 {
 	switch {
 	case a.kind == kindGCRA:
 		return n + l.Burst() - 1
+	case l.IsCalendar():
+		return 3 * n // a long window of the calendar can hold a short one and parts of two others
 	case a.kind == kindFixedWindow:
 		return 2 * n
 	case a.kind == kindSlidingCounter && a.rounding == Estimate:

@@ -19,7 +19,8 @@ const (
 // PerCalendar returns a limit of quota units in each day, week or month of the
 // calendar in a time zone, as quotas are sold and billed: it starts afresh at
 // midnight there. Such a limit is always counted by [FixedWindow], so around a
-// boundary up to twice the quota can pass in a short time.
+// boundary up to twice the quota can pass in a short time, and in the length of the
+// longest window three times.
 func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{quota: quota, window: unit.length(), calendar: unit, zone: zone}
 }

@@ -77,7 +77,7 @@ make[3] = function()
         end
       end
     elseif s.tag ~= 0 then
-      debt, part = span(rule, math.min(rule.burst, carried(s, rule)))
+      debt, part = span(rule, carried(s, rule))
       debt = debt - (s.now - s.newest)
       if debt < 0 then
         debt, part = 0, 0

@@ -150,7 +150,7 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 		}
 	}
 	monthly := newRule(t, l, "monthly", limit.PerCalendar(100, limit.CalendarMonth, time.UTC))
-	if d := mustAllow(t, monthly, "k", 100); !d.Allowed || monthly.Algorithm() != limit.FixedWindow() || monthly.WorstCase() != 200 {
+	if d := mustAllow(t, monthly, "k", 100); !d.Allowed || monthly.Algorithm() != limit.FixedWindow() || monthly.WorstCase() != 300 {
 		t.Errorf("%v: %+v", monthly.Algorithm(), d)
 	}
 	now := time.Now().UTC()

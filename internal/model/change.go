@@ -33,11 +33,7 @@ func (k *key) current(t int64) tally {
 			return f
 		}
 	}
-	n := min(quota, held(k.units, t))
-	if k.algorithm.Same(limit.GCRA()) {
-		n = min(n, burst)
-	}
-	chargeAt(fresh, k.clock.newest, n)
+	chargeAt(fresh, k.clock.newest, min(quota, held(k.units, t)))
 	return fresh
 }
 
