@@ -110,8 +110,8 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	return replies[0], nil
 }
 
-// DecideAll gets entries decided in one trip, in order. To have them charged all or
-// none, give them the same Group; on a Cluster they must then share a slot.
+// DecideAll gets entries decided in one trip, in order. On a Cluster they must share
+// a slot. To have them charged all or none, give them the same Group.
 //
 // It returns within the deadline, or when ctx ends if that is earlier. Errors:
 // [ErrNoAnswer], [ErrUnreadable], [limit.ErrOverloaded], [limit.ErrClosed],

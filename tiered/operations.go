@@ -80,12 +80,12 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l := r.limiter
-	hash := l.hasher.Hash(key)
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
 	_, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
+	hash := l.hasher.Hash(key)
+	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
 	r.forgetDenial(hash)
 	return nil
 }
