@@ -7,6 +7,16 @@
 --             (rounded up; k = 1 is the well-known two-counter estimate)
 --   strict:   used = all k+1 counts
 --
+-- What that can let through (law 1), seen at the last grant of any window of length W:
+--   strict    All units of the window lie in the k+1 counted sub-windows: N.
+--   estimate  The window's units lie in the newest k sub-windows, counted in full, and
+--             in the oldest, which granted at most N. Of that one some part still
+--             overlaps, else none of its units were in the window, so it counts for at
+--             least 1 and leaves N-1 for the others: 2N-1, for every k. A window of
+--             length W(1-1/k) touches k sub-windows only, all counted in full: N.
+-- Strict lets capacity back when its sub-window has left whole, up to W/k late: under
+-- constant pressure it grants N in every k+1 sub-windows, N*k/(k+1) per W.
+--
 --   tag 3: header, k (2 bytes), bytes per count (1), window (6), total (6), counts
 
 make[2] = function()
