@@ -8,7 +8,9 @@
 // From keys to replies:
 //
 //	keys.go      Keyspace: from rule and user key to a Redis key
+//	slot.go      the Cluster slot of a key
 //	rule.go      Rule: a limit and its algorithm, encoded once
+//	calendar.go  where the windows of the calendar begin
 //	script.go    Script: runs a batch, by slot on a Cluster; loads the script
 //	run.go       one run: commands, arguments, replies
 //	batcher.go   Batcher: group commit, deadlines, late and lost replies
