@@ -74,51 +74,50 @@ func (l *Ledger) Add(hash uint64, window time.Duration, now, cost int64) {
 // leave room for them within quota. It returns what is free afterwards, and when
 // the cost will fit if it does not.
 func (l *Ledger) Take(hash uint64, window time.Duration, quota, now, cost int64) (granted bool, free int64, retryAfter time.Duration) {
-	quota = min(quota, maxCount) // so that a count that is full leaves nothing free
-	set := l.set(hash)
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	r := set.find(hash)
-	if r == nil {
-		if cost > quota {
-			return false, max(0, quota), window // it cannot fit for as long as the quota is so small
-		}
-		r = set.create(hash, now)
-	}
-	length := subWindow(window)
-	newest := r.advance(length, now)
-	free = max(0, quota-r.used(newest, length, now))
-	switch {
-	case cost <= free:
-		r.add(newest, cost)
-		return true, free - cost, 0
-	case cost > quota:
-		return false, free, window
-	}
-	return false, free, r.wait(newest, length, now, quota-cost)
+	n, free, retryAfter := l.take(hash, window, quota, now, cost, cost)
+	return n > 0, free, retryAfter
+}
+
+// TakeUpTo is Take, but grants as much of the cost as there is room for.
+func (l *Ledger) TakeUpTo(hash uint64, window time.Duration, quota, now, cost int64) (granted, free int64, retryAfter time.Duration) {
+	return l.take(hash, window, quota, now, 1, cost)
 }
 
 // Free is what Take would leave room for now, and when a cost that does not fit will.
 func (l *Ledger) Free(hash uint64, window time.Duration, quota, now, cost int64) (free int64, retryAfter time.Duration) {
-	quota = min(quota, maxCount)
+	_, free, retryAfter = l.take(hash, window, quota, now, cost, 0)
+	return free, retryAfter
+}
+
+// take grants up to most units if at least least are free.
+func (l *Ledger) take(hash uint64, window time.Duration, quota, now, least, most int64) (granted, free int64, retryAfter time.Duration) {
+	quota = min(quota, maxCount) // so that a count that is full leaves nothing free
+	length := subWindow(window)
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	free = quota
-	r := set.find(hash)
-	length := subWindow(window)
 	var newest int64
+	free = max(0, quota)
+	r := set.find(hash)
 	if r != nil {
 		newest = r.advance(length, now)
 		free = max(0, quota-r.used(newest, length, now))
 	}
 	switch {
-	case cost <= free:
-		return free, 0
-	case cost > quota:
-		return free, window
+	case least > quota:
+		return 0, free, window // it cannot fit for as long as the quota is so small
+	case least > free:
+		return 0, free, r.wait(newest, length, now, quota-least)
 	}
-	return free, r.wait(newest, length, now, quota-cost)
+	granted = min(most, free)
+	if granted > 0 {
+		if r == nil {
+			r = set.create(hash, now)
+			newest = r.advance(length, now)
+		}
+		r.add(newest, granted)
+	}
+	return granted, free - granted, 0
 }
 
 // Return takes back up to units of what was granted in the last window, the oldest

@@ -157,3 +157,14 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
 	}
 }
+
+// TakeUpTo grants exactly what Free says, up to the cost, in one step.
+func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
+	l := NewLedger(8)
+	for _, step := range []struct{ cost, granted, free int64 }{{4, 4, 6}, {100, 6, 0}, {1, 0, 0}} {
+		granted, free, wait := l.TakeUpTo(7, time.Minute, 10, noon, step.cost)
+		if granted != step.granted || free != step.free || (wait > 0) != (granted == 0) {
+			t.Errorf("up to %d: granted %d, %d free, wait %v", step.cost, granted, free, wait)
+		}
+	}
+}

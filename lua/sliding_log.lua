@@ -8,9 +8,10 @@
 -- How units are stored is an encoding's business: log_ring.lua, log_zset.lua. An
 -- encoding is a table of functions:
 --
---   load(s, rule)        sets s.count, the units stored, s.longest and s.keep
+--   load(s)              sets s.count, the units stored, s.longest and s.keep
 --   stamp(s, i)          the time stamp of the i-th stored unit, the oldest being 0
---   expired(s, window)   how many stored units are a window old or older
+--   expired(s, threshold)
+--                        how many stored units have a stamp up to threshold
 --   write(s, rule)       writes s.added units charged now, or takes out the s.given
 --                        units behind the s.left ones that have left
 --   held(s)              the units stored

@@ -122,8 +122,9 @@ end
 --   give(s, rule, stamp, charged, units)
 --                         gives back units of a charge of that many made at stamp, in
 --                         memory, as far as they still count; returns how many whole
---                         ones did, and sets s.changed if anything did. Forgets nothing else: the clock may step back, and what has
---                         left the window is in it again
+--                         ones did, and sets s.changed if anything did. Forgets
+--                         nothing else: the clock may step back, and what has left the
+--                         window is in it again
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used

@@ -243,7 +243,7 @@ func (b *Batcher) trip(batch []*call) (holdsPlace bool) {
 
 	started := time.Now()
 	var over atomic.Bool // either the watch or this goroutine ends the trip
-	placeLeft := false   // written by the watch before over, read after
+	placeLeft := false   // written by the watch, to be read once ended is closed
 	ended := make(chan struct{})
 	watch := time.AfterFunc(b.opt.Deadline, func() {
 		if !over.CompareAndSwap(false, true) {

@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -33,14 +31,13 @@ type Fleet struct {
 // has told the real one.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
-	sum := sha1.Sum([]byte(source))
 	f := &Fleet{
 		client:   batcher.script.client,
 		key:      keys.fleetKey(),
 		instance: instance,
 		ttl:      ttl,
 		source:   source,
-		sha:      hex.EncodeToString(sum[:]),
+		sha:      redis.NewScript(source).Hash(),
 		clocks:   batcher.clocks,
 	}
 	f.size.Store(int64(assumed))

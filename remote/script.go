@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"sync/atomic"
 	"time"
 
@@ -72,14 +70,13 @@ type Script struct {
 func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	source := lua.Decide()
-	sum := sha1.Sum([]byte(source))
 	return &Script{
 		client: client,
 		// A client of an unknown type may be a Cluster's: keeping to one slot a
 		// call is right everywhere.
 		bySlot: !oneNode,
 		source: source,
-		sha:    hex.EncodeToString(sum[:]),
+		sha:    redis.NewScript(source).Hash(),
 	}
 }
 

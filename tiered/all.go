@@ -72,7 +72,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 			}
 			return decisions, nil
 		}
-		if !outage(err) {
+		if !l.outage(err) {
 			return nil, err
 		}
 	}

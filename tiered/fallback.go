@@ -24,11 +24,10 @@ func (r *Rule) fallback(hash uint64, cost int64, operation int) limit.Decision {
 	case operation == lua.Peek:
 		d.Remaining, d.RetryAfter = l.ledger.Free(hash, window, r.share(), now, cost)
 		d.Allowed = d.Remaining >= cost
+	case operation == lua.TakeUpTo:
+		d.Granted, d.Remaining, d.RetryAfter = l.ledger.TakeUpTo(hash, window, r.share(), now, cost)
+		d.Allowed = d.Granted > 0
 	default:
-		if operation == lua.TakeUpTo {
-			free, _ := l.ledger.Free(hash, window, r.share(), now, 1)
-			cost = max(1, min(cost, free))
-		}
 		d.Allowed, d.Remaining, d.RetryAfter = l.ledger.Take(hash, window, r.share(), now, cost)
 		if d.Allowed {
 			d.Granted = cost

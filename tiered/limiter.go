@@ -71,7 +71,7 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	if client == nil || reflect.ValueOf(client).IsNil() {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the Redis client is nil")
 	}
 	if _, ring := client.(*redis.Ring); ring {

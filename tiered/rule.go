@@ -125,18 +125,18 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if err == nil {
 		return r.fromRedis(reply, hash, key, now, needed), nil
 	}
-	if !outage(err) {
+	if !l.outage(err) {
 		return limit.Decision{}, err
-	}
-	if errors.Is(err, remote.ErrUnreadable) {
-		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "rule", r.name, "error", err)
 	}
 	return r.fallback(hash, cost, operation), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
 // outage policy. The others are the caller's.
-func outage(err error) bool {
+func (l *Limiter) outage(err error) bool {
+	if errors.Is(err, remote.ErrUnreadable) {
+		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
+	}
 	return !errors.Is(err, limit.ErrOverloaded) && !errors.Is(err, limit.ErrClosed) && !errors.Is(err, context.Canceled)
 }
 
