@@ -7,6 +7,10 @@ ROOT := $(CURDIR)
 # How many cases each random test tries in a soak.
 SOAK_CHECKS ?= 5000
 
+# One package at a time: tests of deadlines measure the machine too, and must not
+# compete with other packages' tests for its cores.
+GO_TEST := $(ROOT)/scripts/go-test -p 1 -count=1
+
 # $(call each,command) runs the command in every module, up to the first that
 # fails.
 each = @set -e; for module in $(MODULES); do (set -x; cd $$module; $(1)); done
@@ -17,15 +21,15 @@ help: ## list the targets
 
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
-	$(call each,$(ROOT)/scripts/go-test -count=1 -timeout 10m ./...)
+	$(call each,$(GO_TEST) -timeout 10m ./...)
 
 .PHONY: race
 race: redis ## run all tests under the race detector
-	$(call each,$(ROOT)/scripts/go-test -race -count=1 -timeout 15m ./...)
+	$(call each,$(GO_TEST) -race -timeout 15m ./...)
 
 .PHONY: soak
 soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
-	RAPID_CHECKS=$(SOAK_CHECKS) go test -count=1 -timeout 60m ./...
+	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
 
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck
