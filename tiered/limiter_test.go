@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,10 +16,11 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// newLimiterOn returns a limiter with a prefix of its own, closed with the test.
+// newLimiterOn returns a limiter with a prefix of its own, closed with the test. Its
+// deadline is long: tests that are not about deadlines must not depend on them.
 func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...Option) *Limiter {
 	t.Helper()
-	options = append([]Option{Prefix(prefix), Logger(slog.New(slog.DiscardHandler))}, options...)
+	options = append([]Option{Prefix(prefix), Logger(slog.New(slog.DiscardHandler)), Deadline(5 * time.Second)}, options...)
 	l, err := New(client, options...)
 	if err != nil {
 		t.Fatal(err)
