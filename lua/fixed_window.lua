@@ -30,6 +30,19 @@ make[4] = function()
     return bounds[4], bounds[4] + (bounds[4] - bounds[3])
   end
 
+  -- Dials of a window of the calendar, whose length is given as 0: where the last,
+  -- this, the next window, and its next begin (7 bytes each).
+  function fixed.rule(quota, window, dials)
+    local rule = { algorithm = fixed, quota = quota, window = window }
+    if window == 0 then
+      rule.bounds = {}
+      for i = 1, 4 do
+        rule.bounds[i] = unpack_int(packed, dials + (i - 1) * 7, 7)
+      end
+    end
+    return rule
+  end
+
   function fixed.look(s, rule)
     s.count = 0
     if s.tag ~= 0 and window_of(s.newest, rule) == window_of(s.now, rule) then

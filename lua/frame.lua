@@ -1,62 +1,96 @@
 -- The frame: runs a batch of entries, one by one in order, exactly as if each had
 -- come alone; entries of one group are charged all or none (law 9).
 --
---   KEYS  one key per entry (a key may come more than once)
---   ARGV  clock ("" for Redis's own), number of rules,
---         per rule:  algorithm, quota, window in µs, and four dials:
---                    sliding counter: k, strict, 0, 0
---                    GCRA:            burst, and the interval a + n/d as a, n, d
---                    fixed window:    0; or with window 0, of the calendar: where the
---                                     last, this, the next window and its next begin, µs
---         per entry: operation, rule (counted from 1), not after (µs on Redis's clock,
---                    0 for always), group (0 for none), cost, and for a refund also
---                    the cost and the stamp of the charge
---   reply clock, then per entry: status, units granted, units remaining, in µs: retry
---         after, next after (until a single unit is free), reset after; and the stamp,
---         the key's own time, by which a refund finds the charge
+--   KEYS     the entries' keys
+--   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
+--
+--     clock (7)      µs since the Unix epoch; 0 for Redis's own
+--     base (7)       earliest not-after of the entries, µs on Redis's clock
+--     rules (2)      how many, and for each
+--       algorithm (1), quota (7), window in µs (7), and dials (28): see the algorithms
+--     entries, up to the end, for each
+--       form (1)     the operation, plus 8 if the key is that of the entry before, 16 if
+--                    it has a group, 32 if a long cost, 64 if a count
+--       rule (2)     counted from 1
+--       not after (2)  64 µs after the base each; 65535 for never
+--       cost (1)
+--       group (2), long cost (7) in place of the short one, count (3): where the form
+--                    says so. A count of n is n entries of that cost, one after another
+--       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
+--
+--   reply clock, then for each entry
+--     outcome        of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO and
+--                    REFUND: the units; or EXPIRED, UNREADABLE: nothing follows these; or
+--                    HELD_BACK
+--     units free, reset after (µs), offset: what the key's own time, by which a refund
+--                    finds the charge, is ahead of the clock
+--     retry after, next after (µs; when the cost, and when a single unit, will fit): if
+--                    the outcome is less than the count, and a TAKE_UP_TO's nothing
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET = 1, 2, 3, 4, 5
-local DENIED, ALLOWED, EXPIRED, UNREADABLE, HELD_BACK = 0, 1, 2, 3, 4
+local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
+local RULE = 43 -- bytes
 
-local at = 2
-local function next_number()
-  at = at + 1
-  return tonumber(ARGV[at])
+-- The rules last used, by their packed form. A function of a library (see lua.go)
+-- keeps them from one run to the next.
+local known_rules, rules_known = {}, 0
+local MOST_RULES = 1000
+
+local function read_rule()
+  local text = sub(packed, at, at + RULE - 1)
+  local rule = known_rules[text]
+  if rule == nil then
+    local code, quota, window = next_number(1), next_number(7), next_number(7)
+    rule = algorithm(code).rule(quota, window, at)
+    at = at - 15
+    if rules_known == MOST_RULES then
+      known_rules, rules_known = {}, 0
+    end
+    known_rules[text], rules_known = rule, rules_known + 1
+  end
+  at = at + RULE
+  return rule
 end
 
-local rules = {}
-for i = 1, tonumber(ARGV[2]) do
-  local code = next_number()
-  local rule = { algorithm = algorithm(code), quota = next_number(), window = next_number() }
-  local dial1, dial2, dial3, dial4 = next_number(), next_number(), next_number(), next_number()
-  if code == 2 then
-    rule.k, rule.strict = dial1, dial2 == 1
-  elseif code == 3 then
-    rule.burst, rule.a, rule.n, rule.d = dial1, dial2, dial3, dial4
-  elseif code == 4 and rule.window == 0 then
-    rule.bounds = { dial1, dial2, dial3, dial4 }
-  end
-  rules[i] = rule
-end
+-- What one run works on.
+local asked_keys
+local base -- of the not-afters
+local rules
+local keys -- read so far
+local reply, replies
 
-local function read_entry(i)
-  local e = {
-    key = KEYS[i],
-    operation = next_number(),
-    rule = rules[next_number()],
-    not_after = next_number(),
-    group = next_number(),
-    cost = next_number(),
-  }
-  if e.operation == REFUND then
-    e.charged, e.stamp = next_number(), next_number()
+local function read_entry(e)
+  local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
+  at = at + 6
+  e.cost, e.count, e.group = cost, 1, 0
+  after = after * 256 + after_low
+  e.late = after < 65535 and clock > base + after * 64
+  e.rule = rules[rule * 256 + rule_low]
+  if form == TAKE then
+    keys = keys + 1
+    e.operation = TAKE
+  else
+    local flags = form - form % 8
+    e.operation = form % 8
+    if flags % 16 == 0 then
+      keys = keys + 1
+    end
+    if flags % 32 >= 16 then
+      e.group = next_number(2)
+    end
+    if flags % 64 >= 32 then
+      e.cost = next_number(7)
+    end
+    if flags >= 64 then
+      e.count = next_number(3)
+    end
+    if e.operation == REFUND then
+      e.charged, e.stamp = next_number(7), next_number(7)
+    end
   end
+  e.key = asked_keys[keys]
   return e
 end
-
--- The states that this run has read, by key. What is taken is taken in memory, and
--- written once at the end: a key that many entries name costs little more than one.
-local states = {}
 
 local function write(s)
   if not s.changed then
@@ -70,115 +104,147 @@ local function write(s)
   end
 end
 
--- The state of a key under a rule; nil if it is not ours to read.
-local function state_of(key, rule, fresh)
-  local s = states[key]
-  if s and s.rule == rule and not fresh then
-    return s
-  elseif s then
-    write(s)
-  end
-  s = open(key)
-  if s and (s.tag == 0 or code_of[s.tag]) then
+-- Reads a key under a rule into s. Returns false if it is not ours to read.
+local function look_at(s, key, rule)
+  if open(s, key) and (s.tag == 0 or code_of[s.tag]) then
     s.rule = rule
     rule.algorithm.look(s, rule)
-    states[key] = s
-    return s
+    return true
   end
+  s.key = ''
+  return false
 end
 
-local function look(e)
-  if e.not_after > 0 and clock > e.not_after then
-    e.status = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
+-- Finds how many of the entry's count fit (for a TAKE_UP_TO: units), into e.fits.
+-- Neighbours with the same key and rule share a state: what they take is taken in
+-- memory, and written when another key comes.
+local function look(e, s)
+  if e.late then
+    e.fits = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
     return
   end
   -- A refund finds its charge in what is stored.
-  local s = state_of(e.key, e.rule, e.operation == REFUND)
-  e.state = s
-  if s == nil then
-    e.status = UNREADABLE
-  elseif e.operation == TAKE or e.operation == PEEK then
-    e.status = s.free >= e.cost and ALLOWED or DENIED
-  elseif e.operation == TAKE_UP_TO then
-    e.cost = math.min(e.cost, s.free)
-    e.status = e.cost > 0 and ALLOWED or DENIED
+  if s.key ~= e.key or s.rule ~= e.rule or e.operation == REFUND then
+    write(s)
+    if not look_at(s, e.key, e.rule) then
+      e.fits = UNREADABLE
+      return
+    end
+  end
+  local free, cost = s.free, e.cost
+  if e.operation == TAKE_UP_TO then
+    e.fits = math.min(cost, free)
+  elseif e.operation > PEEK then
+    e.fits = 1
+  elseif cost > free then
+    e.fits = 0
+  elseif e.count == 1 then
+    e.fits = 1
   else
-    e.status = ALLOWED
+    e.fits = math.min(e.count, floor(free / cost))
   end
 end
-
-local reply = { clock }
 
 -- Carries out what look has found possible, and answers.
-local function settle(e, charge)
-  local s, rule = e.state, e.rule
-  local granted, retry_after, next_after, reset_after = 0, 0, 0, 0
-  if e.status == ALLOWED and not charge then
-    e.status = HELD_BACK
-  elseif e.status == ALLOWED then
-    if e.operation == TAKE or e.operation == TAKE_UP_TO then
-      rule.algorithm.take(s, rule, e.cost)
-      s.newest, s.charged, s.changed, granted = s.now, true, true, e.cost
-    elseif e.operation == REFUND then
-      -- A charge younger than the newest is one that the key no longer knows.
-      if e.stamp <= s.newest then
-        granted = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
-      end
-      s = state_of(e.key, rule, true)
-    elseif e.operation == FORGET then
-      call('DEL', e.key)
-      states[e.key] = nil
-      s = state_of(e.key, rule)
+local function settle(e, s, charge)
+  local outcome, operation, rule = e.fits, e.operation, e.rule
+  if outcome < 0 then
+    replies = replies + 1
+    reply[replies] = outcome
+    return
+  elseif outcome > 0 and not charge then
+    outcome = HELD_BACK
+  elseif operation <= TAKE_UP_TO then
+    if outcome > 0 then
+      rule.algorithm.take(s, rule, operation == TAKE and outcome * e.cost or outcome)
+      s.newest, s.charged, s.changed = s.now, true, true
     end
-  elseif e.status == DENIED then
-    retry_after = rule.algorithm.wait(s, rule, math.max(1, e.cost))
+  elseif operation == REFUND then
+    outcome = 0
+    -- A charge younger than the newest is one that the key no longer knows.
+    if e.stamp <= s.newest then
+      outcome = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
+    end
+    write(s)
+    look_at(s, e.key, rule)
+  elseif operation == FORGET then
+    call('DEL', e.key)
+    look_at(s, e.key, rule)
+  end
+  reply[replies + 1] = outcome
+  reply[replies + 2] = s.free
+  reply[replies + 3] = rule.algorithm.reset(s, rule)
+  reply[replies + 4] = s.offset
+  replies = replies + 4
+  local wanted = operation == TAKE_UP_TO and 1 or e.count
+  if outcome >= 0 and outcome < wanted and operation ~= REFUND then
+    local cost = operation == TAKE_UP_TO and 1 or e.cost
+    local retry_after = rule.algorithm.wait(s, rule, cost)
+    local next_after = 0
     if s.free == 0 then
-      next_after = e.cost <= 1 and retry_after or rule.algorithm.wait(s, rule, 1)
+      next_after = cost == 1 and retry_after or rule.algorithm.wait(s, rule, 1)
     end
-  end
-  if s then
-    reset_after = rule.algorithm.reset(s, rule)
-  end
-  local n = #reply
-  reply[n + 1] = e.status
-  reply[n + 2] = granted
-  reply[n + 3] = s and s.free or 0
-  reply[n + 4] = retry_after
-  reply[n + 5] = next_after
-  reply[n + 6] = reset_after
-  reply[n + 7] = s and s.now or 0
-end
-
-local total = #KEYS
-local i, pending = 1, nil
-while i <= total do
-  local e = pending or read_entry(i)
-  pending = nil
-  look(e)
-  if e.group == 0 then
-    settle(e, true)
-    i = i + 1
-  else
-    local group, charge = { e }, e.status == ALLOWED
-    while i + #group <= total do
-      local mate = read_entry(i + #group)
-      if mate.group ~= e.group then
-        pending = mate
-        break
-      end
-      look(mate)
-      charge = charge and mate.status == ALLOWED
-      group[#group + 1] = mate
-    end
-    for _, mate in ipairs(group) do
-      settle(mate, charge)
-    end
-    i = i + #group
+    reply[replies + 1] = retry_after
+    reply[replies + 2] = next_after
+    replies = replies + 2
   end
 end
 
-for _, s in pairs(states) do
+-- Runs a group that begins with entry e; returns the entry behind it, if any.
+local function run_group(e)
+  local group, states, behind, charge = {}, {}, nil, true
+  while true do
+    local s = new_state()
+    look(e, s)
+    charge = charge and e.fits > 0
+    group[#group + 1] = e
+    states[#group] = s
+    if at > #packed then
+      break
+    end
+    local mate = read_entry({})
+    if mate.group ~= e.group then
+      behind = mate
+      break
+    end
+    e = mate
+  end
+  for i = 1, #group do
+    settle(group[i], states[i], charge)
+    write(states[i])
+  end
+  return behind
+end
+
+local state = new_state()
+local entry = {
+  operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0,
+}
+
+local function decide(all_keys, asked)
+  begin(asked[1])
+  asked_keys, keys = all_keys, 0
+  base, rules = next_number(7), {}
+  for i = 1, next_number(2) do
+    rules[i] = read_rule()
+  end
+  reply, replies = { clock }, 1
+  local s = state
+  s.key, s.changed = '', false -- an error may have ended the last run in the middle
+
+  local e
+  while e or at <= #packed do
+    e = e or read_entry(entry)
+    if e.group == 0 then
+      look(e, s)
+      settle(e, s, true)
+      e = nil
+    else
+      write(s)
+      s.key = '' -- the group may write it
+      e = run_group(e)
+    end
+  end
   write(s)
+  return reply
 end
-
-return reply

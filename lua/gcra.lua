@@ -16,52 +16,65 @@ make[3] = function()
 
   -- The exact time that c units take, as whole µs and d-ths.
   local function span(rule, c)
+    if c == 1 then
+      return rule.a, rule.n
+    end
     local whole, part = muldiv(c, rule.n, rule.d)
     return c * rule.a + whole, part
   end
 
   -- The key's debt, as read: whole µs and parts of a µs, which has d of them.
   local function debt_of(s)
-    local raw = s.raw
-    local tat = unpack_int(raw, HEADER + 1, 7)
-    local part = 0
-    if #raw > HEADER + 19 then
-      part = unpack_int(raw, HEADER + 20, 6)
-    end
-    if tat < s.now then
+    local raw, now = s.raw, s.now
+    local tat = unpack_time(raw, HEADER + 1)
+    if tat < now then
       return 0, 0
+    elseif #raw > HEADER + 19 then
+      return tat - now, unpack_int(raw, HEADER + 20, 6)
     end
-    return tat - s.now, part
+    return tat - now, 0
   end
 
   -- Sets the units free from the tat.
   local function count_free(s, rule)
-    if s.tat < s.now then
+    local debt = s.tat - s.now
+    if debt < 0 then
       s.free = rule.burst
       return
     end
-    local room, room_part = s.now + rule.burst_whole - s.tat, rule.burst_part - s.part
+    local room, room_part, d, interval = rule.burst_whole - debt, rule.burst_part - s.part, rule.d, rule.interval
     if room_part < 0 then
-      room, room_part = room - 1, room_part + rule.d
+      room, room_part = room - 1, room_part + d
     end
-    s.free = 0
-    if room >= 0 then
+    if room < 0 then
+      s.free = 0
+    elseif d == 1 then
+      s.free = (room - room % interval) / interval
+    else
       -- (room + room_part/d) / T
-      local whole, rest = muldiv(room, rule.d, rule.interval)
-      s.free = whole + floor((rest + room_part) / rule.interval)
+      local whole, rest = muldiv(room, d, interval)
+      s.free = whole + floor((rest + room_part) / interval)
     end
   end
 
+  -- Dials: burst (7 bytes), interval (6), d (6).
+  function gcra.rule(quota, window, dials)
+    local interval, d = unpack_int(packed, dials + 7, 6), unpack_int(packed, dials + 13, 6)
+    local rule = {
+      algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
+      interval = interval, d = d, a = floor(interval / d), n = interval % d,
+      rate = sub(packed, dials + 7, dials + 18), burst_whole = 0, burst_part = 0,
+    }
+    rule.burst_whole, rule.burst_part = span(rule, rule.burst)
+    return rule
+  end
+
   function gcra.look(s, rule)
-    if rule.burst_whole == nil then
-      rule.interval = rule.a * rule.d + rule.n
-      rule.burst_whole, rule.burst_part = span(rule, rule.burst)
-    end
     local debt, part = 0, 0
     if s.tag == GCRA then
       debt, part = debt_of(s)
-      local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
-      if interval ~= rule.interval or d ~= rule.d then
+      if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
+        local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
         local units, rest = muldiv(debt, d, interval)
@@ -132,7 +145,7 @@ make[3] = function()
   end
 
   function gcra.write(s, rule)
-    local value = header(GCRA, s) .. pack_int(s.tat, 7) .. pack_int(rule.interval, 6) .. pack_int(rule.d, 6)
+    local value = header(GCRA, s) .. pack_time(s.tat) .. rule.rate
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
@@ -140,10 +153,11 @@ make[3] = function()
   end
 
   function gcra.reset(s)
+    local debt = s.tat - s.now
     if s.part > 0 then
-      return math.max(0, s.tat + 1 - s.now)
+      debt = debt + 1
     end
-    return math.max(0, s.tat - s.now)
+    return debt > 0 and debt or 0
   end
 
   function gcra.held(s, rule)

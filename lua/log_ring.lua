@@ -40,7 +40,7 @@ make[1] = function()
     if from + s.width <= #s.raw then
       slot = unpack_int(s.raw, from + 1, s.width)
     else
-      slot = unpack_int(call('GETRANGE', s.key, from, from + s.width - 1), 1, s.width)
+      slot = unpack_int(call('GETRANGE', s.key, decimal(from), decimal(from + s.width - 1)), 1, s.width)
     end
     return s.base - (s.base - slot) % 256 ^ s.width
   end
@@ -114,9 +114,9 @@ make[1] = function()
   local function read_slots(s, i, n)
     local from = (s.head + i) % s.capacity
     local first = math.min(n, s.capacity - from)
-    local text = call('GETRANGE', s.key, SLOTS + from * s.width, SLOTS + (from + first) * s.width - 1)
+    local text = call('GETRANGE', s.key, decimal(SLOTS + from * s.width), decimal(SLOTS + (from + first) * s.width - 1))
     if n > first then
-      text = text .. call('GETRANGE', s.key, SLOTS, SLOTS + (n - first) * s.width - 1)
+      text = text .. call('GETRANGE', s.key, decimal(SLOTS), decimal(SLOTS + (n - first) * s.width - 1))
     end
     return text
   end
@@ -124,9 +124,9 @@ make[1] = function()
   local function write_slots(s, i, text)
     local from = (s.head + i) % s.capacity
     local first = math.min(#text, (s.capacity - from) * s.width)
-    call('SETRANGE', s.key, SLOTS + from * s.width, sub(text, 1, first))
+    call('SETRANGE', s.key, decimal(SLOTS + from * s.width), sub(text, 1, first))
     if #text > first then
-      call('SETRANGE', s.key, SLOTS, sub(text, first + 1))
+      call('SETRANGE', s.key, decimal(SLOTS), sub(text, first + 1))
     end
   end
 
@@ -150,7 +150,7 @@ make[1] = function()
     end
     s.head = (s.head + s.given) % s.capacity
     s.count = s.count - s.given
-    call('SETRANGE', s.key, 0, fields(s))
+    call('SETRANGE', s.key, '0', fields(s))
   end
 
   local function write_added(s, rule)
@@ -166,7 +166,7 @@ make[1] = function()
     s.head = (s.head + gone) % s.capacity
     write_slots(s, s.count - gone, slots)
     s.count = s.count - gone + s.added
-    call('SETRANGE', s.key, 0, fields(s))
+    call('SETRANGE', s.key, '0', fields(s))
     expire(s, s.newest + s.longest)
   end
 

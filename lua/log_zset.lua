@@ -21,7 +21,7 @@ make[5] = function()
   end
 
   function zset.stamp(s, i)
-    return tonumber(call('ZRANGE', s.key, MARKS + i, MARKS + i, 'WITHSCORES')[2])
+    return tonumber(call('ZRANGE', s.key, decimal(MARKS + i), decimal(MARKS + i), 'WITHSCORES')[2])
   end
 
   function zset.expired(s, threshold)
@@ -39,7 +39,7 @@ make[5] = function()
   -- Adds n units of one time stamp.
   local function add(s, stamp, n)
     local score = decimal(stamp)
-    local last = call('ZREVRANGEBYSCORE', s.key, score, score, 'LIMIT', 0, 1)[1]
+    local last = call('ZREVRANGEBYSCORE', s.key, score, score, 'LIMIT', '0', '1')[1]
     local number = last and unpack_int(last, 8, 4) + 1 or 0
     for i = number, number + n - 1 do
       call('ZADD', s.key, score, pack_int(stamp, 7) .. pack_int(i, 4))
@@ -55,14 +55,14 @@ make[5] = function()
       expire(s, s.newest + s.longest)
     end
     if s.given > 0 then
-      call('ZREMRANGEBYRANK', s.key, MARKS + s.left, MARKS + s.left + s.given - 1)
+      call('ZREMRANGEBYRANK', s.key, decimal(MARKS + s.left), decimal(MARKS + s.left + s.given - 1))
       mark(s)
       return
     end
     if s.added > 0 then
       local gone = zset.log.unneeded(s, rule)
       if gone > 0 then
-        call('ZREMRANGEBYRANK', s.key, MARKS, MARKS + gone - 1)
+        call('ZREMRANGEBYRANK', s.key, decimal(MARKS), decimal(MARKS + gone - 1))
       end
       add(s, s.now, s.added)
       mark(s)

@@ -49,10 +49,19 @@ var frame string
 //go:embed fleet.lua
 var fleet string
 
-// Decide is the script that makes decisions: the frame over all algorithms. Its
-// keys, arguments and reply are described at the top of frame.lua.
-func Decide() string {
+func decide() string {
 	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + frame
+}
+
+// DecideScript is the script that makes decisions: the frame over all algorithms. Its
+// keys, arguments and reply are described at the top of frame.lua.
+func DecideScript() string { return decide() + "\nreturn decide(KEYS, ARGV)\n" }
+
+// DecideLibrary is the same as a library of one function (Redis 7), both of the given
+// name. A script makes its functions anew in every run; a library makes them once,
+// when it is loaded, so that a decision costs a fraction of Redis's time.
+func DecideLibrary(name string) string {
+	return "#!lua name=" + name + "\n" + decide() + "\nredis.register_function('" + name + "', decide)\n"
 }
 
 // Fleet is the script that keeps fleet membership, described in fleet.lua.
@@ -81,26 +90,41 @@ const (
 	Forget = 5
 )
 
-// RuleArgs is how many arguments describe a rule; EntryReplies is how many
-// integers answer an entry.
+// The lengths of parts of the packed argument, in bytes.
 const (
-	RuleArgs     = 7
-	EntryReplies = 7
+	// RuleBytes describe a rule, of which the last DialBytes are its algorithm's.
+	RuleBytes = 15 + DialBytes
+	DialBytes = 28
 )
 
-// The status of an answered entry.
+// The form of a packed entry: its operation, plus these.
 const (
-	// Denied: the cost does not fit now. Nothing was charged.
-	Denied = 0
-	// Allowed: the cost fitted and was charged.
-	Allowed = 1
+	SameKey  = 8
+	HasGroup = 16
+	LongCost = 32
+	HasCount = 64
+)
+
+const (
+	// NotAfterStep is the unit, in µs, of the time between the packed base and an
+	// entry's not-after.
+	NotAfterStep = 64
+	// NoNotAfter stands for an entry that is never late.
+	NoNotAfter = 1<<16 - 1
+	// MaxCount is the largest count of an entry, MaxRules the most rules of a batch.
+	MaxCount = 1<<24 - 1
+	MaxRules = 1<<16 - 1
+)
+
+// The outcomes of an entry that stand for no number.
+const (
 	// Expired: the entry came after its not-after. Nothing was charged.
-	Expired = 2
+	Expired = -1
 	// Unreadable: the key holds something that this version does not know:
 	// another type, or an encoding of a later version. Nothing was charged or
 	// overwritten.
-	Unreadable = 3
+	Unreadable = -2
 	// HeldBack: the cost fits, but another entry of the group does not. Nothing
 	// was charged.
-	HeldBack = 4
+	HeldBack = -3
 )

@@ -2,7 +2,14 @@
 -- doubles count without gaps (law 10). Bytes are big-endian. Only string.byte
 -- and string.char are used: some servers have no struct library.
 
-local byte, char, sub, rep, floor = string.byte, string.char, string.sub, string.rep, math.floor
+-- Set at the beginning of a run: while a library of functions is loaded, Redis hides
+-- these from it.
+local byte, char, sub, rep, format, floor
+
+local function import()
+  byte, char, sub, rep, format = string.byte, string.char, string.sub, string.rep, string.format
+  floor = math.floor
+end
 
 -- The unsigned integer in the w bytes (up to 7) of text that start at position
 -- from. Written out: this and pack_int are most of what a decision costs.
@@ -15,6 +22,12 @@ local function unpack_int(text, from, w)
   if f then n = n * 256 + f end
   if g then n = n * 256 + g end
   return n
+end
+
+-- The same for 7 bytes: most numbers are times.
+local function unpack_time(text, from)
+  local a, b, c, d, e, f, g = byte(text, from, from + 6)
+  return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
 end
 
 -- n as w bytes, up to 7.
@@ -37,6 +50,30 @@ local function pack_int(n, w)
   local text = char((n - b) / 256, b, c, d, e, f, g)
   if w == 7 then return text end
   return sub(text, 8 - w)
+end
+
+local function pack_time(n)
+  local g = n % 256
+  n = (n - g) / 256
+  local f = n % 256
+  n = (n - f) / 256
+  local e = n % 256
+  n = (n - e) / 256
+  local d = n % 256
+  n = (n - d) / 256
+  local c = n % 256
+  n = (n - c) / 256
+  local b = n % 256
+  return char((n - b) / 256, b, c, d, e, f, g)
+end
+
+-- x/m rounded up, for whole numbers. Without a call of math.ceil.
+local function divide_up(x, m)
+  local r = x % m
+  if r == 0 then
+    return x / m
+  end
+  return (x - r) / m + 1
 end
 
 -- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53.

@@ -68,8 +68,17 @@ make[2] = function()
     s.free = math.max(0, rule.quota - used)
   end
 
+  -- Dials: k (2 bytes), strict (1).
+  function counter.rule(quota, window, dials)
+    return {
+      algorithm = counter, quota = quota, window = window,
+      k = unpack_int(packed, dials, 2), strict = byte(packed, dials + 2) == 1,
+    }
+  end
+
   function counter.look(s, rule)
     s.index, s.into = sub_window(s.now, rule)
+    s.newest_index = s.index
     s.width = bytes_for(rule.quota)
     s.total = 0
     if s.tag ~= 0 then

@@ -43,9 +43,14 @@ local function sliding_log(encoding)
     return encoding.expired(s, threshold)
   end
 
+  function log.rule(quota, window)
+    return { algorithm = log, quota = quota, window = window }
+  end
+
   function log.look(s, rule)
     s.base = s.newest -- of the newest charge stored
     s.count, s.longest, s.keep = 0, rule.window, rule.quota
+    s.width, s.capacity = nil, nil -- of a ring, if there is one already
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
       encoding.load(s)
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)

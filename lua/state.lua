@@ -14,50 +14,72 @@
 -- Nothing is granted again, and nothing is frozen (law 5).
 
 local HEADER = 15
+local NO_OFFSET = '\0\0\0\0\0\0\0'
 local PREFIX = 128 -- bytes read at first: the whole of most states
 
-local call = redis.call
+-- What is set anew at the beginning of each run.
+local call, pcall
+local packed, at -- what is asked: one string, read from front to back; see frame.lua
+local newest_now -- what a header says of a charge made now, if the key has no offset
+local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
 
--- Redis's clock in µs, or the clock of a test or a replay.
-local clock, virtual
-if ARGV[1] == '' then
-  local t = call('TIME')
-  clock, virtual = t[1] * 1000000 + t[2], false
-else
-  clock, virtual = tonumber(ARGV[1]), true
+local function next_number(w)
+  at = at + w
+  return unpack_int(packed, at - w, w)
 end
 
--- A whole number as text. Passing the number itself, or %.0f, would go through the
--- conversion of floating-point numbers, which costs as much as a whole command.
-local function decimal(n)
-  if n < 1000000000 then
-    return string.format('%d', n)
+local function begin(asked)
+  import()
+  call, pcall = redis.call, redis.pcall
+  packed, at = asked, 1
+  clock = next_number(7)
+  virtual = clock > 0
+  if not virtual then
+    local t = call('TIME')
+    clock = t[1] * 1000000 + t[2]
   end
-  return string.format('%d%09d', floor(n / 1000000000), n % 1000000000)
+  newest_now = pack_time(clock) .. NO_OFFSET
+end
+
+-- A whole number as text. Commands also take numbers, but convert them as floating
+-- point, which costs as much as a whole command. That is also why the constant
+-- arguments of commands are written as text.
+local function decimal(n)
+  return format('%d', n)
 end
 
 -- The members of a sorted set that hold what the header of a string does.
 local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
 
--- Reads a key. Returns nil when it holds something that is not ours.
-local function open(key)
-  local raw = redis.pcall('GETRANGE', key, 0, PREFIX - 1)
-  local s = { key = key, raw = raw, tag = 0, newest = 0, offset = 0, now = clock }
+-- Every field that most states have, so that the table is made in one piece.
+local function new_state()
+  return {
+    key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
+    charged = false, changed = false, carried = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
+  }
+end
+
+-- Reads a key into s. Returns false when it holds something that is not ours.
+local function open(s, key)
+  local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
+  s.key, s.raw, s.now = key, raw, clock
+  s.charged, s.changed, s.carried = false, false, false
   if raw == '' then
-    return s
+    s.tag, s.newest, s.offset = 0, 0, 0
+    return true
   elseif type(raw) == 'table' then
-    local offset = redis.pcall('ZSCORE', key, OFFSET)
+    local offset = pcall('ZSCORE', key, OFFSET)
     if type(offset) ~= 'string' then
-      return nil
+      return false
     end
     s.tag, s.offset = 6, tonumber(offset)
     s.newest = -tonumber(call('ZSCORE', key, NEWEST))
   elseif #raw < HEADER then
-    return nil
+    return false
   else
     s.tag = byte(raw)
-    s.newest = unpack_int(raw, 2, 7)
-    s.offset = unpack_int(raw, 9, 7)
+    s.newest = unpack_time(raw, 2)
+    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
   end
   s.now = clock + s.offset
   if s.now < s.newest then
@@ -67,18 +89,21 @@ local function open(key)
     if s.tag == 6 then
       call('ZADD', key, decimal(s.offset), OFFSET)
     else
-      call('SETRANGE', key, 8, pack_int(s.offset, 7))
+      call('SETRANGE', key, '8', pack_time(s.offset))
     end
     if not virtual then
       -- The expiry was set on the clock that has stepped back: move it along.
-      call('PEXPIRE', key, math.max(1, call('PTTL', key) - floor(step / 1000)))
+      call('PEXPIRE', key, decimal(math.max(1, call('PTTL', key) - floor(step / 1000))))
     end
   end
-  return s
+  return true
 end
 
 local function header(tag, s)
-  return char(tag) .. pack_int(s.newest, 7) .. pack_int(s.offset, 7)
+  if s.offset == 0 and s.newest == clock then
+    return char(tag) .. newest_now -- nearly always
+  end
+  return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
 end
 
 -- How long a key lives: until the key's own time t, which is when it can no longer
@@ -87,9 +112,9 @@ end
 -- long enough.
 local function expiry(s, t)
   if virtual then
-    return 'PX', decimal(3600000 + math.max(0, math.ceil((t - s.now) / 1000)))
+    return 'PX', decimal(3600000 + math.max(0, divide_up(t - s.now, 1000)))
   end
-  return 'PXAT', decimal(math.ceil((t - s.offset) / 1000))
+  return 'PXAT', format('%d', divide_up(t - s.offset, 1000))
 end
 
 -- Sets the expiry of a state written in place.
@@ -116,6 +141,8 @@ end
 -- batch does not use is not made, which is a good part of a small batch's cost.
 -- The algorithm is a table of functions:
 --
+--   rule(quota, window, dials)
+--                         a rule, as a table; its dials are packed from that position on
 --   look(s, rule)         reads the rest of the state; sets s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
 --   take(s, rule, cost)   charges cost units, at most s.free, in memory

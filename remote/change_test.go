@@ -9,7 +9,6 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 )
 
 // When a rule's algorithm changes, what was charged under the old one counts under
@@ -20,20 +19,20 @@ func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 	for _, from := range configurations() {
 		for _, to := range configurations() {
 			key := redistest.Prefix() + "changing"
-			if d := decide(t, script, key, newRule(t, l, from), epoch, 20); d.Status != lua.Allowed {
+			if d := decide(t, script, key, newRule(t, l, from), epoch, 20); d.Status != Allowed {
 				t.Fatalf("%v: %+v", from, d)
 			}
 			rule := newRule(t, l, to)
 			d := decide(t, script, key, rule, epoch+1_000, 1)
 			// GCRA alone has let a part of a unit return by then; none has a whole one.
-			if d.Status != lua.Denied {
+			if d.Status != Denied {
 				t.Errorf("from %v to %v: %+v", from, to, d)
 			}
 			if d.RetryAfter > 2*time.Minute {
 				t.Errorf("from %v to %v: locked for %v", from, to, d.RetryAfter)
 			}
 			later := decide(t, script, key, rule, epoch+1_000+d.RetryAfter.Microseconds(), 1)
-			if later.Status != lua.Allowed {
+			if later.Status != Allowed {
 				t.Errorf("from %v to %v: still denied when it said to retry: %+v", from, to, later)
 			}
 		}
@@ -81,7 +80,7 @@ func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
 				}
 			}
 			got := replies[0]
-			if (got.Status == lua.Allowed) != allowed || got.Remaining != max(0, v.quota-used) {
+			if (got.Status == Allowed) != allowed || got.Remaining != max(0, v.quota-used) {
 				t.Fatalf("version %d per %d µs, cost %d: %+v, want allowed %v, %d remaining", v.quota, v.window, cost, got, allowed, max(0, v.quota-used))
 			}
 		}
@@ -107,7 +106,7 @@ func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
 		key := redistest.Prefix() + "raised"
 		for i, quota := range []int64{200, 60_000, 10_000_000, 1 << 36} {
 			d := decide(t, script, key, newRule(t, limit.PerHour(quota), a), epoch, 100)
-			if used := int64(i+1) * 100; d.Status != lua.Allowed || d.Remaining != quota-used {
+			if used := int64(i+1) * 100; d.Status != Allowed || d.Remaining != quota-used {
 				t.Errorf("%v raised to %d: %+v, want %d remaining", a, quota, d, quota-used)
 			}
 		}
@@ -125,11 +124,11 @@ func TestLogWidensItsStamps(t *testing.T) {
 		yearly := newRule(t, limit.Per(5000, limit.MaxWindow), limit.SlidingLog())
 		decide(t, script, key, hourly, epoch, 1000)
 		decide(t, script, key, hourly, epoch+hour/2, 2000)
-		if d := decide(t, script, key, yearly, epoch+hour/2, 1500); d.Status != lua.Allowed || d.Remaining != 500 {
+		if d := decide(t, script, key, yearly, epoch+hour/2, 1500); d.Status != Allowed || d.Remaining != 500 {
 			t.Errorf("%+v", d)
 		}
 		d := decide(t, script, key, yearly, epoch+hour, 1500)
-		if want := limit.MaxWindow - time.Hour; d.Status != lua.Denied || d.RetryAfter != want {
+		if want := limit.MaxWindow - time.Hour; d.Status != Denied || d.RetryAfter != want {
 			t.Errorf("%+v, want retry after %v: when the first thousand leave", d, want)
 		}
 	}

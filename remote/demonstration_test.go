@@ -7,7 +7,6 @@ import (
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 )
 
 // configurations are all algorithms, with the dials that differ in kind.
@@ -40,7 +39,7 @@ func TestLaw1BurstsAroundAWindowBoundary(t *testing.T) {
 				var stamps, costs []int64
 				for _, at := range []int64{boundary - second, boundary + second} {
 					for range 80 {
-						if decide(t, script, key, rule, at, 1).Status == lua.Allowed {
+						if decide(t, script, key, rule, at, 1).Status == Allowed {
 							stamps, costs = append(stamps, at), append(costs, 1)
 						}
 					}
@@ -76,7 +75,7 @@ func TestTwoCounterWorkedExample(t *testing.T) {
 	// A larger limit on the same key puts the counts where the example has them.
 	filler := newRule(t, limit.PerMinute(100), twoCounters)
 	boundary := int64(epoch) / (60 * second) * (60 * second)
-	for current, want := range map[int64]int{3: lua.Denied, 2: lua.Allowed} {
+	for current, want := range map[int64]Status{3: Denied, 2: Allowed} {
 		key := redistest.Prefix() + "example"
 		decide(t, script, key, filler, boundary-30*second, 8)
 		decide(t, script, key, filler, boundary+10*second, current)
@@ -85,7 +84,7 @@ func TestTwoCounterWorkedExample(t *testing.T) {
 			t.Errorf("with %d units in the current window: %+v, want status %d and nothing left", current, got, want)
 		}
 		// Denied at an estimate of 5, it must fall to 4: 8*(1-f) = 1, f = 52.5 s.
-		if want == lua.Denied && got.RetryAfter != 7500*time.Millisecond {
+		if want == Denied && got.RetryAfter != 7500*time.Millisecond {
 			t.Errorf("retry after %v, want 7.5s", got.RetryAfter)
 		}
 	}

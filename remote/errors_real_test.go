@@ -32,12 +32,12 @@ func TestKindsOfRealErrors(t *testing.T) {
 		misconfigured error
 	}{
 		{"wrong password", withPassword("secret", "wrong"), "WRONGPASS", Auth, auth},
-		{"no password", withPassword("secret", ""), "unauthenticated", Auth, auth},
-		{"user without EVALSHA", asUser("~*", "+@all", "-evalsha"), "NOPERM", Auth, auth},
+		{"no password", withPassword("secret", ""), "NOAUTH", Auth, auth},
+		{"user without EVALSHA", asUser("~*", "+@all", "-evalsha", "-fcall"), "NOPERM", Auth, auth},
 		{"user without SET, within the script", asUser("~*", "+@all", "-set"), "script", Auth, auth},
 		{"user without the keys", asUser("~other:*", "+@all"), "NOPERM", Auth, auth},
 
-		{"no EVALSHA", serverWith("--rename-command", "EVALSHA", ""), "unknown command", Protocol, notRedis},
+		{"no EVALSHA", serverWith("--rename-command", "EVALSHA", "", "--rename-command", "FCALL", ""), "unknown command", Protocol, notRedis},
 		{"no SET, within the script", serverWith("--rename-command", "SET", ""), "script", Protocol, notRedis},
 		{"a web server", dial(webServer), "", Protocol, notRedis},
 		{"a web server, with TLS", dialTLS(webServer), "TLS", Protocol, notRedis},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 )
 
 func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
@@ -32,14 +31,14 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 			rule := newRule(t, l, a)
 			key := redistest.Prefix() + "expiring"
 			charged := decide(t, script, key, rule, 0, a.Capacity(l))
-			if charged.Status != lua.Allowed || charged.ResetAfter <= 0 {
+			if charged.Status != Allowed || charged.ResetAfter <= 0 {
 				t.Fatalf("first charge: %+v", charged)
 			}
 			want := (charged.Clock + charged.ResetAfter.Microseconds() + 999) / 1000
 			if got := pexpireTime(t, client, key); got != want {
 				t.Errorf("expires at %d ms, matters until %d ms", got, want)
 			}
-			if d := decide(t, script, key, rule, 0, a.Capacity(l)); d.Status != lua.Denied {
+			if d := decide(t, script, key, rule, 0, a.Capacity(l)); d.Status != Denied {
 				t.Fatalf("second charge: %+v", d)
 			}
 			if got := pexpireTime(t, client, key); got != want {
@@ -66,7 +65,7 @@ func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 			client.PExpireAt(context.Background(), key, time.UnixMicro(ahead).Add(charged.ResetAfter))
 
 			d := decide(t, script, key, rule, 0, 1)
-			if d.Status != lua.Denied {
+			if d.Status != Denied {
 				t.Fatalf("granted again after the step: %+v", d)
 			}
 			if d.RetryAfter > 2*time.Minute {

@@ -75,15 +75,15 @@ func (f *Fleet) Leave(ctx context.Context) error {
 
 func (f *Fleet) run(ctx context.Context, ttl time.Duration) (clock, size int64, err error) {
 	args := []any{"evalsha", f.sha, 1, f.key, f.instance, ttl.Microseconds()}
-	cmd := chargeCmd{redis.NewCmd(ctx, args...)} // a lost beat is made up for by the next one
+	cmd := chargeCmd{redis.NewIntSliceCmd(ctx, args...)} // a lost beat is made up for by the next one
 	_ = f.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Beats are rare: EVAL loads the script on the node that needs it.
 		args[0], args[1] = "eval", f.source
-		cmd = chargeCmd{redis.NewCmd(ctx, args...)}
+		cmd = chargeCmd{redis.NewIntSliceCmd(ctx, args...)}
 		_ = f.client.Process(ctx, cmd)
 	}
-	values, err := cmd.Int64Slice()
+	values, err := cmd.Result()
 	if err != nil {
 		return 0, 0, err
 	}

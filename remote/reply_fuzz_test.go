@@ -4,43 +4,44 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Whatever a server answers, reading it neither panics nor makes up replies: a reply
-// of the wrong form is an error, and one of the right form is read in full.
+// Whatever integers a server answers, reading them neither panics nor makes up
+// replies: it is an error, or all entries have a reply made of all integers.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte{}, 1, false)
-	f.Add(make([]byte, 8*(1+lua.EntryReplies)), 1, false)
-	f.Add(make([]byte, 8*(1+2*lua.EntryReplies)), 2, true)
-	f.Fuzz(func(t *testing.T, data []byte, entries int, text bool) {
-		if entries < 0 || entries > 100 {
-			return
-		}
-		var values []any
+	f.Add([]byte{}, uint8(1), uint8(lua.Take))
+	f.Add(make([]byte, 8*7), uint8(1), uint8(lua.Take))
+	f.Add(make([]byte, 8*13), uint8(2), uint8(lua.TakeUpTo))
+	f.Add(append(make([]byte, 8), 255, 255, 255, 255, 255, 255, 255, 255), uint8(1), uint8(lua.Peek))
+	rule := newRule(f, limit.PerHour(10), limit.GCRA())
+	f.Fuzz(func(t *testing.T, data []byte, count, operation uint8) {
+		var values []int64
 		for len(data) >= 8 {
 			values = append(values, int64(binary.LittleEndian.Uint64(data)))
 			data = data[8:]
 		}
-		if text && len(values) > 0 {
-			values[len(values)-1] = string(data)
+		entries := make([]Entry, count)
+		for i := range entries {
+			entries[i] = Entry{Key: "k", Rule: rule, Cost: 1, Operation: 1 + (int(operation)+i)%5}
 		}
-		part := make([]int, entries)
-		for i := range part {
-			part[i] = i
+		replies := make([]Reply, count)
+		if err := decode(values, entries, replies); err != nil {
+			return
 		}
-		replies := make([]Reply, entries)
-		cmd := redis.NewCmd(t.Context())
-		cmd.SetVal(values)
-		err := decode(chargeCmd{cmd}, part, replies)
-		wellFormed := !text && len(values) == 1+entries*lua.EntryReplies
-		if wellFormed != (err == nil) && !text {
-			t.Errorf("%d integers for %d entries: %v", len(values), entries, err)
+		for _, r := range replies {
+			if r.Clock != values[0] {
+				t.Errorf("%+v does not carry the clock %v", r, values[0])
+			}
 		}
-		if err == nil && entries > 0 && replies[entries-1].Clock != values[0] {
-			t.Errorf("%+v does not carry the clock %v", replies[entries-1], values[0])
+		if err := decode(append(values, 1), entries, replies); err == nil {
+			t.Errorf("an integer too many was read by nobody: %v", values)
+		}
+		if len(values) > 1 {
+			if err := decode(values[:len(values)-1], entries, replies); err == nil {
+				t.Errorf("an integer too few made no difference: %v", values)
+			}
 		}
 	})
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/tierlimit/tierlimit/gcra"
@@ -17,17 +16,29 @@ const MaxLogQuota = 10_000_000
 // Rule is a limit under an algorithm, encoded once for the script. It is safe for
 // concurrent use.
 type Rule struct {
-	args ruleArgs
+	packed packedRule
 	// perUnit is the script's work per unit of cost: a log writes each one.
 	perUnit bool
-	// calendar is set for windows of the calendar, whose arguments change with time.
+	// calendar is set for windows of the calendar, which change with time.
 	calendar *calendar
+
+	keys  Keyspace
+	name  string // "" if entries bring their Redis key along
+	owner any
 }
 
-// ruleArgs are the script's arguments for a rule: algorithm, quota, window, dials.
-type ruleArgs [lua.RuleArgs]any
+// packedRule is the rule as the script reads it: algorithm (1 byte), quota (7),
+// window (7), and the algorithm's dials.
+type packedRule [lua.RuleBytes]byte
 
-func (a *ruleArgs) dial(i int, n int64) { a[3+i] = decimal(n) }
+func (p *packedRule) put(at int, n int64, bytes int) { appendInt(p[at:at], n, bytes) }
+
+func (p *packedRule) setWindow(µs int64) { p.put(8, µs, 7) }
+
+// dial puts a dial at a position among the dials.
+func (p *packedRule) dial(at int, n int64, bytes int) {
+	p.put(lua.RuleBytes-lua.DialBytes+at, n, bytes)
+}
 
 // NewRule encodes a limit under an algorithm, which must not be automatic. The
 // error says why they do not go together.
@@ -42,11 +53,8 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
 	}
 	r := &Rule{}
-	for i := range r.args {
-		r.args[i] = "0"
-	}
-	r.args[1] = decimal(l.Quota())
-	r.args[2] = decimal(l.Window().Microseconds())
+	r.packed.put(1, l.Quota(), 7)
+	r.packed.setWindow(l.Window().Microseconds())
 	code := 0
 	switch {
 	case a.Same(limit.SlidingLog()):
@@ -61,10 +69,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		code = lua.GCRA
 		rate := gcra.NewRate(l)
 		whole, num, den := rate.Interval()
-		r.args.dial(0, rate.Burst())
-		r.args.dial(1, whole)
-		r.args.dial(2, num)
-		r.args.dial(3, den)
+		r.packed.dial(0, rate.Burst(), 7)
+		r.packed.dial(7, whole*den+num, 6)
+		r.packed.dial(13, den, 6)
 	case a.Same(limit.FixedWindow()):
 		code = lua.FixedWindow
 		if l.IsCalendar() {
@@ -74,25 +81,41 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		return nil, fmt.Errorf("%w: automatic must be resolved first", limit.ErrInvalidAlgorithm)
 	default:
 		code = lua.SlidingCounter
-		r.args.dial(0, int64(a.Buckets()))
+		r.packed.dial(0, int64(a.Buckets()), 2)
 		if a.Rounding() == limit.Strict {
-			r.args.dial(1, 1)
+			r.packed.dial(2, 1, 1)
 		}
 	}
-	r.args[0] = strconv.Itoa(code)
+	r.packed.put(0, int64(code), 1)
 	return r, nil
 }
 
-// at is the rule's arguments at a moment of virtual time; 0 is now.
-func (r *Rule) at(clock int64) *ruleArgs {
+// Named returns the rule for entries that bring the user's key: their Redis keys are
+// made by keys under that name. Owner is for whoever is told of answers, see [Hooks].
+func (r *Rule) Named(keys Keyspace, name string, owner any) *Rule {
+	named := *r
+	named.keys, named.name, named.owner = keys, name, owner
+	return &named
+}
+
+// Owner is what the rule was named with.
+func (r *Rule) Owner() any { return r.owner }
+
+func (r *Rule) redisKey(key string) string {
+	if r.name == "" {
+		return key
+	}
+	return r.keys.Key(r.name, key)
+}
+
+// at is the packed rule at a moment of virtual time; 0 is now.
+func (r *Rule) at(clock int64) *packedRule {
 	if r.calendar == nil {
-		return &r.args
+		return &r.packed
 	}
 	now := time.UnixMicro(clock)
 	if clock == 0 {
 		now = time.Now()
 	}
-	return r.calendar.args(r.args, now)
+	return r.calendar.packed(r.packed, now)
 }
-
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -68,7 +68,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		replies, err := l.chargeAll(ctx, requests)
 		if err == nil {
 			for i, q := range requests {
-				decisions[i] = q.Rule.fromRedis(replies[i], hashes[i], q.Key, now, q.Cost)
+				decisions[i] = q.Rule.fromRedis(&replies[i])
 			}
 			return decisions, nil
 		}
@@ -101,7 +101,7 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 func (l *Limiter) chargeAll(ctx context.Context, requests []Request) ([]remote.Reply, error) {
 	entries := make([]remote.Entry, len(requests))
 	for i, q := range requests {
-		entries[i] = remote.Entry{Key: l.keys.Key(q.Rule.name, q.Key), Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
+		entries[i] = remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
 	}
 	if _, oneNode := l.client.(*redis.Client); oneNode {
 		return l.batcher.DecideAll(ctx, entries)
@@ -116,7 +116,7 @@ func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) 
 	defer cancel()
 	replies := make([]remote.Reply, len(entries))
 	for i := range replies {
-		replies[i].Status = lua.HeldBack
+		replies[i].Status = remote.HeldBack
 	}
 	var charged []int
 	for _, positions := range remote.BySlot(entries) {
@@ -132,12 +132,12 @@ func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) 
 		denied := false
 		for j, i := range positions {
 			replies[i] = partReplies[j]
-			denied = denied || replies[i].Status != lua.Allowed
+			denied = denied || replies[i].Status != remote.Allowed
 		}
 		if denied {
 			l.takeBack(entries, replies, charged)
 			for _, i := range charged {
-				replies[i].Status = lua.HeldBack
+				replies[i].Status = remote.HeldBack
 			}
 			return replies, nil
 		}

@@ -27,8 +27,8 @@ const (
 	// or the log units that it writes in a few milliseconds.
 	maxBatch = 128
 	maxWork  = 100_000
-	// inFlight trips at once keep Redis busy while replies travel.
-	inFlight = 2
+	// inFlight is the most trips under way at once.
+	inFlight = 8
 )
 
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
@@ -109,9 +109,14 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.virtualClock != nil {
 		opt.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
 	}
+	if node, ok := client.(*redis.Client); ok {
+		opt.Inline = node.Options().ContextTimeoutEnabled
+	}
 	hooks := remote.Hooks{
-		Begin: l.breaker.Begin,
-		Trip:  func(entries int, took time.Duration, err error) { l.metrics.trip(entries, took, err) },
+		Begin:    l.breaker.Begin,
+		Now:      l.now,
+		Answered: l.answered,
+		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
 	}
 	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
 	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)

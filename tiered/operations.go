@@ -59,7 +59,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	d.Granted -= units
 	if d.ChargedAt != 0 { // else Redis knows nothing of it
 		reply, err := l.batcher.Decide(ctx, remote.Entry{
-			Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Refund,
+			Key: key, Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
 		})
 		if err != nil {
@@ -80,7 +80,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l := r.limiter
-	_, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Operation: lua.Forget})
+	_, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}

@@ -39,18 +39,19 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	return &Rule{
+	r := &Rule{
 		limiter:    l,
 		name:       name,
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
 		capacity:   a.Capacity(lim),
-		encoded:    encoded,
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name),
-	}, nil
+	}
+	r.encoded = encoded.Named(l.keys, name, r)
+	return r, nil
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -108,22 +109,19 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	}
 	l := r.limiter
 	hash := l.hasher.Hash(key)
-	// Read before anything is sent: what Redis says of the time from its reply on
-	// then holds from here on all the more (law 2).
-	now := l.now()
 	needed := cost
 	if operation == lua.TakeUpTo {
 		needed = 1
 	}
-	if d, ok := r.remembered(hash, key, now, needed); ok {
+	if d, ok := r.remembered(hash, key, l.now(), needed); ok {
 		return d, nil
 	}
 	if !l.breaker.Closed() {
 		return r.fallback(hash, cost, operation), nil
 	}
-	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: l.keys.Key(r.name, key), Rule: r.encoded, Cost: cost, Operation: operation})
+	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
-		return r.fromRedis(reply, hash, key, now, needed), nil
+		return r.fromRedis(&reply), nil
 	}
 	if !l.outage(err) {
 		return limit.Decision{}, err
@@ -171,15 +169,25 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	return ctx.Err()
 }
 
-// fromRedis turns a reply into a decision, and remembers it: denials for the next
-// requests, grants for a possible outage. cost is what was needed.
-func (r *Rule) fromRedis(reply remote.Reply, hash uint64, key string, sent, cost int64) limit.Decision {
-	l := r.limiter
+// answered remembers what Redis answered, at once for all callers that asked for the
+// same: denials for the next requests, grants for a possible outage. Sent is the
+// limiter's time before it was asked: what Redis says of the time from its reply on
+// then holds from there on all the more (law 2).
+func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
+	if e.Operation > lua.Peek {
+		return
+	}
+	r := e.Rule.Owner().(*Rule)
+	hash := l.hasher.Hash(e.Key)
 	if reply.Granted > 0 {
 		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), reply.Granted)
 	}
-	if reply.Status == lua.Denied && l.denials != nil {
-		l.denials.Remember(hash^r.denialSalt, key, sent, local.Denial{
+	if reply.Status == remote.Denied && l.denials != nil {
+		cost := e.Cost
+		if e.Operation == lua.TakeUpTo {
+			cost = 1
+		}
+		l.denials.Remember(hash^r.denialSalt, e.Key, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,
 			NextAfter:  reply.NextAfter,
@@ -187,8 +195,12 @@ func (r *Rule) fromRedis(reply remote.Reply, hash uint64, key string, sent, cost
 			Remaining:  reply.Remaining,
 		})
 	}
+}
+
+// fromRedis turns a reply into a decision.
+func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 	d := limit.Decision{
-		Allowed:    reply.Status == lua.Allowed,
+		Allowed:    reply.Status == remote.Allowed,
 		Granted:    reply.Granted,
 		Remaining:  reply.Remaining,
 		RetryAfter: reply.RetryAfter,

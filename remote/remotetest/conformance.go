@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
-	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -146,11 +145,11 @@ func checkGroup(t *rapid.T, now int64, entries []remote.Entry, of []*history, re
 		}
 		want, got := reference.Decide(now, e.Cost), replies[i]
 		switch {
-		case fit && got.Status != lua.Allowed,
-			!fit && want.Allowed && got.Status != lua.HeldBack,
-			!want.Allowed && got.Status != lua.Denied:
+		case fit && got.Status != remote.Allowed,
+			!fit && want.Allowed && got.Status != remote.HeldBack,
+			!want.Allowed && got.Status != remote.Denied:
 			t.Fatalf("entry %d of group %d (it fits: %v): status %d, model %+v", i, e.Group, fit, got.Status, want)
-		case got.Status != lua.HeldBack && outcome(got) != want:
+		case got.Status != remote.HeldBack && outcome(got) != want:
 			t.Fatalf("entry %d of group %d:\ngot   %+v\nmodel %+v", i, e.Group, outcome(got), want)
 		}
 	}
@@ -159,7 +158,7 @@ func checkGroup(t *rapid.T, now int64, entries []remote.Entry, of []*history, re
 // outcome is a reply in the model's terms.
 func outcome(r remote.Reply) model.Outcome {
 	return model.Outcome{
-		Allowed:    r.Status == lua.Allowed,
+		Allowed:    r.Status == remote.Allowed,
 		Granted:    r.Granted,
 		Remaining:  r.Remaining,
 		RetryAfter: r.RetryAfter.Microseconds(),

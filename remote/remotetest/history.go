@@ -84,7 +84,7 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 
 // remember notes what was charged.
 func (h *history) remember(e remote.Entry, r remote.Reply) {
-	if r.Status == lua.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
+	if r.Status == remote.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
 		h.charges = append(h.charges, charge{r.Granted, r.Stamp})
 	}
 }

@@ -1,0 +1,66 @@
+package remote
+
+import "time"
+
+// pace says how many trips may be under way at once, and how many entries each may
+// carry. Callers who find a place leave at once; the others ride together on the next
+// trip, which costs less for each. It is guarded by the batcher's lock.
+//
+// A second trip at the same time makes callers wait less, but each costs both sides
+// about 20 µs. So there is always a place for one trip; further ones are paid from a
+// budget, of so many a second: it is enough for all callers of a quiet process, and a
+// small part of what a busy one has to decide.
+//
+// Many processes share a Redis. When trips take long against the deadline, Redis has
+// a queue: then each process keeps to one trip, and if that is not enough, to a
+// smaller one. That is what keeps a hundred processes from queueing each other past
+// their deadlines.
+type pace struct {
+	deadline int64 // µs
+	most     int   // trips under way at once
+	mostIn   int   // entries in a trip, at first
+
+	smoothed int64 // how long trips take, µs
+	entries  int   // that a trip may carry at present
+	credit   int64 // µs
+	since    int64 // local time of the credit
+}
+
+const (
+	extraTripsPerSecond = 20_000
+	extraTripCost       = 1_000_000 / extraTripsPerSecond // µs
+	mostCredit          = 8 * extraTripCost
+	fewestEntries       = 8
+)
+
+func newPace(deadline time.Duration, most, mostIn int) pace {
+	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, credit: mostCredit}
+}
+
+// mayStart reports whether one more trip may start.
+func (p *pace) mayStart(underWay int, now int64) bool {
+	if underWay == 0 {
+		return true
+	}
+	if underWay >= p.most || p.smoothed > p.deadline/8 {
+		return false
+	}
+	p.credit = min(mostCredit, p.credit+now-p.since)
+	p.since = now
+	if p.credit < extraTripCost {
+		return false
+	}
+	p.credit -= extraTripCost
+	return true
+}
+
+// ended learns from a trip: how long it took, and how many entries it carried.
+func (p *pace) ended(took int64, entries int) {
+	p.smoothed += (took - p.smoothed) / 8
+	switch {
+	case took > p.deadline/4:
+		p.entries = max(min(fewestEntries, p.mostIn), p.entries/2)
+	case took < p.deadline/8 && entries >= p.entries:
+		p.entries = min(p.mostIn, p.entries*2)
+	}
+}

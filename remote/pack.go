@@ -1,0 +1,96 @@
+package remote
+
+import "github.com/tierlimit/tierlimit/lua"
+
+// pack writes the script's packed argument for a batch; frame.lua describes it.
+func pack(entries []Entry, clock int64) []byte {
+	packed := make([]byte, 0, 16+2*lua.RuleBytes+len(entries)*8)
+	base := earliest(entries)
+	packed = appendInt(packed, clock, 7)
+	packed = appendInt(packed, base, 7)
+
+	// Each rule is described once, however many entries are held to it.
+	var few [4]*Rule
+	rules := few[:0]
+	packed = append(packed, 0, 0) // how many, known further down
+	count := packed[len(packed)-2:]
+	numbers := make([]uint16, len(entries))
+	for i := range entries {
+		numbers[i] = numberOf(&rules, entries[i].Rule)
+	}
+	appendInt(count[:0], int64(len(rules)), 2)
+	for _, rule := range rules {
+		packed = append(packed, rule.at(clock)[:]...)
+	}
+	for i := range entries {
+		sameKey := i > 0 && entries[i].sameKey(&entries[i-1])
+		packed = entries[i].pack(packed, numbers[i], base, sameKey)
+	}
+	return packed
+}
+
+// earliest is the earliest not-after of those that have one; else 0.
+func earliest(entries []Entry) (base int64) {
+	for i := range entries {
+		if t := entries[i].NotAfter; t > 0 && (base == 0 || t < base) {
+			base = t
+		}
+	}
+	return base
+}
+
+// numberOf is the rule's place in the list, counted from 1; it is added if new.
+// Batches hold few different rules, so looking through them is fastest.
+func numberOf(rules *[]*Rule, rule *Rule) uint16 {
+	for i, r := range *rules {
+		if r == rule {
+			return uint16(i + 1)
+		}
+	}
+	*rules = append(*rules, rule)
+	return uint16(len(*rules))
+}
+
+func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {
+	form, cost := e.operation(), e.Cost
+	if sameKey {
+		form |= lua.SameKey
+	}
+	if e.Group != 0 {
+		form |= lua.HasGroup
+	}
+	if cost > 255 {
+		form |= lua.LongCost
+		cost = 0
+	}
+	if e.count() > 1 {
+		form |= lua.HasCount
+	}
+	after := int64(lua.NoNotAfter)
+	if e.NotAfter > 0 {
+		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // early rather than late
+	}
+	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(cost))
+	if form&lua.HasGroup != 0 {
+		packed = appendInt(packed, int64(e.Group), 2)
+	}
+	if form&lua.LongCost != 0 {
+		packed = appendInt(packed, e.Cost, 7)
+	}
+	if form&lua.HasCount != 0 {
+		packed = appendInt(packed, e.Count, 3)
+	}
+	if e.Operation == lua.Refund {
+		packed = appendInt(packed, e.Charged, 7)
+		packed = appendInt(packed, e.Stamp, 7)
+	}
+	return packed
+}
+
+// appendInt appends n, which is not negative, as an integer of so many bytes.
+func appendInt(text []byte, n int64, bytes int) []byte {
+	for shift := 8 * (bytes - 1); shift >= 0; shift -= 8 {
+		text = append(text, byte(n>>shift))
+	}
+	return text
+}

@@ -1,0 +1,312 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// trip carries calls to Redis and back.
+type trip struct {
+	calls []*call
+	batch batch
+	spare []*call // an array for the queue
+
+	// Guarded by the batcher's lock:
+	ends     int64 // local time at which the trip is given up; 0 while it is loaded
+	done     func(error)
+	givenUp  bool
+	passedOn bool // its place, when it was given up
+}
+
+// travel makes trips until nobody waits.
+func (b *Batcher) travel() {
+	t := &trip{}
+	for b.load(t) && b.run(t) {
+	}
+}
+
+// load takes waiting calls on board, first come, first served. If there are none, it
+// gives up the place and returns false.
+func (b *Batcher) load(t *trip) bool {
+	for {
+		// The whole queue is taken, and what does not fit goes back to its front: so the
+		// lock is held for a moment only.
+		b.mu.Lock()
+		t.calls, b.queue = b.queue, t.calls[:0]
+		if len(t.calls) == 0 {
+			b.inFlight--
+			b.mu.Unlock()
+			return false
+		}
+		t.ends, t.done = 0, nil
+		b.trips = append(b.trips, t)
+		most := b.pace.entries
+		b.mu.Unlock()
+
+		boarded, seen := b.board(t, most)
+		b.mu.Lock()
+		if rest := t.calls[seen:]; len(rest) > 0 {
+			t.spare = append(append(t.spare[:0], rest...), b.queue...)
+			b.queue, t.spare = t.spare, b.queue[:0]
+			if b.closed { // it fails who waits; those were not there
+				fail(b.queue, limit.ErrClosed)
+				b.queue = nil
+			} else if b.pace.mayStart(b.inFlight, localTime()) {
+				b.inFlight++
+				b.running.Go(b.travel)
+			}
+		}
+		clear(t.calls[boarded:])
+		t.calls = t.calls[:boarded]
+		if boarded == 0 {
+			b.remove(t)
+		}
+		b.mu.Unlock()
+		if boarded > 0 {
+			return true
+		}
+	}
+}
+
+// board puts calls into the batch as long as they fit, and to the front of t.calls.
+func (b *Batcher) board(t *trip, most int) (boarded, seen int) {
+	t.batch.reset()
+	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
+	for _, c := range t.calls {
+		switch {
+		case c.claimed.Load(): // its caller has left
+		case c.deadline <= now:
+			c.fail(b.late(c))
+		case t.batch.add(c, most, b.opt.MaxWork, spread):
+			c.sent.Store(true)
+			t.calls[boarded] = c
+			boarded++
+		default:
+			return boarded, seen
+		}
+		seen++
+	}
+	return boarded, seen
+}
+
+// run makes the trip and hands out the answers. It reports whether the trip still has
+// its place.
+func (b *Batcher) run(t *trip) (hasPlace bool) {
+	done, err := b.hooks.Begin()
+	if err != nil {
+		b.land(t)
+		fail(t.calls, err)
+		return true
+	}
+	started := localTime()
+	b.mu.Lock()
+	t.ends, t.done = started+b.opt.Deadline.Microseconds(), done
+	b.setReaper(b.opt.Deadline.Microseconds())
+	b.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Deadline)
+	t.batch.finish(b.notAfter)
+	now := b.hooks.Now()
+	replies, err := b.send(ctx, t.batch.entries)
+	cancel()
+	if !b.land(t) {
+		return !t.passedOn
+	}
+	b.ended(len(t.batch.entries), len(t.calls), started, err, done)
+	if replies == nil {
+		fail(t.calls, err)
+		return true
+	}
+	b.handOut(t.calls, &t.batch, replies, now)
+	return true
+}
+
+// ended tells of a trip, before anyone learns of its answers: who has a decision finds
+// its trip counted.
+func (b *Batcher) ended(entries, calls int, started int64, err error, done func(error)) {
+	took := localTime() - started
+	b.mu.Lock()
+	b.pace.ended(took, entries)
+	b.mu.Unlock()
+	done(err)
+	b.hooks.Trip(calls, microseconds(took), err)
+}
+
+// travelAlone makes the trip of a call that a caller makes itself.
+func (b *Batcher) travelAlone(c *call) {
+	defer b.running.Done()
+	b.runAlone(c)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) > 0 {
+		b.running.Go(b.travel) // others have come: the place is theirs
+		return
+	}
+	b.inFlight--
+}
+
+func (b *Batcher) runAlone(c *call) {
+	done, err := b.hooks.Begin()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.sent.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), microseconds(c.deadline-c.asked))
+	defer cancel()
+	var one batch
+	one.add(c, 1, b.opt.MaxWork, 0)
+	one.finish(b.notAfter)
+	now, started := b.hooks.Now(), localTime()
+	replies, err := b.send(ctx, one.entries)
+	b.ended(1, 1, started, err, done)
+	if replies == nil {
+		c.fail(err)
+		return
+	}
+	b.handOut([]*call{c}, &one, replies, now)
+}
+
+// notAfter is when an entry must no longer be charged, on its server's clock.
+func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
+	if b.opt.VirtualClock != nil {
+		return 0
+	}
+	return b.clocks.notAfter(e.redisKey(), deadline)
+}
+
+// send runs the script for entries. The error is that of the whole trip, or the first
+// of a part of it.
+func (b *Batcher) send(ctx context.Context, entries []Entry) ([]Reply, error) {
+	clock := int64(0)
+	if b.opt.VirtualClock != nil {
+		clock = b.opt.VirtualClock()
+	}
+	sent := localTime()
+	replies, err := b.script.Run(ctx, entries, clock)
+	received := localTime()
+	if err != nil {
+		if KindOf(err) == Timeout {
+			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		}
+		return nil, err
+	}
+	b.lastAnswer.Store(received)
+	for i := range replies {
+		if r := &replies[i]; r.Err != nil {
+			err = r.Err
+		} else if clock == 0 && (i == 0 || b.clocks.bySlot) { // one server has one clock
+			b.clocks.observe(entries[i].redisKey(), r.Clock, sent, received)
+		}
+	}
+	return replies, err
+}
+
+// land ends a trip, unless it was given up.
+func (b *Batcher) land(t *trip) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t.givenUp {
+		if t.passedOn {
+			b.stuck--
+		}
+		return false
+	}
+	b.remove(t)
+	return true
+}
+
+func (b *Batcher) remove(t *trip) {
+	b.trips = slices.DeleteFunc(b.trips, func(other *trip) bool { return other == t })
+}
+
+// errExpired: an entry reached Redis after its not-after, and charged nothing.
+var errExpired = errors.New("tierlimit: expired")
+
+// handOut gives calls their parts of the replies.
+func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
+	// Who has left meanwhile was decided elsewhere: what it was granted here is not
+	// told again.
+	present := calls[:0]
+	for _, c := range calls {
+		if c.claim() {
+			present = append(present, c)
+		} else {
+			from.disown(c, replies)
+		}
+	}
+	for i := range replies {
+		if r := &replies[i]; r.Err == nil && r.Status != Expired && r.Status != Unreadable {
+			b.hooks.Answered(&from.entries[i], r, sent)
+		}
+	}
+	var again []*call
+	for _, c := range present {
+		if !b.answer(c, from, replies) {
+			again = append(again, c)
+		}
+	}
+	b.again(again)
+}
+
+// answer gives a claimed call its part of the replies. It returns false for one that
+// expired although it is not late: Redis's clock is further ahead than was known.
+// Nothing was charged, and the reply has told the right time: it may go once more.
+func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
+	c.reply, c.replies = from.answer(c, replies)
+	var err error
+	if c.group == nil {
+		err = problem(&c.entry, &c.reply)
+	}
+	for i := range c.replies {
+		if p := problem(&c.group[i], &c.replies[i]); p != nil && (err == nil || !errors.Is(p, errExpired)) {
+			err = p
+		}
+	}
+	if errors.Is(err, errExpired) {
+		if !c.resent && localTime() < c.deadline {
+			c.resent = true
+			return false
+		}
+		err = ErrNoAnswer
+	}
+	c.err = err
+	c.done <- struct{}{}
+	return true
+}
+
+// problem is what is wrong with a reply.
+func problem(e *Entry, r *Reply) error {
+	switch {
+	case r.Err != nil:
+		return r.Err
+	case r.Status == Unreadable:
+		return fmt.Errorf("%w: %q", ErrUnreadable, e.redisKey())
+	case r.Status == Expired:
+		return errExpired
+	}
+	return nil
+}
+
+// again puts calls to the front of the queue. Who calls it has a place, and looks
+// into the queue before giving it up.
+func (b *Batcher) again(calls []*call) {
+	if calls == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range calls {
+		c.claimed.Store(false)
+	}
+	if b.closed {
+		fail(calls, limit.ErrClosed)
+		return
+	}
+	b.queue = append(calls, b.queue...)
+	b.setReaper(max(0, calls[0].deadline-localTime()))
+}
