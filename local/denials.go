@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,17 +18,16 @@ import (
 // would say; and at most for a life of its own, because capacity can come back
 // early (a refund, a raised limit, a reset).
 type Denials struct {
-	hasher Hasher
-	cache  *ristretto.Cache[uint64, denial]
-	size   int64
-	life   time.Duration
-	sync   bool
-	gates  [64]gate
+	cache *ristretto.Cache[uint64, denial]
+	size  int64
+	life  time.Duration
+	sync  bool
+	gates [64]gate
 }
 
 // gate keeps Close away while the cache is in use: ristretto panics if it is
-// closed under a call. There are many, so that callers of different keys seldom
-// meet at one.
+// closed under a call. There are many, and each call takes any of them, so that
+// callers seldom meet at one even if all ask for the same key.
 type gate struct {
 	sync.RWMutex
 	closed bool
@@ -35,7 +35,6 @@ type gate struct {
 }
 
 type denial struct {
-	check     uint64
 	forget    int64 // end of its own life
 	nothing   int64 // nothing is free before
 	cost      int64
@@ -54,8 +53,8 @@ type Denial struct {
 // NewDenials returns a memory for up to size keys, each remembered for life at
 // most. With synchronous set, a denial is in force as soon as Remember returns;
 // otherwise a moment later, or under load not at all.
-func NewDenials(hasher Hasher, size int, life time.Duration, synchronous bool) (*Denials, error) {
-	d := &Denials{hasher: hasher, size: int64(size), life: life, sync: synchronous}
+func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
+	d := &Denials{size: int64(size), life: life, sync: synchronous}
 	var err error
 	d.cache, err = ristretto.NewCache(&ristretto.Config[uint64, denial]{
 		NumCounters:        int64(size) * 10,
@@ -72,9 +71,9 @@ func NewDenials(hasher Hasher, size int, life time.Duration, synchronous bool) (
 }
 
 // Remember keeps a denial that was answered to a request sent at time sent.
-// hash is the salted hash of userKey.
-func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
-	gate := d.gate(hash)
+// hash is the salted hash of the key.
+func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
+	gate := d.gate()
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {
@@ -84,7 +83,6 @@ func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
 	// virtual clock that we share, it may have looked at that very moment (law 2).
 	sent -= sent % int64(time.Microsecond)
 	d.cache.Set(hash, denial{
-		check:     d.hasher.check(userKey),
 		forget:    sent + int64(d.life),
 		nothing:   sent + int64(m.NextAfter),
 		cost:      m.Cost,
@@ -99,7 +97,7 @@ func (d *Denials) Remember(hash uint64, userKey string, sent int64, m Denial) {
 
 // Forget drops what is remembered of a key, because capacity has come back.
 func (d *Denials) Forget(hash uint64) {
-	gate := d.gate(hash)
+	gate := d.gate()
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {
@@ -114,7 +112,7 @@ func (d *Denials) Forget(hash uint64) {
 // Lookup reports whether a cost is known to be denied at now, and what to answer.
 // RetryAfter is exact up to the time a message takes if the cost is the one that
 // was denied; otherwise it is the earliest that can be said.
-func (d *Denials) Lookup(hash uint64, userKey string, now, cost int64) (Denial, bool) {
+func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	known, ok := d.get(hash)
 	if !ok || now >= known.forget {
 		return Denial{}, false
@@ -123,7 +121,7 @@ func (d *Denials) Lookup(hash uint64, userKey string, now, cost int64) (Denial, 
 	if cost >= known.cost {
 		free = max(free, known.costFree)
 	}
-	if now >= free || known.check != d.hasher.check(userKey) {
+	if now >= free {
 		return Denial{}, false
 	}
 	return Denial{
@@ -134,10 +132,10 @@ func (d *Denials) Lookup(hash uint64, userKey string, now, cost int64) (Denial, 
 	}, true
 }
 
-func (d *Denials) gate(hash uint64) *gate { return &d.gates[hash%uint64(len(d.gates))] }
+func (d *Denials) gate() *gate { return &d.gates[rand.Uint32()%uint32(len(d.gates))] }
 
 func (d *Denials) get(hash uint64) (denial, bool) {
-	gate := d.gate(hash)
+	gate := d.gate()
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {

@@ -41,7 +41,7 @@ func (w *world) local() int64 { return w.now - w.started }
 
 func (w *world) redisTime() int64 { return w.now / 1000 }
 
-func (w *world) hash(k *remembered) uint64 { return w.denials.hasher.Hash(k.name) }
+func (w *world) hash(k *remembered) uint64 { return testHasher.Hash(k.name) }
 
 // Law 2: whatever this process denies by itself, Redis would have denied at that
 // instant, and until the end of the wait that it answers. Histories are random:
@@ -60,7 +60,7 @@ func TestNoDenialIsInvented(t *testing.T) {
 				k.redis.Decide(w.redisTime(), cost) // another process
 				continue
 			}
-			if d, denied := w.denials.Lookup(w.hash(k), k.name, w.local(), cost); denied {
+			if d, denied := w.denials.Lookup(w.hash(k), w.local(), cost); denied {
 				hits++
 				w.checkDenial(t, k, cost, d)
 				continue
@@ -103,7 +103,7 @@ func (w *world) ask(t *rapid.T, k *remembered, cost int64) {
 	}
 	k.lastSent = sent
 	wait := time.Duration(k.last.RetryAfter) * time.Microsecond
-	w.denials.Remember(w.hash(k), k.name, sent, Denial{
+	w.denials.Remember(w.hash(k), sent, Denial{
 		Cost:       cost,
 		RetryAfter: wait,
 		NextAfter:  time.Duration(k.last.NextAfter) * time.Microsecond,
@@ -112,13 +112,13 @@ func (w *world) ask(t *rapid.T, k *remembered, cost int64) {
 	})
 	// What was just said is known, up to the microsecond that rounding may take.
 	ends := min(sent+int64(wait), sent+denialLife) - 1000
-	if _, denied := w.denials.Lookup(w.hash(k), k.name, w.local(), cost); !denied && w.local() < ends {
+	if _, denied := w.denials.Lookup(w.hash(k), w.local(), cost); !denied && w.local() < ends {
 		t.Fatalf("%v under %v: a denial of %d for %v is not remembered", k.l, k.a, cost, wait)
 	}
 }
 
 func drawWorld(t *rapid.T) *world {
-	denials, err := NewDenials(NewHasher(), 100, time.Duration(denialLife), true)
+	denials, err := NewDenials(100, time.Duration(denialLife), true)
 	if err != nil {
 		t.Fatal(err)
 	}

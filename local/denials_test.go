@@ -13,7 +13,7 @@ import (
 // the test.
 func newDenials(t testing.TB, size int, life time.Duration) *Denials {
 	t.Helper()
-	d, err := NewDenials(NewHasher(), size, life, true)
+	d, err := NewDenials(size, life, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestWhatADenialSays(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newDenials(t, 100, time.Minute)
-			d.Remember(7, "user", noon, test.said)
-			got, denied := d.Lookup(7, "user", noon+test.after, test.cost)
+			d.Remember(7, noon, test.said)
+			got, denied := d.Lookup(7, noon+test.after, test.cost)
 			want := Denial{}
 			if test.retry > 0 {
 				want = Denial{
@@ -87,12 +87,12 @@ func TestWhatADenialSays(t *testing.T) {
 func TestWaitsCountFromSending(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, NextAfter: 2 * time.Second, RetryAfter: 2 * time.Second}
-	d.Remember(7, "user", noon, said)
-	if got, _ := d.Lookup(7, "user", noon+3*second/2, 1); got.RetryAfter != time.Second/2 {
+	d.Remember(7, noon, said)
+	if got, _ := d.Lookup(7, noon+3*second/2, 1); got.RetryAfter != time.Second/2 {
 		t.Errorf("1.5 s after sending, retry after %v; want 0.5 s", got.RetryAfter)
 	}
-	d.Remember(7, "user", noon+second, said)
-	if got, _ := d.Lookup(7, "user", noon+3*second/2, 1); got.RetryAfter != 3*time.Second/2 {
+	d.Remember(7, noon+second, said)
+	if got, _ := d.Lookup(7, noon+3*second/2, 1); got.RetryAfter != 3*time.Second/2 {
 		t.Errorf("0.5 s after sending again, retry after %v; want 1.5 s", got.RetryAfter)
 	}
 }
@@ -101,11 +101,11 @@ func TestWaitsCountFromSending(t *testing.T) {
 // counted from 1 µs, and so must we.
 func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
-	d.Remember(7, "user", noon+1900, Denial{Cost: 1, NextAfter: 10 * time.Microsecond, RetryAfter: 10 * time.Microsecond})
-	if got, denied := d.Lookup(7, "user", noon+10_999, 1); !denied || got.RetryAfter != 1 {
+	d.Remember(7, noon+1900, Denial{Cost: 1, NextAfter: 10 * time.Microsecond, RetryAfter: 10 * time.Microsecond})
+	if got, denied := d.Lookup(7, noon+10_999, 1); !denied || got.RetryAfter != 1 {
 		t.Errorf("just before 11 µs: %+v, %v", got, denied)
 	}
-	if got, denied := d.Lookup(7, "user", noon+11_000, 1); denied {
+	if got, denied := d.Lookup(7, noon+11_000, 1); denied {
 		t.Errorf("at 11 µs: %+v", got)
 	}
 }
@@ -114,12 +114,12 @@ func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 // from sending: capacity may have come back early.
 func TestDenialsHaveACappedLife(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
-	d.Remember(7, "user", noon, Denial{Cost: 2, NextAfter: time.Hour, RetryAfter: 2 * time.Hour})
+	d.Remember(7, noon, Denial{Cost: 2, NextAfter: time.Hour, RetryAfter: 2 * time.Hour})
 	for _, cost := range []int64{1, 2, 3} {
-		if _, denied := d.Lookup(7, "user", noon+second-1, cost); !denied {
+		if _, denied := d.Lookup(7, noon+second-1, cost); !denied {
 			t.Errorf("cost %d: forgotten before its life ended", cost)
 		}
-		if got, denied := d.Lookup(7, "user", noon+second, cost); denied {
+		if got, denied := d.Lookup(7, noon+second, cost); denied {
 			t.Errorf("cost %d: %+v after its life ended", cost, got)
 		}
 	}
@@ -129,51 +129,44 @@ func TestDenialsHaveACappedLife(t *testing.T) {
 // nothing.
 func TestADenialWithoutAWaitSaysNothing(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
-	d.Remember(7, "user", noon, Denial{Cost: 1})
-	if got, denied := d.Lookup(7, "user", noon, 1); denied {
+	d.Remember(7, noon, Denial{Cost: 1})
+	if got, denied := d.Lookup(7, noon, 1); denied {
 		t.Errorf("denied: %+v", got)
 	}
 }
 
 // Law 2: nobody is denied for somebody else's sake: not for another key or another
-// rule, and not even for a key with the same hash.
+// rule.
 func TestDenialsOfOthers(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute}
-	hash := func(rule, key string) uint64 { return d.hasher.Hash(key) ^ d.hasher.Salt(rule) }
-	d.Remember(hash("search", "mallory"), "mallory", noon, said)
+	hash := func(rule, key string) uint64 { return testHasher.Hash(key) ^ testHasher.Salt(rule) }
+	d.Remember(hash("search", "mallory"), noon, said)
 	for _, test := range []struct {
 		name   string
 		hash   uint64
-		key    string
 		denied bool
 	}{
-		{"the same", hash("search", "mallory"), "mallory", true},
-		{"another key", hash("search", "alice"), "alice", false},
-		{"another rule", hash("login", "mallory"), "mallory", false},
-		{"another key with the same hash", hash("search", "mallory"), "alice", false},
+		{"the same", hash("search", "mallory"), true},
+		{"another key", hash("search", "alice"), false},
+		{"another rule", hash("login", "mallory"), false},
 	} {
-		if _, denied := d.Lookup(test.hash, test.key, noon, 1); denied != test.denied {
+		if _, denied := d.Lookup(test.hash, noon, 1); denied != test.denied {
 			t.Errorf("%s: denied %v", test.name, denied)
 		}
-	}
-	// Two keys with one hash take turns; neither is ever taken for the other.
-	d.Remember(hash("search", "mallory"), "alice", noon, said)
-	if _, denied := d.Lookup(hash("search", "mallory"), "mallory", noon, 1); denied {
-		t.Error("a key is denied for another one with the same hash")
 	}
 }
 
 func TestHashers(t *testing.T) {
 	a, b := NewHasher(), NewHasher()
-	if again := a; a.Hash("key") != again.Hash("key") || a.Salt("rule") != again.Salt("rule") || a.check("key") != again.check("key") {
+	if again := a; a.Hash("key") != again.Hash("key") || a.Salt("rule") != again.Salt("rule") {
 		t.Error("a hasher does not repeat itself")
 	}
-	if a.Hash("key") == b.Hash("key") || a.check("key") == b.check("key") {
+	if a.Hash("key") == b.Hash("key") || a.Salt("key") == b.Salt("key") {
 		t.Error("two hashers agree: their seeds are not their own")
 	}
-	if a.Hash("key") == a.check("key") {
-		t.Error("the two hashes of a key are one")
+	if a.Hash("key") == a.Salt("key") {
+		t.Error("a rule of a key's name has the key's hash: XORed they are 0, for all such")
 	}
 }
 
@@ -185,15 +178,15 @@ func TestDenialsAreBounded(t *testing.T) {
 		t.Errorf("%d keys remembered at the start", got)
 	}
 	for i := range 3 {
-		d.Remember(uint64(i), "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
-		d.Remember(uint64(i), "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+		d.Remember(uint64(i), noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+		d.Remember(uint64(i), noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
 	}
 	if got := d.Len(); got != 3 {
 		t.Errorf("%d keys remembered, want 3", got)
 	}
 	for i := range 100 * size {
 		key := strconv.Itoa(i)
-		d.Remember(d.hasher.Hash(key), key, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+		d.Remember(testHasher.Hash(key), noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
 		if got := d.Len(); got > size {
 			t.Fatalf("%d keys remembered, room is for %d", got, size)
 		}
@@ -201,7 +194,7 @@ func TestDenialsAreBounded(t *testing.T) {
 }
 
 func TestNewDenialsWithoutRoom(t *testing.T) {
-	if d, err := NewDenials(NewHasher(), 0, time.Second, false); err == nil {
+	if d, err := NewDenials(0, time.Second, false); err == nil {
 		d.Close()
 		t.Error("a memory for no keys")
 	}
@@ -209,12 +202,12 @@ func TestNewDenialsWithoutRoom(t *testing.T) {
 
 func TestClosedDenials(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
-	d.Remember(7, "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+	d.Remember(7, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
 	d.Close()
 	d.Close() // harmless
-	d.Remember(8, "user", noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+	d.Remember(8, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
 	for _, hash := range []uint64{7, 8} {
-		if got, denied := d.Lookup(hash, "user", noon, 1); denied {
+		if got, denied := d.Lookup(hash, noon, 1); denied {
 			t.Errorf("a closed memory remembers %+v", got)
 		}
 	}
@@ -237,7 +230,7 @@ func TestCloseDenialsInUse(t *testing.T) {
 
 func closeInUse(t *testing.T, synchronous bool) {
 	h := NewHasher()
-	d, err := NewDenials(h, 100, time.Minute, synchronous)
+	d, err := NewDenials(100, time.Minute, synchronous)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +241,8 @@ func closeInUse(t *testing.T, synchronous bool) {
 		users.Go(func() {
 			for i := 0; ; i++ {
 				key := strconv.Itoa(100*user + i%50)
-				d.Remember(h.Hash(key), key, noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
-				d.Lookup(h.Hash(key), key, noon, 1)
+				d.Remember(h.Hash(key), noon, Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute})
+				d.Lookup(h.Hash(key), noon, 1)
 				if i == 100 {
 					started.Done()
 				}
@@ -276,3 +269,5 @@ func TestGatesFillCacheLines(t *testing.T) {
 		t.Errorf("a gate has %d bytes, want whole cache lines", size)
 	}
 }
+
+var testHasher = NewHasher()

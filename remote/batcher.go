@@ -60,6 +60,8 @@ type Batcher struct {
 	opt    Options
 	hooks  Hooks
 
+	deadlines deadlines
+
 	// lastAnswer is when Redis last answered, in local time. It tells overload
 	// (answers come, but too slowly for all) from an outage (none come).
 	lastAnswer atomic.Int64
@@ -74,7 +76,7 @@ type Batcher struct {
 	stuck    int // trips given up, whose command has not returned yet
 	closed   bool
 	reaper   *time.Timer
-	reaping  bool // the reaper is set
+	reapAt   int64 // local time it is set for; 0: it is not
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -85,7 +87,8 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	}
 	b := &Batcher{
 		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,
-		pace: newPace(opt.Deadline, opt.InFlight, opt.MaxBatch),
+		deadlines: deadlines{deadline: opt.Deadline},
+		pace:      newPace(opt.Deadline, opt.InFlight, opt.MaxBatch),
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()
@@ -96,7 +99,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	now := localTime()
 	deadline, own := b.deadline(ctx, now)
-	c := newCall(now, deadline)
+	c := newCall(ctx, now, deadline)
 	c.entry = e
 	alone, err := b.enqueue(c, b.opt.Inline && !own)
 	if err != nil {
@@ -105,8 +108,8 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	if alone {
 		b.travelAlone(c)
 	}
-	if err := b.wait(ctx, c); err != nil {
-		return Reply{}, err
+	if <-c.done; c.err != nil {
+		return Reply{}, c.err
 	}
 	reply := c.reply
 	c.release()
@@ -116,8 +119,8 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 // DecideAll gets entries decided in one trip, in order. On a Cluster they must share
 // a slot. To have them charged all or none, give them the same Group.
 //
-// It returns within the deadline, or when ctx ends if that is earlier; a caller who
-// makes its own trip (Options.Inline) hears of a cancelled ctx when that ends. Errors:
+// It returns within the deadline, or ctx's own; and within 5 ms when ctx is cancelled,
+// but that a caller who makes its own trip (Options.Inline) finishes it first. Errors:
 // [ErrNoAnswer], [ErrUnreadable], [limit.ErrOverloaded], [limit.ErrClosed],
 // context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, error) {
@@ -126,13 +129,13 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, erro
 	}
 	now := localTime()
 	deadline, _ := b.deadline(ctx, now)
-	c := newCall(now, deadline)
+	c := newCall(ctx, now, deadline)
 	c.group = entries
 	if _, err := b.enqueue(c, false); err != nil {
 		return nil, err
 	}
-	if err := b.wait(ctx, c); err != nil {
-		return nil, err
+	if <-c.done; c.err != nil {
+		return nil, c.err
 	}
 	replies := c.replies
 	c.release()
@@ -162,9 +165,9 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 	if len(b.queue) >= b.opt.Queue {
 		return false, fmt.Errorf("%w: %d decisions are waiting already", limit.ErrOverloaded, len(b.queue))
 	}
-	if !b.pace.mayStart(b.inFlight, c.asked) {
+	if !b.pace.mayStart(b.inFlight, c.asked, false) {
 		b.queue = append(b.queue, c)
-		b.setReaper(c.deadline - c.asked)
+		b.setReaper(c)
 		return false, nil
 	}
 	b.inFlight++
@@ -173,26 +176,9 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 		return true, nil
 	}
 	b.queue = append(b.queue, c)
-	b.setReaper(c.deadline - c.asked)
+	b.setReaper(c)
 	b.running.Go(b.travel)
 	return false, nil
-}
-
-// wait waits for the answer to a call.
-func (b *Batcher) wait(ctx context.Context, c *call) error {
-	select {
-	case <-c.done:
-		return c.err
-	case <-ctx.Done():
-	}
-	if !c.claim() {
-		<-c.done // the answer is being written
-		return c.err
-	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err()
-	}
-	return b.late(c)
 }
 
 // late is the error of a call whose deadline has passed: overload, if others were

@@ -1,12 +1,14 @@
 package remote
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 )
 
 // call is what one caller waits for: a decision, or several that go together.
 type call struct {
+	ctx   context.Context
 	entry Entry
 	group []Entry // several, instead of entry
 
@@ -14,8 +16,7 @@ type call struct {
 	resent          bool
 	sent            atomic.Bool
 
-	// Whoever claims the call answers it: a trip, or the reaper, or its own caller
-	// who has enough of waiting.
+	// Whoever claims the call answers it: a trip or the reaper.
 	claimed atomic.Bool
 	reply   Reply   // reply, replies and err may be read once done was received
 	replies []Reply // of a group
@@ -30,9 +31,9 @@ type call struct {
 
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
-func newCall(now, deadline int64) *call {
+func newCall(ctx context.Context, now, deadline int64) *call {
 	c := calls.Get().(*call)
-	c.asked, c.deadline = now, deadline
+	c.ctx, c.asked, c.deadline = ctx, now, deadline
 	return c
 }
 

@@ -7,9 +7,9 @@ import "time"
 // trip, which costs less for each. It is guarded by the batcher's lock.
 //
 // A second trip at the same time makes callers wait less, but each costs both sides
-// about 20 µs. So there is always a place for one trip; further ones are paid from a
-// budget, of so many a second: it is enough for all callers of a quiet process, and a
-// small part of what a busy one has to decide.
+// about 20 µs. So there is always a place for one trip, and for two if not all who wait
+// fit into one; further ones are paid from a budget, of so many a second: it is enough
+// for all callers of a quiet process, and a small part of what a busy one has to decide.
 //
 // Many processes share a Redis. When trips take long against the deadline, Redis has
 // a queue: then each process keeps to one trip, and if that is not enough, to a
@@ -27,9 +27,9 @@ type pace struct {
 }
 
 const (
-	extraTripsPerSecond = 20_000
+	extraTripsPerSecond = 5_000
 	extraTripCost       = 1_000_000 / extraTripsPerSecond // µs
-	mostCredit          = 8 * extraTripCost
+	mostCredit          = 16 * extraTripCost
 	fewestEntries       = 8
 )
 
@@ -37,9 +37,10 @@ func newPace(deadline time.Duration, most, mostIn int) pace {
 	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, credit: mostCredit}
 }
 
-// mayStart reports whether one more trip may start.
-func (p *pace) mayStart(underWay int, now int64) bool {
-	if underWay == 0 {
+// mayStart reports whether one more trip may start. backlog says that there is more
+// waiting than a trip can carry.
+func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
+	if underWay == 0 || backlog && underWay == 1 {
 		return true
 	}
 	if underWay >= p.most || p.smoothed > p.deadline/8 {

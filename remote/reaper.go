@@ -1,58 +1,88 @@
 package remote
 
-// The reaper ends what has reached its deadline: calls that wait, sent or not, and
-// trips. One timer does that for all callers of the batcher; it is set for the
-// earliest deadline when there is any, so it fires about once per deadline however
-// many calls there are. (A caller whose context ends earlier than the batcher's own
-// deadline notices that itself.)
+import (
+	"context"
+	"errors"
+	"time"
+)
 
-// setReaper sets the timer, unless it is set already: whoever came before has the
-// earlier deadline. The lock is held.
-func (b *Batcher) setReaper(in int64) {
-	if !b.reaping && !b.closed {
-		b.reaping = true
-		b.reaper.Reset(microseconds(in))
+// The reaper ends what must not wait any longer: calls whose deadline has passed or
+// whose context was cancelled, sent or not, and trips. One timer does that for all
+// callers of the batcher, who then wait for nothing but their answer: a timer for each,
+// or listening to each one's context, would cost more than all the rest of a decision.
+
+// lookEvery is how often contexts are looked at.
+const lookEvery = 5 * time.Millisecond
+
+// setReaper sets the timer for a call, unless it fires in time already. The lock is
+// held.
+func (b *Batcher) setReaper(c *call) {
+	at := c.deadline
+	if c.ctx.Done() != nil {
+		at = min(at, c.asked+lookEvery.Microseconds())
 	}
+	b.setReaperAt(at)
+}
+
+func (b *Batcher) setReaperAt(at int64) {
+	if b.closed || b.reapAt > 0 && b.reapAt <= at {
+		return
+	}
+	b.reapAt = at
+	b.reaper.Reset(microseconds(max(0, at-localTime())))
 }
 
 // reap runs in a goroutine of its own, when the timer fires.
 func (b *Batcher) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reaping = false
+	b.reapAt = 0
 	now := localTime()
-	next := int64(0)
-	due := func(deadline int64) bool {
-		if deadline <= now {
-			return true
-		}
-		if next == 0 || deadline < next {
-			next = deadline
-		}
-		return false
-	}
+	next := now + time.Hour.Microseconds()
+	nothing := next
 	reap := func(calls []*call) {
 		for _, c := range calls {
-			if c != nil && !c.claimed.Load() && due(c.deadline) {
+			if c == nil || c.claimed.Load() {
+				continue
+			}
+			switch {
+			case c.deadline <= now:
 				c.fail(b.late(c))
+			case c.ctx.Err() != nil:
+				c.fail(b.ended(c))
+			default:
+				next = min(next, c.deadline)
+				if c.ctx.Done() != nil {
+					next = min(next, now+lookEvery.Microseconds())
+				}
 			}
 		}
 	}
 	reap(b.queue)
 	for i := len(b.trips) - 1; i >= 0; i-- { // giving up takes one out
 		t := b.trips[i]
-		if t.ends == 0 {
-			due(now + 1000) // it is being loaded: look again
-			continue
-		}
-		reap(t.calls)
-		if due(t.ends) {
+		switch {
+		case t.ends == 0: // it is being loaded: look again
+			next = min(next, now+lookEvery.Microseconds())
+		case t.ends <= now:
+			reap(t.calls)
 			b.giveUp(t)
+		default:
+			reap(t.calls)
+			next = min(next, t.ends)
 		}
 	}
-	if next > 0 {
-		b.setReaper(next - now)
+	if next < nothing {
+		b.setReaperAt(next)
 	}
+}
+
+// ended is the error of a call whose context has ended.
+func (b *Batcher) ended(c *call) error {
+	if err := c.ctx.Err(); errors.Is(err, context.Canceled) {
+		return err
+	}
+	return b.late(c)
 }
 
 // maxStuck bounds the goroutines that wait inside a client that does not honour

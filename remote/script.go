@@ -65,9 +65,33 @@ func (s *Script) form() *form {
 // whole call; where only a part of it failed, as on a Cluster with a node down,
 // that part's replies carry an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	r := run{client: s.client, parts: s.split(entries), clock: clock}
-	r.cmds = make([]chargeCmd, len(r.parts))
-	again := make([]int, len(r.parts))
+	if !s.bySlot || len(entries) == 1 {
+		return s.runPart(ctx, entries, clock)
+	}
+	return s.runParts(ctx, s.split(entries), len(entries), clock)
+}
+
+// runPart is Run for entries of one part, without what several need.
+func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
+	form := s.form()
+	cmd := command(ctx, entries, clock, form.verb, form.name)
+	switch err := s.client.Process(ctx, cmd); {
+	case err == nil:
+		replies := make([]Reply, len(entries))
+		if err := decode(cmd.Val(), entries, replies); err != nil {
+			return nil, err
+		}
+		return replies, nil
+	case form.isMissing(err), form.isRefused(err):
+		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
+	default:
+		return nil, err
+	}
+}
+
+func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock int64) ([]Reply, error) {
+	r := run{client: s.client, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
+	again := make([]int, len(parts))
 	for i := range again {
 		again[i] = i
 	}
@@ -78,7 +102,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 		missing := r.failed(form.isMissing)
 		refused := r.failed(form.isRefused)
 		if again = append(missing, refused...); again == nil {
-			return r.replies(len(entries))
+			return r.replies(entries)
 		}
 		if refused != nil || s.loadForm(ctx, form) != nil {
 			s.plain.Store(true)
@@ -87,15 +111,11 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 	// It cannot be loaded, or the script cache was emptied once more in that very moment:
 	// send it along.
 	r.send(ctx, again, "eval", s.script.source)
-	return r.replies(len(entries))
+	return r.replies(entries)
 }
 
-// split says which entries go into one call of the script: all, or on a Cluster
-// those of one slot.
+// split puts the entries of each Cluster slot into a part.
 func (s *Script) split(entries []Entry) []part {
-	if !s.bySlot || len(entries) == 1 {
-		return []part{{entries: entries}}
-	}
 	positions := BySlot(entries)
 	parts := make([]part, len(positions))
 	for i, of := range positions {

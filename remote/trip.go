@@ -55,7 +55,7 @@ func (b *Batcher) load(t *trip) bool {
 			if b.closed { // it fails who waits; those were not there
 				fail(b.queue, limit.ErrClosed)
 				b.queue = nil
-			} else if b.pace.mayStart(b.inFlight, localTime()) {
+			} else if b.pace.mayStart(b.inFlight, localTime(), true) {
 				b.inFlight++
 				b.running.Go(b.travel)
 			}
@@ -105,18 +105,16 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	started := localTime()
 	b.mu.Lock()
 	t.ends, t.done = started+b.opt.Deadline.Microseconds(), done
-	b.setReaper(b.opt.Deadline.Microseconds())
+	b.setReaperAt(t.ends)
 	b.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Deadline)
 	t.batch.finish(b.notAfter)
 	now := b.hooks.Now()
-	replies, err := b.send(ctx, t.batch.entries)
-	cancel()
+	replies, err := b.send(b.deadlines.context(started), t.batch.entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.ended(len(t.batch.entries), len(t.calls), started, err, done)
+	b.tripEnded(len(t.batch.entries), len(t.calls), started, err, done)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -125,9 +123,9 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	return true
 }
 
-// ended tells of a trip, before anyone learns of its answers: who has a decision finds
+// tripEnded tells of a trip, before anyone learns of its answers: who has a decision finds
 // its trip counted.
-func (b *Batcher) ended(entries, calls int, started int64, err error, done func(error)) {
+func (b *Batcher) tripEnded(entries, calls int, started int64, err error, done func(error)) {
 	took := localTime() - started
 	b.mu.Lock()
 	b.pace.ended(took, entries)
@@ -156,19 +154,17 @@ func (b *Batcher) runAlone(c *call) {
 		return
 	}
 	c.sent.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), microseconds(c.deadline-c.asked))
-	defer cancel()
-	var one batch
-	one.add(c, 1, b.opt.MaxWork, 0)
-	one.finish(b.notAfter)
 	now, started := b.hooks.Now(), localTime()
-	replies, err := b.send(ctx, one.entries)
-	b.ended(1, 1, started, err, done)
+	c.entry.NotAfter = b.notAfter(&c.entry, c.deadline)
+	entries := []Entry{c.entry}
+	replies, err := b.send(b.deadlines.context(started), entries)
+	b.tripEnded(1, 1, started, err, done)
 	if replies == nil {
 		c.fail(err)
 		return
 	}
-	b.handOut([]*call{c}, &one, replies, now)
+	alone := batch{entries: entries, runs: []entryRun{{}}}
+	b.handOut([]*call{c}, &alone, replies, now)
 }
 
 // notAfter is when an entry must no longer be charged, on its server's clock.
@@ -308,5 +304,7 @@ func (b *Batcher) again(calls []*call) {
 		return
 	}
 	b.queue = append(calls, b.queue...)
-	b.setReaper(max(0, calls[0].deadline-localTime()))
+	for _, c := range calls {
+		b.setReaper(c)
+	}
 }

@@ -56,7 +56,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	for i, q := range requests {
 		hashes[i] = l.hasher.Hash(q.Key)
 		decisions[i] = q.Rule.decision(limit.TierLocal, limit.Decision{})
-		if d, ok := q.Rule.remembered(hashes[i], q.Key, now, q.Cost); ok {
+		if d, ok := q.Rule.remembered(hashes[i], now, q.Cost); ok {
 			decisions[i] = d
 			known = true
 		}

@@ -121,7 +121,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
 	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)
 	if c.denials > 0 {
-		if l.denials, err = local.NewDenials(l.hasher, c.denials, denialLife, c.virtualClock != nil); err != nil {
+		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
 		}
 	}

@@ -113,7 +113,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if operation == lua.TakeUpTo {
 		needed = 1
 	}
-	if d, ok := r.remembered(hash, key, l.now(), needed); ok {
+	if d, ok := r.remembered(hash, l.now(), needed); ok {
 		return d, nil
 	}
 	if !l.breaker.Closed() {
@@ -139,11 +139,11 @@ func (l *Limiter) outage(err error) bool {
 }
 
 // remembered is the decision if the key is known to be denied.
-func (r *Rule) remembered(hash uint64, key string, now, cost int64) (limit.Decision, bool) {
+func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	if r.limiter.denials == nil {
 		return limit.Decision{}, false
 	}
-	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, key, now, cost)
+	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
 	if !ok {
 		return limit.Decision{}, false
 	}
@@ -187,7 +187,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		if e.Operation == lua.TakeUpTo {
 			cost = 1
 		}
-		l.denials.Remember(hash^r.denialSalt, e.Key, sent, local.Denial{
+		l.denials.Remember(hash^r.denialSalt, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,
 			NextAfter:  reply.NextAfter,

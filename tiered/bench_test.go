@@ -1,0 +1,50 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// BenchmarkAllow is the whole way of a decision that Redis makes. See bench/ for how
+// it compares with others.
+func BenchmarkAllow(b *testing.B) {
+	for _, callers := range []int{1, 64, 512} {
+		for _, keys := range []int{1, 100_000} {
+			b.Run(fmt.Sprintf("callers=%d/keys=%d", callers, keys), func(b *testing.B) {
+				server := redistest.Shared(b)
+				l, err := New(server.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), Prefix(redistest.Prefix()), Deadline(time.Second))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer l.Close()
+				r, err := l.Rule("r", limit.PerSecond(1000).WithBurst(1_000_000_000), Use(limit.GCRA()))
+				if err != nil {
+					b.Fatal(err)
+				}
+				names := make([]string, keys)
+				for i := range names {
+					names[i] = fmt.Sprintf("user:%d", i)
+				}
+				b.ReportAllocs()
+				b.SetParallelism(callers / 2)
+				b.RunParallel(func(pb *testing.PB) {
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					for i := 0; pb.Next(); i++ {
+						if d, err := r.Allow(ctx, names[i*7919%keys]); err != nil || !d.Allowed {
+							b.Errorf("%+v, %v", d, err)
+							return
+						}
+					}
+				})
+			})
+		}
+	}
+}
