@@ -67,7 +67,7 @@ func (b *bench) span(g *group) time.Duration {
 // measuring is about how long a measurement takes with all that goes with it.
 func (b *bench) measuring(g *group) time.Duration {
 	span := b.span(g)
-	takes := warmUp(span) + span + 30*time.Millisecond
+	takes := g.warmUp(span) + span + 30*time.Millisecond
 	if g.overload {
 		takes += 2 * span
 	}
@@ -76,8 +76,8 @@ func (b *bench) measuring(g *group) time.Duration {
 
 // opening is about how long it takes until a contender is ready to be measured.
 func (b *bench) opening(g *group) time.Duration {
-	takes := 50*time.Millisecond + time.Duration(g.warm*float64(b.span(g)))
-	if g.prefill {
+	takes := 50 * time.Millisecond
+	if g.prefill || g.useUp {
 		takes += time.Duration(b.settings.Keys) * 12 * time.Microsecond
 	}
 	return takes
@@ -185,22 +185,21 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 
 // warm brings a subject into the state in which it is to be measured.
 func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) error {
-	if g.prefill && !s.stateless {
-		if err := eachKey(ctx, s, w.keys); err != nil {
-			return err
+	switch {
+	case g.prefill && !s.stateless:
+		return eachKey(ctx, s, s.decides[0], w.keys)
+	case g.useUp && s.use != nil:
+		use := func(ctx context.Context, key string) (outcome, error) {
+			return denied, s.use(ctx, key, int(w.window.Quota()))
 		}
-	}
-	if g.warm > 0 {
-		if _, err := drive(ctx, s, w, 64, time.Duration(g.warm*float64(b.span(g))), nil); err != nil {
-			return err
-		}
+		return eachKey(ctx, s, use, w.keys)
 	}
 	return nil
 }
 
 func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
 	rounds, err := inRounds(b, g, subjects, callers, func(s *subject) (measurement, error) {
-		return measure(ctx, b.control, s, w, callers, b.span(g))
+		return measure(ctx, b.control, s, w, callers, b.span(g), g.warmUp(b.span(g)))
 	})
 	if err == nil {
 		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, rounds)...)
@@ -210,7 +209,7 @@ func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject,
 
 func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
 	rounds, err := inRounds(b, g, subjects, callers, func(s *subject) ([overloadMetrics]float64, error) {
-		return measureOverload(ctx, s, w, callers, b.span(g))
+		return measureOverload(ctx, s, w, callers, b.span(g), g.warmUp(b.span(g)))
 	})
 	for i := range rounds {
 		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], callers, rounds[i]))

@@ -125,9 +125,10 @@ func (r *report) costGoals() []goal {
 	}
 }
 
-// nothing is what is left of no allocation: starting the callers allocates, and once
-// a second a remembered denial is asked for anew.
-const nothing = 0.01
+// nothing is what is left of no allocation: ristretto itself allocates once in 64
+// calls of Get at most, starting the callers allocates, and once a second a
+// remembered denial is asked for anew.
+const nothing = 0.02
 
 // inProcessGoals are of the numbers of callers that look worst.
 func (r *report) inProcessGoals(work, workload, subject string, bound float64) []goal {

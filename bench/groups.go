@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // group is a set of contenders that are compared on the same workload.
 type group struct {
@@ -13,13 +16,22 @@ type group struct {
 	callers    []int // as many as the settings say if nil
 	// share is the part of the usual time that a measurement takes.
 	share float64
-	// warm is how long each contender is driven before the first measurement, in
-	// terms of a measurement.
-	warm float64
 	// prefill: each key is used once before.
 	prefill bool
+	// useUp: each key is used up before, and each measurement has a warm-up as long
+	// as itself, in which denials can be learnt.
+	useUp bool
 	// overload: see measureOverload.
 	overload bool
+}
+
+// warmUp is how long a subject runs before it is measured for span: long enough for
+// the pool to fill with connections.
+func (g *group) warmUp(span time.Duration) time.Duration {
+	if g.useUp {
+		return span
+	}
+	return max(span/5, 20*time.Millisecond)
 }
 
 // callersPerInstance is enough for an instance to fill batches of its own.
@@ -82,7 +94,7 @@ func groups(s settings, run string) []group {
 			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
 			workload: func() workload { return mostlyDenied(run, s.Keys) }, reference: nameRedisRate,
-			contenders: join([]contender{gcra, log}, peers), share: 1, warm: 4},
+			contenders: join([]contender{gcra, log}, peers), share: 1, useUp: true},
 		{name: "denied", title: "One key, always denied, in process",
 			workload: func() workload { return hotDenied(run) }, reference: nameRistretto,
 			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime, {"floor: atomic add", floor, openAtomic}}, share: 0.4},

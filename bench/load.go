@@ -97,9 +97,8 @@ func (l *load) add(other *load) {
 	}
 }
 
-// eachKey calls the subject's first instance once with each of the keys, by many
-// callers at once.
-func eachKey(ctx context.Context, s *subject, keys []string) error {
+// eachKey calls d once with each of the keys, by many callers at once.
+func eachKey(ctx context.Context, s *subject, d decide, keys []string) error {
 	const callers = 128
 	var (
 		next    atomic.Int64
@@ -115,7 +114,7 @@ func eachKey(ctx context.Context, s *subject, keys []string) error {
 				if k >= int64(len(keys)) {
 					return
 				}
-				parts[i].call(ctx, s.decides[0], keys[k])
+				parts[i].call(ctx, d, keys[k])
 			}
 		})
 	}

@@ -50,12 +50,8 @@ type measurement struct {
 	opened int // times that a breaker opened
 }
 
-// warmUp is how long a subject runs before it is measured for span: long enough
-// for the pool to fill with connections.
-func warmUp(span time.Duration) time.Duration { return max(span/5, 20*time.Millisecond) }
-
-// measure drives the subject after a short warm-up and counts what it took.
-func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, callers int, span time.Duration) (measurement, error) {
+// measure drives the subject after a warm-up and counts what it took.
+func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, callers int, span, warmUp time.Duration) (measurement, error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 
@@ -69,7 +65,7 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 		runtime.GC()
 		l, err = drivePrimed(ctx, s, w, callers, span, m)
 	} else {
-		if _, err := drive(ctx, s, w, callers, warmUp(span), nil); err != nil {
+		if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
 			return measurement{}, err
 		}
 		runtime.GC() // so that no subject pays for what the one before it left

@@ -34,27 +34,27 @@ func openCounter(buckets int) opener {
 // takes, not the outage mode.
 func openOurs(e environment, lim limit.Limit, a limit.Algorithm) (*subject, error) {
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	limiter, decide, err := newLimiter(e, lim, a, tiered.Deadline(time.Second), tiered.Logger(warnings))
+	limiter, rule, err := newLimiter(e, lim, a, tiered.Deadline(time.Second), tiered.Logger(warnings))
 	if err != nil {
 		return nil, err
 	}
-	s := overRedis(decide, limiter.Close)
+	s := overRedis(decideBy(rule), limiter.Close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := rule.AllowN(ctx, key, int64(units))
+		return err
+	}
 	watchBreakers(s, limiter)
 	return s, nil
 }
 
-// openDefault opens one with the default deadline of 50 ms.
-func openDefault(_ context.Context, e environment, w *workload) (*subject, error) {
-	limiter, decide, err := newLimiter(e, w.gcra, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return nil, err
-	}
-	s := overRedis(decide, limiter.Close)
-	watchBreakers(s, limiter)
-	return s, nil
+// openDefault opens one with the default deadline of 50 ms. What it says of the
+// outages that it sees is left out: they are counted.
+func openDefault(ctx context.Context, e environment, w *workload) (*subject, error) {
+	e.instances = 1
+	return openFleet(ctx, e, w)
 }
 
-// openFleet opens many with the default deadline, each with a client of its own.
+// openFleet opens many such, each with a client of its own.
 func openFleet(_ context.Context, e environment, w *workload) (*subject, error) {
 	var limiters []*tiered.Limiter
 	s := overRedis(nil, func() (err error) {
@@ -65,18 +65,18 @@ func openFleet(_ context.Context, e environment, w *workload) (*subject, error) 
 	})
 	s.decides = nil
 	for range e.instances {
-		limiter, decide, err := newLimiter(e, w.gcra, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
+		limiter, rule, err := newLimiter(e, w.gcra, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 		limiters = append(limiters, limiter)
-		s.decides = append(s.decides, decide)
+		s.decides = append(s.decides, decideBy(rule))
 	}
 	watchBreakers(s, limiters...)
 	return s, nil
 }
 
-func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.Option) (*tiered.Limiter, decide, error) {
+func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {
 	o, err := universalOptions(e)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +90,11 @@ func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...ti
 	if err != nil {
 		return nil, nil, errors.Join(err, limiter.Close())
 	}
-	return limiter, func(ctx context.Context, key string) (outcome, error) {
+	return limiter, rule, nil
+}
+
+func decideBy(rule *tiered.Rule) decide {
+	return func(ctx context.Context, key string) (outcome, error) {
 		d, err := rule.Allow(ctx, key)
 		switch {
 		case errors.Is(err, limit.ErrOverloaded):
@@ -101,7 +105,7 @@ func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...ti
 			return degraded, nil
 		}
 		return verdict(d.Allowed), nil
-	}, nil
+	}
 }
 
 // universalOptions are the options of every client in the form that tiered.Open

@@ -33,7 +33,7 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 	if e.url, err = onHost(e.url, p.addr()); err != nil {
 		return nil, err
 	}
-	limiter, decide, err := newLimiter(e, w.window, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
+	limiter, rule, err := newLimiter(e, w.window, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +41,7 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 		return nil, errors.Join(errors.New("Redis cannot be reached through the proxy"), limiter.Close())
 	}
 	p.cut()
+	decide := decideBy(rule)
 	for until := time.Now().Add(10 * time.Second); !limiter.Degraded(); {
 		if time.Now().After(until) {
 			return nil, errors.Join(errors.New("the breaker stays closed without Redis"), limiter.Close())

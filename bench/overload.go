@@ -60,10 +60,10 @@ const overTimes = 2
 // measureOverload finds out how much of the workload gets decided when callers wait
 // for their answers, and then offers a multiple of that, whether answers come or
 // not.
-func measureOverload(ctx context.Context, s *subject, w *workload, callers int, span time.Duration) (v [overloadMetrics]float64, err error) {
+func measureOverload(ctx context.Context, s *subject, w *workload, callers int, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
-	if _, err := drive(ctx, s, w, callers, warmUp(span), nil); err != nil {
+	if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
 		return v, err
 	}
 	runtime.GC()

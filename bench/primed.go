@@ -27,10 +27,8 @@ func drivePrimed(ctx context.Context, s *subject, w *workload, callers int, span
 		for i := range keys {
 			keys[i] = w.keys[w.draws[(first+i)%len(w.draws)]]
 		}
-		if !s.stateless {
-			if err := prime(ctx, s, keys); err != nil {
-				return nil, err
-			}
+		if err := prime(ctx, s, keys); err != nil {
+			return nil, err
 		}
 		part, err := stretch(ctx, s, keys, callers, m)
 		if err != nil {
@@ -55,7 +53,7 @@ func prime(ctx context.Context, s *subject, keys []string) error {
 		}
 	}
 	for range 3 {
-		if err := eachKey(ctx, s, different); err != nil {
+		if err := eachKey(ctx, s, s.decides[0], different); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ func openRedisRate(_ context.Context, e environment, w *workload) (*subject, err
 	if err != nil {
 		return nil, err
 	}
-	return overRedis(redisRate(redis_rate.NewLimiter(client), w), client.Close), nil
+	return redisRate(redis_rate.NewLimiter(client), w, client.Close), nil
 }
 
 // openAutoPipeline opens it on a client that sends what is asked for at the same
@@ -30,7 +30,7 @@ func openAutoPipeline(_ context.Context, e environment, w *workload) (*subject, 
 		return nil, errors.Join(err, client.Close())
 	}
 	// Closing the client closes the pipeline.
-	return overRedis(redisRate(redis_rate.NewLimiter(pipeline), w), client.Close), nil
+	return redisRate(redis_rate.NewLimiter(pipeline), w, client.Close), nil
 }
 
 // openManyRedisRate opens one for each instance, with a client of its own.
@@ -49,18 +49,25 @@ func openManyRedisRate(_ context.Context, e environment, w *workload) (*subject,
 			return nil, errors.Join(err, s.close())
 		}
 		clients = append(clients, client)
-		s.decides = append(s.decides, redisRate(redis_rate.NewLimiter(client), w))
+		one := redisRate(redis_rate.NewLimiter(client), w, client.Close)
+		s.decides = append(s.decides, one.decides...)
 	}
 	return s, nil
 }
 
-func redisRate(limiter *redis_rate.Limiter, w *workload) decide {
+func redisRate(limiter *redis_rate.Limiter, w *workload, close func() error) *subject {
 	lim := redis_rate.Limit{Rate: int(w.gcra.Quota()), Burst: int(w.gcra.Burst()), Period: w.gcra.Window()}
-	return func(ctx context.Context, key string) (outcome, error) {
+	call := func(ctx context.Context, key string) (outcome, error) {
 		result, err := limiter.Allow(ctx, key, lim)
 		if err != nil {
 			return failed, err
 		}
 		return verdict(result.Allowed == 1), nil
 	}
+	s := overRedis(call, close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := limiter.AllowN(ctx, key, lim, units)
+		return err
+	}
+	return s
 }

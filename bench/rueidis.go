@@ -42,5 +42,10 @@ func openRueidis(_ context.Context, e environment, w *workload) (*subject, error
 		}
 		return verdict(result.Allowed), nil
 	}
-	return overRedis(call, func() error { client.Close(); return nil }), nil
+	s := overRedis(call, func() error { client.Close(); return nil })
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := limiter.AllowN(ctx, key, int64(units))
+		return err
+	}
+	return s, nil
 }

@@ -45,6 +45,8 @@ type subject struct {
 	sends []string
 	// stateless: it makes no difference whether a key was used before.
 	stateless bool
+	// use charges many units of a key at once; nil if the limiter cannot.
+	use func(ctx context.Context, key string, units int) error
 	// opened says how often a circuit breaker has opened so far; nil if there is
 	// none.
 	opened func() int

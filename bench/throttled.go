@@ -35,6 +35,10 @@ func openThrottled(_ context.Context, e environment, w *workload) (*subject, err
 		return verdict(!limited), nil
 	}
 	s := overRedis(call, client.Close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, _, err := limiter.RateLimitCtx(ctx, key, units)
+		return err
+	}
 	// TIME and GET are one pipeline; its script calls GET too.
 	s.sends = []string{"time", "eval", "setnx", "expire"}
 	return s, nil

@@ -27,5 +27,10 @@ func openUlule(_ context.Context, e environment, w *workload) (*subject, error) 
 		}
 		return verdict(!result.Reached), nil
 	}
-	return overRedis(call, client.Close), nil
+	s := overRedis(call, client.Close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := l.Increment(ctx, key, int64(units))
+		return err
+	}
+	return s, nil
 }

@@ -55,8 +55,8 @@ func manyKeys(run string, n int) workload {
 	}
 }
 
-// mostlyDenied asks for n keys, few of them very often, and most is denied once the
-// often asked ones are used up.
+// mostlyDenied asks for n keys, few of them very often. All are used up at the start,
+// as far as subjects can, so that most is denied; otherwise that would take minutes.
 func mostlyDenied(run string, n int) workload {
 	hundred := limit.PerMinute(100)
 	return workload{
