@@ -51,7 +51,8 @@ func (b *bench) planned() (total time.Duration) {
 		g := &b.groups[i]
 		total += time.Duration(len(g.contenders)) * b.opening(g)
 		for _, callers := range g.callers {
-			total += time.Duration(b.settings.Rounds*len(b.chosen(g, callers))) * b.measuring(g)
+			rounds, span := b.rounds(g, callers)
+			total += time.Duration(rounds*len(b.chosen(g, callers))) * g.takes(span)
 		}
 	}
 	return total + time.Duration(len(b.memories))*memoryTakes
@@ -59,19 +60,14 @@ func (b *bench) planned() (total time.Duration) {
 
 const memoryTakes = 100 * time.Millisecond
 
-// span is how long one measurement of a group lasts.
-func (b *bench) span(g *group) time.Duration {
-	return time.Duration(float64(b.settings.span) * g.share)
-}
-
-// measuring is about how long a measurement takes with all that goes with it.
-func (b *bench) measuring(g *group) time.Duration {
-	span := b.span(g)
-	takes := g.warmUp(span) + span + 30*time.Millisecond
-	if g.overload {
-		takes += 2 * span
+// rounds is how often contenders of a group are measured with so many callers, and
+// for how long each time.
+func (b *bench) rounds(g *group, callers int) (rounds int, span time.Duration) {
+	rounds, span = b.settings.Rounds, time.Duration(float64(b.settings.span)*g.share)
+	if g.finer && callers == 1 {
+		return 3 * rounds, span / 3
 	}
-	return takes
+	return rounds, span
 }
 
 // opening is about how long it takes until a contender is ready to be measured.
@@ -188,7 +184,10 @@ func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) err
 	switch {
 	case g.prefill && !s.stateless:
 		return eachKey(ctx, s, s.decides[0], w.keys)
-	case g.useUp && s.use != nil:
+	case g.useUp && s.use == nil:
+		_, err := drive(ctx, s, w, 64, 4*b.settings.span, nil)
+		return err
+	case g.useUp:
 		use := func(ctx context.Context, key string) (outcome, error) {
 			return denied, s.use(ctx, key, int(w.window.Quota()))
 		}
@@ -198,8 +197,8 @@ func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) err
 }
 
 func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
-	rounds, err := inRounds(b, g, subjects, callers, func(s *subject) (measurement, error) {
-		return measure(ctx, b.control, s, w, callers, b.span(g), g.warmUp(b.span(g)))
+	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) (measurement, error) {
+		return measure(ctx, b.control, s, w, callers, span, g.warmUp(span))
 	})
 	if err == nil {
 		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, rounds)...)
@@ -208,8 +207,8 @@ func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject,
 }
 
 func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
-	rounds, err := inRounds(b, g, subjects, callers, func(s *subject) ([overloadMetrics]float64, error) {
-		return measureOverload(ctx, s, w, callers, b.span(g), g.warmUp(b.span(g)))
+	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
+		return measureOverload(ctx, s, w, callers, span, g.warmUp(span))
 	})
 	for i := range rounds {
 		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], callers, rounds[i]))
@@ -220,19 +219,20 @@ func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subj
 // inRounds measures every subject once per round, in an order that moves on by one
 // each round: the machine's slow moments then hit no subject alone, and no subject
 // always follows the same one. The result is indexed by subject, round.
-func inRounds[M any](b *bench, g *group, subjects []*subject, callers int, measure func(*subject) (M, error)) ([][]M, error) {
-	rounds := make([][]M, len(subjects))
-	for round := range b.settings.Rounds {
-		b.progress.say("%s, %s, round %d of %d", g.name, count(callers, "caller"), round+1, b.settings.Rounds)
+func inRounds[M any](b *bench, g *group, subjects []*subject, callers int, measure func(*subject, time.Duration) (M, error)) ([][]M, error) {
+	results := make([][]M, len(subjects))
+	rounds, span := b.rounds(g, callers)
+	for round := range rounds {
+		b.progress.say("%s, %s, round %d of %d", g.name, count(callers, "caller"), round+1, rounds)
 		for i := range subjects {
 			at := (i + round) % len(subjects)
-			m, err := measure(subjects[at])
+			m, err := measure(subjects[at], span)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", subjects[at].name, err)
 			}
-			rounds[at] = append(rounds[at], m)
-			b.progress.add(b.measuring(g))
+			results[at] = append(results[at], m)
+			b.progress.add(g.takes(span))
 		}
 	}
-	return rounds, nil
+	return results, nil
 }

@@ -21,6 +21,10 @@ type group struct {
 	// useUp: each key is used up before, and each measurement has a warm-up as long
 	// as itself, in which denials can be learnt.
 	useUp bool
+	// finer: one caller is measured in three times as many rounds of a third of the
+	// length. It and the server sleep in turns, and how fast they wake up changes
+	// from second to second.
+	finer bool
 	// overload: see measureOverload.
 	overload bool
 }
@@ -32,6 +36,15 @@ func (g *group) warmUp(span time.Duration) time.Duration {
 		return span
 	}
 	return max(span/5, 20*time.Millisecond)
+}
+
+// takes is about how long a measurement of span takes with all that goes with it.
+func (g *group) takes(span time.Duration) time.Duration {
+	takes := g.warmUp(span) + span + 30*time.Millisecond
+	if g.overload {
+		takes += 2 * span
+	}
+	return takes
 }
 
 // callersPerInstance is enough for an instance to fill batches of its own.
@@ -89,9 +102,9 @@ func groups(s settings, run string) []group {
 	keys, many := thousands(float64(s.Keys)), 10*s.Keys
 	groups := []group{
 		{name: "hot", title: "One hot key, always allowed",
-			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: all, share: 1},
+			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: all, share: 1, finer: true},
 		{name: "uniform", title: keys + " keys, uniform, always allowed",
-			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, prefill: true},
+			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
 			workload: func() workload { return mostlyDenied(run, s.Keys) }, reference: nameRedisRate,
 			contenders: join([]contender{gcra, log}, peers), share: 1, useUp: true},
