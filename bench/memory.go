@@ -25,34 +25,45 @@ func (m memory) MarshalJSON() ([]byte, error) {
 	})
 }
 
-func measureMemory(ctx context.Context, control *redis.Client, s *subject, w *workload) (memory, error) {
-	m := memory{subject: s.name}
-	key, d := w.keys[0], s.decides[0]
-	quota := int(w.window.Quota())
-	granted := 0
+func measureMemory(ctx context.Context, control *redis.Client, s *subject, w *workload) (m memory, err error) {
+	m.subject = s.name
+	key := w.keys[0]
+	err = grantAll(ctx, s, w, func() (err error) {
+		m.keys, m.one, err = bytesOf(ctx, control, key)
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	m.keys, m.full, err = bytesOf(ctx, control, key)
+	return m, err
+}
+
+// grantAll uses up the limit and tries a little further. It calls first after the
+// first unit.
+func grantAll(ctx context.Context, s *subject, w *workload, first func() error) error {
+	quota, granted := int(w.window.Quota()), 0
 	for range quota + 10 {
-		o, err := d(ctx, key)
+		o, err := s.decides[0](ctx, w.keys[0])
 		switch {
 		case err != nil:
-			return m, err
+			return err
 		case o == allowed:
 			granted++
 		case o != denied:
-			return m, fmt.Errorf("a decision was %v", o)
+			return fmt.Errorf("a decision was %v", o)
 		}
-		if granted == 1 && m.keys == 0 {
-			if m.keys, m.one, err = bytesOf(ctx, control, key); err != nil {
-				return m, err
+		if o == allowed && granted == 1 {
+			if err := first(); err != nil {
+				return err
 			}
 		}
 	}
 	// Under GCRA a unit or two come back while this runs.
 	if granted < quota || granted > quota+2 {
-		return m, fmt.Errorf("it granted %d of %d", granted, quota)
+		return fmt.Errorf("it granted %d of %d", granted, quota)
 	}
-	var err error
-	m.keys, m.full, err = bytesOf(ctx, control, key)
-	return m, err
+	return nil
 }
 
 // bytesOf adds up MEMORY USAGE of the keys whose name contains the key's.

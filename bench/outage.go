@@ -13,7 +13,7 @@ import (
 // inOutage asks for one hot key that is allowed without Redis. The ledger has room
 // for all requests of a run.
 func inOutage(run string) workload {
-	w := hotKey(run)
+	w := hotKey(run + ":outage")
 	w.mostly = degraded
 	return w
 }
@@ -38,7 +38,7 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 		return nil, err
 	}
 	if limiter.Degraded() {
-		return nil, errors.Join(errors.New("Redis cannot be reached through the proxy"), limiter.Close())
+		return nil, errors.Join(errors.New("no Redis behind the proxy"), limiter.Close())
 	}
 	p.cut()
 	decide := decideBy(rule)
