@@ -73,6 +73,9 @@ func (b *bench) rounds(g *group, callers int) (rounds int, span time.Duration) {
 // opening is about how long it takes until a contender is ready to be measured.
 func (b *bench) opening(g *group) time.Duration {
 	takes := 50 * time.Millisecond
+	if g.primed {
+		takes += time.Duration(10*b.settings.Keys) * 3 * time.Microsecond
+	}
 	if g.prefill || g.useUp {
 		takes += time.Duration(b.settings.Keys) * 12 * time.Microsecond
 	}
@@ -130,7 +133,7 @@ func (b *bench) open(ctx context.Context, c contender, w *workload) (*subject, e
 // measureGroup opens the group's contenders for as long as they are measured.
 func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 	w := g.workload()
-	w.name = g.name
+	w.name, w.primed = g.name, g.primed
 	subjects := make(map[string]*subject)
 	defer func() {
 		for _, s := range subjects {

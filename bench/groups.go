@@ -24,9 +24,9 @@ type group struct {
 	// finer: one caller is measured in three times as many rounds of a third of the
 	// length. It and the server sleep in turns, and how fast they wake up changes
 	// from second to second.
-	finer bool
-	// overload: see measureOverload.
-	overload bool
+	finer    bool
+	primed   bool // see drivePrimed
+	overload bool // see measureOverload
 }
 
 // warmUp is how long a subject runs before it is measured for span: long enough for
@@ -41,6 +41,9 @@ func (g *group) warmUp(span time.Duration) time.Duration {
 // takes is about how long a measurement of span takes with all that goes with it.
 func (g *group) takes(span time.Duration) time.Duration {
 	takes := g.warmUp(span) + span + 30*time.Millisecond
+	if g.primed {
+		takes += (span/primedStretch + 1) * primingTakes
+	}
 	if g.overload {
 		takes += 2 * span
 	}
@@ -113,7 +116,7 @@ func groups(s settings, run string) []group {
 			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime, {"floor: atomic add", floor, openAtomic}}, share: 0.4},
 		{name: "denied-many", title: thousands(float64(many)) + " keys, zipf(1.1), always denied, in process",
 			workload: func() workload { return manyDenied(run, many) }, reference: nameRistretto,
-			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime}, share: 0.4},
+			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime}, share: 0.4, primed: true},
 		{name: "outage", title: "One hot key, allowed while Redis is lost, in process",
 			workload: func() workload { return inOutage(run) }, reference: nameRistretto,
 			contenders: []contender{{nameOutage, ours, openOutage}, ristretto}, share: 0.4},

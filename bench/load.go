@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,9 @@ func (l *load) work(ctx context.Context, s *subject, d decide, pick func() strin
 		started := time.Now()
 		l.call(ctx, d, pick())
 		l.latency.add(time.Since(started))
+		if s.timeEvery > 1 {
+			runtime.Gosched() // else a few callers would have all cores until the end
+		}
 	}
 }
 

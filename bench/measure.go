@@ -62,7 +62,6 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 		err    error
 	)
 	if w.primed {
-		runtime.GC()
 		l, err = drivePrimed(ctx, s, w, callers, span, m)
 	} else {
 		if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// neighbours are others who use the same Redis, each for half a millisecond at a
-// time, again and again. Beside them Redis can decide so little that one process can
+// neighbours are others who use the same Redis, each for a millisecond at a time,
+// again and again. Beside them Redis can decide so little that one process can
 // easily offer twice that.
 type neighbours struct {
 	client  *redis.Client
@@ -23,7 +23,7 @@ type neighbours struct {
 
 const (
 	neighbourCount = 4
-	neighbourUses  = 500 * time.Microsecond
+	neighbourUses  = time.Millisecond
 	spin           = "for i = 1, tonumber(ARGV[1]) do end return 1"
 )
 

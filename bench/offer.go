@@ -18,6 +18,7 @@ type offered struct {
 	undecided histogram  // shed, or failed
 	failed    uint64     // of these, other than by running out of time
 	degraded  uint64
+	made      time.Duration // how long it took to make all calls: longer than planned if this process was too slow
 }
 
 func (o *offered) calls() uint64 { return o.decided.total + o.undecided.total + o.degraded }
@@ -40,6 +41,10 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 				key := pick()
 				running.Go(func() { parts[i].call(ctx, d, key, started.Add(span)) })
 			}
+			made := time.Since(started)
+			parts[i].mu.Lock()
+			parts[i].made = made
+			parts[i].mu.Unlock()
 		})
 	}
 	running.Wait()
@@ -51,6 +56,7 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 		whole.inTime += part.inTime
 		whole.degraded += part.degraded
 		whole.failed += part.failed
+		whole.made = max(whole.made, part.made)
 	}
 	return whole
 }

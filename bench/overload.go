@@ -77,7 +77,7 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	span *= 2
 	o := offer(ctx, s, w, callers, overTimes*v[peakRate], span)
 	calls := float64(o.calls())
-	v[offeredRate] = calls / span.Seconds()
+	v[offeredRate] = calls / max(span, o.made).Seconds()
 	v[decidedRate] = float64(o.inTime) / span.Seconds()
 	v[goodput] = v[decidedRate] / v[peakRate]
 	v[shedShare] = float64(o.undecided.total-o.failed) / calls

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -12,6 +14,8 @@ const (
 	// primedStretch is how long these calls go on: a denial is remembered for a
 	// second, and asking for all of them anew takes a part of that.
 	primedStretch = 100 * time.Millisecond
+	// primingTakes is about how long it takes to ask for all of a block.
+	primingTakes = 150 * time.Millisecond
 )
 
 // drivePrimed measures answers from memory over more keys than the memory can be
@@ -20,7 +24,12 @@ const (
 // its denial is remembered, which is not counted, and then has the callers ask
 // for the block, around and around, for a short stretch. It goes on with the next
 // block until the stretches add up to span. meter counts during stretches only.
+//
+// Garbage is collected before, not while it measures: a million keys take long to
+// look through, and nobody here leaves any.
 func drivePrimed(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, m *meter) (*load, error) {
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	whole := &load{}
 	for first := 0; whole.took < span; first += primedBlock {
 		keys := make([]string, primedBlock)
@@ -40,9 +49,9 @@ func drivePrimed(ctx context.Context, s *subject, w *workload, callers int, span
 	return whole, ctx.Err()
 }
 
-// prime asks for each different key three times: the first time it may be allowed,
-// the second it is denied, and the third time shows to the memory which keys are
-// asked for often.
+// prime asks for each different key a few times: the first time it may be allowed,
+// the second it is denied, and the others are for those whose denial the memory
+// did not take up, because it had too many at once.
 func prime(ctx context.Context, s *subject, keys []string) error {
 	seen := make(map[string]bool, len(keys))
 	var different []string
@@ -52,7 +61,7 @@ func prime(ctx context.Context, s *subject, keys []string) error {
 			different = append(different, key)
 		}
 	}
-	for range 3 {
+	for range 5 {
 		if err := eachKey(ctx, s, s.decides[0], different); err != nil {
 			return err
 		}
@@ -60,10 +69,12 @@ func prime(ctx context.Context, s *subject, keys []string) error {
 	return nil
 }
 
-// stretch has callers ask for the keys, each for a part of its own.
+// stretch has callers ask for the keys, each for a part of its own, all until the
+// same moment.
 func stretch(ctx context.Context, s *subject, keys []string, callers int, m *meter) (*load, error) {
 	parts := make([]load, callers)
 	start := make(chan struct{})
+	var until time.Time // set before start
 	var running sync.WaitGroup
 	for i := range parts {
 		own := keys[len(keys)*i/callers : len(keys)*(i+1)/callers]
@@ -72,18 +83,20 @@ func stretch(ctx context.Context, s *subject, keys []string, callers int, m *met
 			defer cancel()
 			<-start
 			l, d := &parts[i], s.decides[i%len(s.decides)]
-			for until := time.Now().Add(primedStretch); time.Now().Before(until); {
+			for time.Now().Before(until) {
 				for _, key := range own[1:] {
 					l.call(ctx, d, key)
 				}
 				started := time.Now()
 				l.call(ctx, d, own[0])
 				l.latency.add(time.Since(started))
+				runtime.Gosched() // else a few callers would have all cores until the end
 			}
 		})
 	}
 	err := m.start(ctx)
 	started := time.Now()
+	until = started.Add(primedStretch)
 	close(start)
 	running.Wait()
 	took := time.Since(started)

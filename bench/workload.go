@@ -24,8 +24,7 @@ type workload struct {
 	// else makes a cell unsound.
 	mostly outcome
 	also   []outcome
-	// primed: see drivePrimed.
-	primed bool
+	primed bool // its group's
 }
 
 // hotKey asks for one key as fast as possible, and it is always allowed. Under GCRA
@@ -85,7 +84,6 @@ func manyDenied(run string, n int) workload {
 		draws:  zipf(n, 4_000_000),
 		log:    limitOfOne,
 		mostly: denied,
-		primed: true,
 	}
 }
 
