@@ -54,8 +54,13 @@ func TestSmoke(t *testing.T) {
 	for _, c := range got.Cells {
 		where := label(c.Workload, c.Callers, c.Subject)
 		cells[c.Workload]++
-		throttledFails := c.Workload == "hot" && c.Subject == nameThrottled // as soon as callers meet
-		if !c.Sound && !throttledFails {
+		// throttled fails as soon as callers meet; those that cannot be used up at once
+		// take longer than this to deny; and how well a deadline is kept is measured here,
+		// not required.
+		unsound := c.Workload == "hot" && c.Subject == nameThrottled ||
+			c.Workload == "zipf" && (c.Subject == nameGoZero || c.Subject == nameGoLimiter) ||
+			c.Workload == "instances"
+		if !c.Sound && !unsound {
 			t.Errorf("%s: %s", where, c.Flaws)
 		}
 		if c.Median["decisions_per_second"] <= 0 || c.Median["p99_us"] < c.Median["p50_us"] {
