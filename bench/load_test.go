@@ -75,6 +75,9 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 	if o.calls() != 300 {
 		t.Errorf("%d calls were made, want 300", o.calls())
 	}
+	if o.made > 200*time.Millisecond { // 6 of each caller's 30 calls take 50 ms
+		t.Errorf("making 30 ms of calls took %v", o.made)
+	}
 	if o.decided.total != 60 || o.degraded != 60 || o.undecided.total != 180 || o.failed != 60 {
 		t.Errorf("of 300: %d decided, %d degraded, %d undecided, of these %d failed", o.decided.total, o.degraded, o.undecided.total, o.failed)
 	}
