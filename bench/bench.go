@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,110 +15,227 @@ import (
 type bench struct {
 	settings settings
 	env      environment
+	run      string // what all keys begin with
 	groups   []group
+	memories []contender
 	control  *redis.Client // reads the server's counters
-	machine  machine
-	progress io.Writer
-	left     int // measurements still to make
-	started  time.Time
+	progress *progress
+	report   report
 }
 
-func newBench(ctx context.Context, s settings, url string, progress io.Writer) (*bench, error) {
-	control, err := newClient(url, 1)
+func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench, error) {
+	control, err := newControl(url)
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{
 		settings: s,
-		env:      environment{url: url, pool: s.Pool},
-		groups:   groups(s, rand.Text()[:6]),
+		env:      environment{url: url, pool: s.Pool, instances: s.Instances},
+		run:      rand.Text()[:6],
 		control:  control,
-		progress: progress,
-		started:  time.Now(),
+		report:   report{Settings: s},
 	}
-	if b.machine, err = thisMachine(ctx, control); err != nil {
+	b.groups, b.memories = groups(s, b.run), inMemory(s)
+	if b.report.Machine, err = thisMachine(ctx, control); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
-	for _, g := range b.groups {
-		b.left += len(g.open) * len(s.Callers) * s.Rounds
-	}
+	b.progress = newProgress(w, b.planned())
 	return b, nil
 }
 
 func (b *bench) close() error { return b.control.Close() }
 
-// estimate is about how long the measurements take: each with its warm-up and a
-// garbage collection, and all keys once through every subject with state.
-func (b *bench) estimate() time.Duration {
-	each := b.settings.span + max(b.settings.span/5, 50*time.Millisecond) + 20*time.Millisecond
-	const perKey = 4 * 20 * time.Microsecond
-	return time.Duration(b.left)*each + time.Duration(b.settings.Keys)*perKey
-}
-
-func (b *bench) measureAll(ctx context.Context) ([]cell, error) {
-	fmt.Fprintf(b.progress, "%d measurements of %v, about %v in all\n", b.left, b.settings.span, b.estimate().Round(time.Second))
-	var cells []cell
+// planned is about how long all of it takes.
+func (b *bench) planned() (total time.Duration) {
 	for i := range b.groups {
-		more, err := b.measureGroup(ctx, &b.groups[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.groups[i].title, err)
+		g := &b.groups[i]
+		total += time.Duration(len(g.contenders)) * b.opening(g)
+		for _, callers := range g.callers {
+			rounds, span := b.rounds(g, callers)
+			total += time.Duration(rounds*len(b.chosen(g, callers))) * g.takes(span)
 		}
-		cells = append(cells, more...)
 	}
-	fmt.Fprintf(b.progress, "done in %v\n", time.Since(b.started).Round(time.Second))
-	return cells, nil
+	return total + time.Duration(len(b.memories))*memoryTakes
 }
 
-// measureGroup opens the group's subjects for as long as they are measured.
-func (b *bench) measureGroup(ctx context.Context, g *group) (cells []cell, err error) {
-	var subjects []*subject
+const memoryTakes = 100 * time.Millisecond
+
+// rounds is how often contenders of a group are measured with so many callers, and
+// for how long each time.
+func (b *bench) rounds(g *group, callers int) (rounds int, span time.Duration) {
+	rounds, span = b.settings.Rounds, time.Duration(float64(b.settings.span)*g.share)
+	if g.finer && callers == 1 {
+		return 3 * rounds, span / 3
+	}
+	return rounds, span
+}
+
+// opening is about how long it takes until a contender is ready to be measured.
+func (b *bench) opening(g *group) time.Duration {
+	takes := 50 * time.Millisecond
+	if g.primed {
+		takes += time.Duration(10*b.settings.Keys) * 3 * time.Microsecond
+	}
+	if g.prefill || g.useUp {
+		takes += time.Duration(b.settings.Keys) * 12 * time.Microsecond
+	}
+	return takes
+}
+
+// chosen are the contenders of a group that are measured with so many callers.
+func (b *bench) chosen(g *group, callers int) []contender {
+	return b.settings.onlyContenders(g.name, []int{callers}, g.contenders)
+}
+
+// measureAll measures everything, into the report.
+func (b *bench) measureAll(ctx context.Context) error {
+	if err := b.measureMemories(ctx); err != nil {
+		return err
+	}
+	for i := range b.groups {
+		if err := b.measureGroup(ctx, &b.groups[i]); err != nil {
+			return fmt.Errorf("%s: %w", b.groups[i].title, err)
+		}
+	}
+	b.progress.done()
+	return nil
+}
+
+func (b *bench) measureMemories(ctx context.Context) error {
+	if b.memories != nil {
+		b.progress.say("memory: bytes per key in Redis")
+	}
+	for i, c := range b.memories {
+		w := usedUp(b.run, i)
+		s, err := b.open(ctx, c, &w)
+		if err != nil {
+			return err
+		}
+		m, err := measureMemory(ctx, b.control, s, &w)
+		if err := errors.Join(err, s.close()); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		b.report.Memories = append(b.report.Memories, m)
+		b.progress.add(memoryTakes)
+	}
+	return nil
+}
+
+func (b *bench) open(ctx context.Context, c contender, w *workload) (*subject, error) {
+	s, err := c.open(ctx, b.env, w)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	s.contender = c
+	return s, nil
+}
+
+// measureGroup opens the group's contenders for as long as they are measured.
+func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
+	w := g.workload()
+	w.name, w.primed = g.name, g.primed
+	subjects := make(map[string]*subject)
 	defer func() {
 		for _, s := range subjects {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	for _, open := range g.open {
-		s, err := open(ctx, b.env, &g.workload)
-		if err != nil {
-			return nil, err
+	for _, c := range g.contenders {
+		if b.opening(g) > 500*time.Millisecond {
+			b.progress.say("%s: preparing %s", g.name, c.name)
 		}
-		subjects = append(subjects, s)
-		if s.hasState {
-			if err := useEachKeyOnce(ctx, s, &g.workload); err != nil {
-				return nil, err
-			}
+		held := heap()
+		s, err := b.open(ctx, c, &w)
+		if err != nil {
+			return err
+		}
+		subjects[c.name] = s
+		if err := b.warm(ctx, g, s, &w); err != nil {
+			return err
+		}
+		if g.prefill {
+			b.report.Held = append(b.report.Held, held.until(heap(), g, c, len(w.keys)))
+		}
+		b.progress.add(b.opening(g))
+	}
+	if g.overload {
+		n, err := startNeighbours(ctx, b.env.url)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, n.leave()) }()
+	}
+	for _, callers := range g.callers {
+		var chosen []*subject
+		for _, c := range b.chosen(g, callers) {
+			chosen = append(chosen, subjects[c.name])
+		}
+		if g.overload {
+			err = b.measureOverloads(ctx, g, chosen, &w, callers)
+		} else {
+			err = b.measureCells(ctx, g, chosen, &w, callers)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	for _, callers := range b.settings.Callers {
-		rounds, err := b.measureRounds(ctx, g, subjects, callers)
-		if err != nil {
-			return nil, err
-		}
-		cells = append(cells, newCells(g, subjects, callers, rounds)...)
-	}
-	return cells, nil
+	return nil
 }
 
-// measureRounds measures every subject once per round, in an order that moves on
-// by one each round: the machine's slow moments then hit no subject alone, and no
-// subject always follows the same one. The result is indexed by subject, round.
-func (b *bench) measureRounds(ctx context.Context, g *group, subjects []*subject, callers int) ([][]measurement, error) {
-	rounds := make([][]measurement, len(subjects))
-	for round := range b.settings.Rounds {
-		fmt.Fprintf(b.progress, "%4.0fs  %s, %s, round %d of %d\n",
-			time.Since(b.started).Seconds(), g.title, count(callers, "caller"), round+1, b.settings.Rounds)
+// warm brings a subject into the state in which it is to be measured.
+func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) error {
+	switch {
+	case g.prefill && !s.stateless:
+		return eachKey(ctx, s, s.decides[0], w.keys)
+	case g.useUp && s.use == nil:
+		_, err := drive(ctx, s, w, 64, 4*b.settings.span, nil)
+		return err
+	case g.useUp:
+		use := func(ctx context.Context, key string) (outcome, error) {
+			return denied, s.use(ctx, key, int(w.window.Quota()))
+		}
+		return eachKey(ctx, s, use, w.keys)
+	}
+	return nil
+}
+
+func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
+	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) (measurement, error) {
+		return measure(ctx, b.control, s, w, callers, span, g.warmUp(span))
+	})
+	if err == nil {
+		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, rounds)...)
+	}
+	return err
+}
+
+func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
+	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
+		return measureOverload(ctx, s, w, callers, span, g.warmUp(span))
+	})
+	for i := range rounds {
+		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], callers, rounds[i]))
+	}
+	return err
+}
+
+// inRounds measures every subject once per round, in an order that moves on by one
+// each round: the machine's slow moments then hit no subject alone, and no subject
+// always follows the same one. The result is indexed by subject, round.
+func inRounds[M any](b *bench, g *group, subjects []*subject, callers int, measure func(*subject, time.Duration) (M, error)) ([][]M, error) {
+	results := make([][]M, len(subjects))
+	rounds, span := b.rounds(g, callers)
+	for round := range rounds {
+		b.progress.say("%s, %s, round %d of %d", g.name, count(callers, "caller"), round+1, rounds)
 		for i := range subjects {
 			at := (i + round) % len(subjects)
-			m, err := measure(ctx, b.control, subjects[at], &g.workload, callers, b.settings.span)
+			m, err := measure(subjects[at], span)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", subjects[at].name, err)
 			}
-			if math.IsNaN(m.values[p50]) {
-				return nil, fmt.Errorf("%s: no call was made", subjects[at].name)
-			}
-			rounds[at] = append(rounds[at], m)
-			b.left--
+			results[at] = append(results[at], m)
+			b.progress.add(g.takes(span))
 		}
 	}
-	return rounds, nil
+	return results, nil
 }

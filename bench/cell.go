@@ -4,71 +4,83 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
 // cell is what all rounds say of one subject, workload and number of callers.
 type cell struct {
-	group     string
+	workload  string
+	group     string // its title
 	reference string
 	subject   string
+	role      role
 	callers   int
+	mostly    outcome
+	also      []outcome
 	values    [metrics]float64 // medians
 	ratios    [metrics]float64 // to the reference, see medianRatio
 	rounds    [][metrics]float64
-	decisions [outcomes]uint64 // calls of all rounds
+	calls     [outcomes]uint64 // of all rounds
+	opened    int              // times that a breaker opened, in all rounds
 	firstErr  error
 }
 
 // newCells sums up a group's rounds, indexed by subject and round.
-func newCells(g *group, subjects []*subject, callers int, rounds [][]measurement) []cell {
-	var reference []measurement
-	for i, s := range subjects {
-		if s.name == g.reference {
-			reference = rounds[i]
-		}
-	}
+func newCells(g *group, w *workload, subjects []*subject, callers int, rounds [][]measurement) []cell {
 	cells := make([]cell, len(subjects))
 	for i, s := range subjects {
 		c := &cells[i]
-		*c = cell{group: g.title, reference: g.reference, subject: s.name, callers: callers}
+		*c = cell{
+			workload: w.name, group: g.title, reference: g.reference, subject: s.name, role: s.role, callers: callers,
+			mostly: w.mostly, also: w.also,
+		}
 		for _, m := range rounds[i] {
 			c.rounds = append(c.rounds, m.values)
 			for o, n := range m.load.calls {
-				c.decisions[o] += n
+				c.calls[o] += n
 			}
+			c.opened += m.opened
 			if c.firstErr == nil {
 				c.firstErr = m.load.firstErr
 			}
 		}
 		for m := range metrics {
-			c.values[m] = median(column(rounds[i], m))
-			c.ratios[m] = medianRatio(column(rounds[i], m), column(reference, m))
+			c.values[m] = c.value(m)
+		}
+	}
+	var reference cell // without rounds if it was not measured: then there are no ratios
+	for _, c := range cells {
+		if c.subject == g.reference {
+			reference = c
+		}
+	}
+	for i := range cells {
+		for m := range metrics {
+			cells[i].ratios[m] = cells[i].ratioTo(&reference, m)
 		}
 	}
 	return cells
 }
 
-func column(rounds []measurement, m metric) []float64 {
-	values := make([]float64, len(rounds))
-	for i, r := range rounds {
-		values[i] = r.values[m]
-	}
-	return values
-}
-
 // sound reports whether the cell measured what it was to measure.
-func (c *cell) sound() bool {
-	return c.decisions[unexpected]+c.decisions[degraded]+c.decisions[failed] == 0
-}
+func (c *cell) sound() bool { return c.flaws() == "" }
 
 // flaws says what makes a cell unsound; "" if nothing does.
 func (c *cell) flaws() string {
 	var found []string
-	for o := unexpected; o < outcomes; o++ {
-		if n := c.decisions[o]; n > 0 {
-			found = append(found, fmt.Sprintf("%d %s", n, o))
+	var all uint64
+	for o, n := range c.calls {
+		all += n
+		if n > 0 && outcome(o) != c.mostly && !slices.Contains(c.also, outcome(o)) {
+			found = append(found, fmt.Sprintf("%d %v", n, outcome(o)))
 		}
+	}
+	if c.calls[c.mostly] <= all/2 {
+		found = append(found, fmt.Sprintf("only %d of %d %v", c.calls[c.mostly], all, c.mostly))
+	}
+	if c.opened > 0 {
+		found = append(found, count(c.opened, "time")+" a breaker opened")
 	}
 	if c.firstErr != nil {
 		found = append(found, "first error: "+c.firstErr.Error())
@@ -76,18 +88,33 @@ func (c *cell) flaws() string {
 	return strings.Join(found, ", ")
 }
 
-func (c cell) MarshalJSON() ([]byte, error) {
-	rounds := make([]map[string]any, len(c.rounds))
+// ratioTo is the median of what this cell's rounds measured, divided by what
+// another's did.
+func (c *cell) ratioTo(other *cell, m metric) float64 {
+	return medianRatio(c.column(m), other.column(m))
+}
+
+func (c *cell) column(m metric) []float64 {
+	values := make([]float64, len(c.rounds))
 	for i := range c.rounds {
-		rounds[i] = named(&c.rounds[i])
+		values[i] = c.rounds[i][m]
+	}
+	return values
+}
+
+func (c cell) MarshalJSON() ([]byte, error) {
+	rounds := make([]map[string]float64, len(c.rounds))
+	for i := range c.rounds {
+		rounds[i] = named(c.rounds[i][:], metricNames[:])
 	}
 	return json.Marshal(map[string]any{
+		"workload":  c.workload,
 		"group":     c.group,
 		"reference": c.reference,
 		"subject":   c.subject,
 		"callers":   c.callers,
-		"median":    named(&c.values),
-		"ratio":     named(&c.ratios),
+		"median":    named(c.values[:], metricNames[:]),
+		"ratio":     named(c.ratios[:], metricNames[:]),
 		"rounds":    rounds,
 		"sound":     c.sound(),
 		"flaws":     c.flaws(),
@@ -95,11 +122,11 @@ func (c cell) MarshalJSON() ([]byte, error) {
 }
 
 // named pairs values with their names, without those that JSON cannot hold.
-func named(values *[metrics]float64) map[string]any {
-	m := make(map[string]any)
+func named(values []float64, names []string) map[string]float64 {
+	m := make(map[string]float64)
 	for i, v := range values {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			m[metricNames[i]] = v
+			m[names[i]] = v
 		}
 	}
 	return m

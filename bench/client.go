@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -9,24 +10,39 @@ import (
 
 // clientOptions are go-redis's defaults, for every subject, without what only
 // some servers understand.
-func clientOptions(url string, pool int) (*redis.Options, error) {
-	o, err := redis.ParseURL(url)
+func clientOptions(e environment) (*redis.Options, error) {
+	o, err := redis.ParseURL(e.url)
 	if err != nil {
 		return nil, err
 	}
 	if o.Network != "tcp" {
 		return nil, fmt.Errorf("-redis: %s is a %s address; subjects are compared over TCP", o.Addr, o.Network)
 	}
-	o.PoolSize = pool
+	o.PoolSize = e.pool
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o, nil
 }
 
-func newClient(url string, pool int) (*redis.Client, error) {
-	o, err := clientOptions(url, pool)
+func newClient(e environment) (*redis.Client, error) {
+	o, err := clientOptions(e)
 	if err != nil {
 		return nil, err
 	}
 	return redis.NewClient(o), nil
+}
+
+// newControl is a client for what is not measured.
+func newControl(url string) (*redis.Client, error) {
+	return newClient(environment{url: url, pool: 1})
+}
+
+// onHost is the same URL with another host and port.
+func onHost(original, host string) (string, error) {
+	u, err := url.Parse(original)
+	if err != nil {
+		return "", err
+	}
+	u.Host = host
+	return u.String(), nil
 }

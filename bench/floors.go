@@ -3,54 +3,91 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors do the trip and decide nothing: no limiter that makes it can be
-// faster. Their scripts are given the key, as a limiter's are.
+// The floors make the trip and decide nothing, or no more than they must: no
+// limiter that makes the same trip can be faster.
 
-const emptyScript = "return 1"
-
-func openEvalsha(ctx context.Context, e environment, _ *workload) (*subject, error) {
-	client, sha, err := openEmptyScript(ctx, e)
+// openReturn runs a script that does nothing. It is given the key, as a limiter's
+// script is.
+func openReturn(ctx context.Context, e environment, _ *workload) (*subject, error) {
+	client, sha, err := loadScript(ctx, e, "return 1")
 	if err != nil {
 		return nil, err
 	}
 	call := func(ctx context.Context, key string) (outcome, error) {
 		return reached(client.EvalSha(ctx, sha, []string{key}).Err())
 	}
-	return &subject{name: `floor: EVALSHA "return 1"`, perCall: 1, timeEvery: 1, call: call, close: client.Close}, nil
+	s := overRedis(call, client.Close)
+	s.stateless = true
+	return s, nil
 }
 
-// openPipeline sends many at once; their latency is that of the whole pipeline.
+const pipelined = 100
+
+// openPipeline sends many such scripts at once; their latency is that of the whole
+// pipeline.
 func openPipeline(ctx context.Context, e environment, _ *workload) (*subject, error) {
-	const length = 100
-	client, sha, err := openEmptyScript(ctx, e)
+	client, sha, err := loadScript(ctx, e, "return 1")
 	if err != nil {
 		return nil, err
 	}
 	call := func(ctx context.Context, key string) (outcome, error) {
 		pipe := client.Pipeline()
-		for range length {
+		for range pipelined {
 			pipe.EvalSha(ctx, sha, []string{key})
 		}
 		_, err := pipe.Exec(ctx)
 		return reached(err)
 	}
-	name := fmt.Sprintf("floor: %d EVALSHA per pipeline", length)
-	return &subject{name: name, perCall: length, timeEvery: 1, call: call, close: client.Close}, nil
+	s := overRedis(call, client.Close)
+	s.perCall, s.stateless = pipelined, true
+	return s, nil
 }
 
-func openEmptyScript(ctx context.Context, e environment) (*redis.Client, string, error) {
-	client, err := newClient(e.url, e.pool)
+// plainGCRA is GCRA as in a textbook, and nothing more: one time stamp per key, on
+// Redis's clock, in µs. ARGV: the interval of a unit, and the burst in such time.
+const plainGCRA = `
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local arrival = math.max(now, tonumber(redis.call('GET', KEYS[1]) or 0)) + ARGV[1]
+if arrival - now > tonumber(ARGV[2]) then
+  return 0
+end
+redis.call('SET', KEYS[1], string.format('%.0f', arrival), 'PX', math.ceil((arrival - now) / 1000))
+return 1
+`
+
+// openPlainGCRA is a bare call of that script: what a limiter in Redis costs if it
+// does nothing else.
+func openPlainGCRA(ctx context.Context, e environment, w *workload) (*subject, error) {
+	client, sha, err := loadScript(ctx, e, plainGCRA)
+	if err != nil {
+		return nil, err
+	}
+	interval := w.gcra.Window().Microseconds() / w.gcra.Quota()
+	burst := interval * w.gcra.Burst()
+	call := func(ctx context.Context, key string) (outcome, error) {
+		n, err := client.EvalSha(ctx, sha, []string{"plain:" + key}, interval, burst).Int()
+		if err != nil {
+			return failed, err
+		}
+		return verdict(n == 1), nil
+	}
+	return overRedis(call, client.Close), nil
+}
+
+// loadScript opens a client and gives the server a script.
+func loadScript(ctx context.Context, e environment, script string) (*redis.Client, string, error) {
+	client, err := newClient(e)
 	if err != nil {
 		return nil, "", err
 	}
-	sha, err := client.ScriptLoad(ctx, emptyScript).Result()
+	sha, err := client.ScriptLoad(ctx, script).Result()
 	if err != nil {
 		return nil, "", errors.Join(err, client.Close())
 	}
@@ -60,28 +97,35 @@ func openEmptyScript(ctx context.Context, e environment) (*redis.Client, string,
 // openIncr counts, without a limit or a window. Its keys do not expire, so it
 // removes them.
 func openIncr(_ context.Context, e environment, w *workload) (*subject, error) {
-	client, err := newClient(e.url, e.pool)
+	client, err := newClient(e)
 	if err != nil {
 		return nil, err
 	}
+	const counter = "incr:"
 	call := func(ctx context.Context, key string) (outcome, error) {
-		return reached(client.Incr(ctx, key).Err())
+		return reached(client.Incr(ctx, counter+key).Err())
 	}
 	remove := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var err error
 		for keys := range slices.Chunk(w.keys, 1000) {
-			err = errors.Join(err, client.Unlink(ctx, keys...).Err())
+			counters := make([]string, len(keys))
+			for i, key := range keys {
+				counters[i] = counter + key
+			}
+			err = errors.Join(err, client.Unlink(ctx, counters...).Err())
 		}
 		return errors.Join(err, client.Close())
 	}
-	return &subject{name: "floor: INCR", perCall: 1, timeEvery: 1, hasState: true, call: call, close: remove}, nil
+	s := overRedis(call, remove)
+	s.sends = []string{"incr"}
+	return s, nil
 }
 
 func reached(err error) (outcome, error) {
 	if err != nil {
 		return failed, err
 	}
-	return asExpected, nil
+	return allowed, nil
 }

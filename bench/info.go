@@ -27,14 +27,9 @@ func parseInfo(text string) map[string]string {
 
 // serverUsage is what a Redis server has used and done since it started.
 type serverUsage struct {
-	cpu      float64 // seconds, of all its threads
-	calls    float64 // commands that clients sent to decide something
-	commands float64 // commands executed, also those that scripts call
+	cpu      float64            // seconds, of all its threads
+	commands map[string]float64 // executed, also those that scripts call
 }
-
-// decisive are the commands that subjects send. What scripts call is counted
-// under the same names, but none of the measured scripts calls one of these.
-var decisive = []string{"evalsha", "eval", "incr"}
 
 func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, error) {
 	stats, err := readInfo(ctx, client, "commandstats")
@@ -48,7 +43,8 @@ func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, er
 	return parseServerUsage(stats, cpu)
 }
 
-func parseServerUsage(stats, cpu map[string]string) (u serverUsage, err error) {
+func parseServerUsage(stats, cpu map[string]string) (serverUsage, error) {
+	u := serverUsage{commands: make(map[string]float64)}
 	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(cpu[name], 64)
 		if err != nil {
@@ -65,12 +61,7 @@ func parseServerUsage(stats, cpu map[string]string) (u serverUsage, err error) {
 		if err != nil {
 			return u, fmt.Errorf("INFO commandstats: %s: %w", name, err)
 		}
-		u.commands += calls
-		for _, d := range decisive {
-			if command == d {
-				u.calls += calls
-			}
-		}
+		u.commands[command] = calls
 	}
 	return u, nil
 }

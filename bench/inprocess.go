@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/dgraph-io/ristretto/v2"
@@ -10,51 +11,64 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// sampleEvery is the timeEvery of what happens in process.
-const sampleEvery = 1024
-
-// limitOfOne is used up by the first request.
-var limitOfOne = limit.PerDay(1)
-
 // openDenial denies what it remembers to be denied. Once a second the memory ends
 // and Redis is asked again, which is part of what a denial costs.
 func openDenial(ctx context.Context, e environment, w *workload) (*subject, error) {
-	s, err := openOurs(e, "tierlimit, remembered denial", w.log, limit.SlidingLog(), false)
+	s, err := openOurs(e, w.log, limit.SlidingLog())
 	if err != nil {
 		return nil, err
 	}
-	s.timeEvery, s.hasState = sampleEvery, false
-	for _, key := range w.keys {
-		if _, err := s.call(ctx, key); err != nil {
-			return nil, fmt.Errorf("using up the limit: %w", err)
+	s.timeEvery = sampleEvery
+	if !w.primed {
+		for _, key := range w.keys {
+			if _, err := s.decides[0](ctx, key); err != nil {
+				return nil, fmt.Errorf("using up the limit: %w", err)
+			}
 		}
 	}
 	return s, nil
 }
-
-const nameRistretto = "floor: ristretto Get + time.Now"
 
 // openRistretto does the two things without which no denial with an end can be
 // looked up in that cache.
 func openRistretto(_ context.Context, _ environment, w *workload) (*subject, error) {
 	type denial struct{ until time.Time }
 	cache, err := ristretto.NewCache(&ristretto.Config[string, denial]{
-		NumCounters:        1_000_000,
-		MaxCost:            100_000,
+		NumCounters:        10 * int64(len(w.keys)),
+		MaxCost:            2 * int64(len(w.keys)), // nothing is evicted
 		BufferItems:        64,
 		IgnoreInternalCost: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range w.keys {
+	for i, key := range w.keys {
 		cache.Set(key, denial{time.Now().Add(time.Hour)}, 1)
+		if i%10_000 == 0 {
+			cache.Wait() // it drops what comes too fast
+		}
 	}
 	cache.Wait()
 	call := func(_ context.Context, key string) (outcome, error) {
 		d, ok := cache.Get(key)
-		return expect(ok && time.Now().Before(d.until)), nil
+		if !ok || time.Now().After(d.until) {
+			return failed, nil
+		}
+		return w.mostly, nil
 	}
-	closeCache := func() error { cache.Close(); return nil }
-	return &subject{name: nameRistretto, perCall: 1, timeEvery: sampleEvery, call: call, close: closeCache}, nil
+	s := inProcess(call, func() error { cache.Close(); return nil })
+	s.stateless = true
+	return s, nil
+}
+
+// openAtomic counts, and no more.
+func openAtomic(_ context.Context, _ environment, w *workload) (*subject, error) {
+	var count atomic.Int64
+	call := func(context.Context, string) (outcome, error) {
+		count.Add(1)
+		return w.mostly, nil
+	}
+	s := inProcess(call, func() error { return nil })
+	s.stateless = true
+	return s, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,16 +17,13 @@ type load struct {
 	firstErr error
 }
 
-func (l *load) total() (n uint64) {
-	for _, count := range l.calls {
-		n += count
-	}
-	return n
-}
+// decided is how many calls led to a decision.
+func (l *load) decided() uint64 { return l.calls[allowed] + l.calls[denied] + l.calls[degraded] }
 
 // drive has callers call the subject for a while, each as soon as its last call
-// has returned. It stops early when ctx ends.
-func drive(ctx context.Context, s *subject, w *workload, callers int, span time.Duration) *load {
+// has returned. It stops early when ctx ends. ready, if not nil, is called when
+// everything is prepared and before the first call.
+func drive(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
 	var stop atomic.Bool
 	unwatch := context.AfterFunc(ctx, func() { stop.Store(true) })
 	defer unwatch()
@@ -35,45 +33,62 @@ func drive(ctx context.Context, s *subject, w *workload, callers int, span time.
 	var running sync.WaitGroup
 	for i := range parts {
 		running.Go(func() {
-			// As in a server, each caller has a context of its own.
-			ctx, cancel := context.WithCancel(ctx)
+			ctx, cancel := callerContext(ctx)
 			defer cancel()
 			pick := w.picker(i)
 			<-start
-			parts[i].work(ctx, s, pick, &stop)
+			parts[i].work(ctx, s, s.decides[i%len(s.decides)], pick, &stop)
 		})
+	}
+	var err error
+	if ready != nil {
+		if err = ready(); err != nil {
+			stop.Store(true)
+		}
 	}
 	started := time.Now()
 	timer := time.AfterFunc(span, func() { stop.Store(true) })
 	defer timer.Stop()
 	close(start)
 	running.Wait()
-
-	whole := &load{took: time.Since(started)}
-	for i := range parts {
-		whole.add(&parts[i])
-	}
-	return whole
+	return sum(parts, time.Since(started)), err
 }
 
-func (l *load) work(ctx context.Context, s *subject, pick func() string, stop *atomic.Bool) {
+// callerContext is a context of a caller's own, with a deadline, as a server gives
+// each request. One that many callers share has a lock that they share.
+func callerContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Minute)
+}
+
+func (l *load) work(ctx context.Context, s *subject, d decide, pick func() string, stop *atomic.Bool) {
 	for !stop.Load() {
 		// The timed call comes last: a caller's first call is no fair sample.
 		for range s.timeEvery - 1 {
-			l.call(ctx, s, pick())
+			l.call(ctx, d, pick())
 		}
 		started := time.Now()
-		l.call(ctx, s, pick())
+		l.call(ctx, d, pick())
 		l.latency.add(time.Since(started))
+		if s.timeEvery > 1 {
+			runtime.Gosched() // else a few callers would have all cores until the end
+		}
 	}
 }
 
-func (l *load) call(ctx context.Context, s *subject, key string) {
-	o, err := s.call(ctx, key)
+func (l *load) call(ctx context.Context, d decide, key string) {
+	o, err := d(ctx, key)
 	l.calls[o]++
 	if err != nil && l.firstErr == nil {
 		l.firstErr = err
 	}
+}
+
+func sum(parts []load, took time.Duration) *load {
+	whole := &load{took: took}
+	for i := range parts {
+		whole.add(&parts[i])
+	}
+	return whole
 }
 
 func (l *load) add(other *load) {
@@ -86,9 +101,9 @@ func (l *load) add(other *load) {
 	}
 }
 
-// useEachKeyOnce gives every key its state.
-func useEachKeyOnce(ctx context.Context, s *subject, w *workload) error {
-	const callers = 64
+// eachKey calls d once with each of the keys, by many callers at once.
+func eachKey(ctx context.Context, s *subject, d decide, keys []string) error {
+	const callers = 128
 	var (
 		next    atomic.Int64
 		running sync.WaitGroup
@@ -96,12 +111,14 @@ func useEachKeyOnce(ctx context.Context, s *subject, w *workload) error {
 	)
 	for i := range parts {
 		running.Go(func() {
+			ctx, cancel := callerContext(ctx)
+			defer cancel()
 			for ctx.Err() == nil {
 				k := next.Add(1) - 1
-				if k >= int64(len(w.keys)) {
+				if k >= int64(len(keys)) {
 					return
 				}
-				parts[i].call(ctx, s, w.keys[k])
+				parts[i].call(ctx, d, keys[k])
 			}
 		})
 	}

@@ -35,14 +35,30 @@ func thisMachine(ctx context.Context, client *redis.Client) (machine, error) {
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
-			for _, name := range []string{"redis/go-redis/v9", "go-redis/redis_rate/v10", "dgraph-io/ristretto/v2"} {
-				if strings.HasSuffix(module.Path, name) {
+			for _, name := range compared {
+				if strings.HasSuffix(module.Path, "/"+name) {
 					m.Versions[name] = module.Version
 				}
 			}
 		}
 	}
 	return m, err
+}
+
+// compared are the modules whose versions matter.
+var compared = []string{
+	"redis/go-redis/v9",
+	"go-redis/redis_rate/v10",
+	"redis/rueidis",
+	"redis/rueidis/rueidislimiter",
+	"ulule/limiter/v3",
+	"throttled/throttled/v2",
+	"zeromicro/go-zero",
+	"sethvargo/go-limiter",
+	"sethvargo/go-redisstore",
+	"gomodule/redigo",
+	"dgraph-io/ristretto/v2",
+	"x/time",
 }
 
 func cpuModel() string {

@@ -1,5 +1,5 @@
-// Command bench measures tierlimit against another limiter and against the raw
-// commands both are made of, all in one run on one Redis server.
+// Command bench measures tierlimit against other limiters and against the raw
+// commands that all are made of, in one run on one Redis server.
 //
 //	go -C bench run . [flags]
 //
@@ -15,10 +15,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	switch {
@@ -59,16 +63,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer pprof.StopCPUProfile()
 	}
 
+	// What goes wrong is counted and shown; in an outage go-redis would log a lot.
+	redis.SetLogger(&logging.VoidLogger{})
+
 	b, err := newBench(ctx, s, url, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	cells, err := b.measureAll(ctx)
-	if err != nil {
+	if err := b.measureAll(ctx); err != nil {
 		return err
 	}
-	r := report{Machine: b.machine, Settings: s, Cells: cells}
+	r := &b.report
 	if s.JSON != "" {
 		if err := r.writeJSON(s.JSON); err != nil {
 			return err

@@ -15,6 +15,7 @@ type metric int
 
 const (
 	perSecond metric = iota
+	deniedShare
 	p50
 	p99
 	p999
@@ -27,9 +28,10 @@ const (
 	metrics
 )
 
-// names of the metrics in JSON. All but the percentiles are per decision.
+// names of the metrics in JSON. CPU and what follows are per decision.
 var metricNames = [metrics]string{
 	"decisions_per_second",
+	"denied_share",
 	"p50_us",
 	"p99_us",
 	"p99.9_us",
@@ -45,44 +47,69 @@ var metricNames = [metrics]string{
 type measurement struct {
 	values [metrics]float64
 	load   *load
+	opened int // times that a breaker opened
 }
 
-// measure drives the subject after a short warm-up and counts what it took.
-func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, callers int, span time.Duration) (measurement, error) {
-	label := fmt.Sprintf("%s/%d/%s", w.name, callers, s.name)
-	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label)))
+// measure drives the subject after a warm-up and counts what it took.
+func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, callers int, span, warmUp time.Duration) (measurement, error) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 
-	// Long enough for the pool to fill with connections.
-	drive(ctx, s, w, callers, max(span/5, 50*time.Millisecond))
-	runtime.GC() // so that no subject pays for what the one before it left
-
-	redisBefore, err := readServerUsage(ctx, control)
+	m := newMeter(control)
+	var (
+		opened int
+		l      *load
+		err    error
+	)
+	if w.primed {
+		l, err = drivePrimed(ctx, s, w, callers, span, m)
+	} else {
+		if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
+			return measurement{}, err
+		}
+		runtime.GC() // so that no subject pays for what the one before it left
+		opened = -s.timesOpened()
+		l, err = drive(ctx, s, w, callers, span, func() error { return m.start(ctx) })
+		if err == nil {
+			err = m.stop(ctx)
+		}
+		opened += s.timesOpened()
+	}
 	if err != nil {
 		return measurement{}, err
 	}
-	var heapBefore, heapAfter runtime.MemStats
-	runtime.ReadMemStats(&heapBefore)
-	cpuBefore := processCPU()
-	l := drive(ctx, s, w, callers, span)
-	cpu := processCPU() - cpuBefore
-	runtime.ReadMemStats(&heapAfter)
-	redisAfter, err := readServerUsage(ctx, control)
-	if err != nil {
-		return measurement{}, err
-	}
 
-	decisions := float64(l.total()) * float64(s.perCall)
-	return measurement{load: l, values: [metrics]float64{
+	decisions := float64(l.decided()) * float64(s.perCall)
+	var calls, commands float64
+	for _, n := range m.commands {
+		commands += n
+	}
+	for _, name := range s.sends {
+		calls += m.commands[name]
+	}
+	return measurement{load: l, opened: opened, values: [metrics]float64{
 		perSecond:      decisions / l.took.Seconds(),
+		deniedShare:    float64(l.calls[denied]) / float64(l.decided()),
 		p50:            l.latency.percentile(50) / 1e3,
 		p99:            l.latency.percentile(99) / 1e3,
 		p999:           l.latency.percentile(99.9) / 1e3,
-		redisCPU:       (redisAfter.cpu - redisBefore.cpu) * 1e6 / decisions,
-		clientCPU:      float64(cpu) / 1e3 / decisions,
-		redisCalls:     (redisAfter.calls - redisBefore.calls) / decisions,
-		redisCommands:  (redisAfter.commands - redisBefore.commands) / decisions,
-		allocations:    float64(heapAfter.Mallocs-heapBefore.Mallocs) / decisions,
-		allocatedBytes: float64(heapAfter.TotalAlloc-heapBefore.TotalAlloc) / decisions,
+		redisCPU:       m.redisCPU * 1e6 / decisions,
+		clientCPU:      float64(m.cpu) / 1e3 / decisions,
+		redisCalls:     calls / decisions,
+		redisCommands:  commands / decisions,
+		allocations:    float64(m.mallocs) / decisions,
+		allocatedBytes: float64(m.bytes) / decisions,
 	}}, ctx.Err()
+}
+
+func (s *subject) timesOpened() int {
+	if s.opened == nil {
+		return 0
+	}
+	return s.opened()
+}
+
+// label names a cell: in profiles, and for -only.
+func label(workload string, callers int, subject string) string {
+	return fmt.Sprintf("%s/%d/%s", workload, callers, subject)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -14,47 +15,103 @@ import (
 )
 
 func openGCRA(_ context.Context, e environment, w *workload) (*subject, error) {
-	return openOurs(e, "tierlimit, GCRA", w.gcra, limit.GCRA(), true)
+	return openOurs(e, w.gcra, limit.GCRA())
 }
 
 func openLog(_ context.Context, e environment, w *workload) (*subject, error) {
-	return openOurs(e, "tierlimit, sliding log", w.log, limit.SlidingLog(), true)
+	return openOurs(e, w.log, limit.SlidingLog())
 }
 
-// openOurs opens a limiter as its documentation recommends, but for the deadline:
-// hundreds of callers on one machine with the server queue for longer than 50 ms,
-// and what is to be measured is how long Redis takes, not the outage mode.
-func openOurs(e environment, name string, lim limit.Limit, a limit.Algorithm, allowed bool) (*subject, error) {
+func openCounter(buckets int) opener {
+	return func(_ context.Context, e environment, w *workload) (*subject, error) {
+		return openOurs(e, w.window, limit.SlidingCounter(buckets, limit.Strict))
+	}
+}
+
+// openOurs opens a limiter as its documentation recommends, with metrics, but for
+// the deadline: hundreds of callers on one machine with the server queue for longer
+// than 50 ms with some algorithms, and what is to be measured is how long Redis
+// takes, not the outage mode.
+func openOurs(e environment, lim limit.Limit, a limit.Algorithm) (*subject, error) {
+	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	limiter, rule, err := newLimiter(e, lim, a, tiered.Deadline(time.Second), tiered.Logger(warnings))
+	if err != nil {
+		return nil, err
+	}
+	s := overRedis(decideBy(rule), limiter.Close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := rule.AllowN(ctx, key, int64(units))
+		return err
+	}
+	watchBreakers(s, limiter)
+	return s, nil
+}
+
+// openDefault opens one with the default deadline of 50 ms. What it says of the
+// outages that it sees is left out: they are counted.
+func openDefault(ctx context.Context, e environment, w *workload) (*subject, error) {
+	e.instances = 1
+	return openFleet(ctx, e, w)
+}
+
+// openFleet opens many such, each with a client of its own.
+func openFleet(_ context.Context, e environment, w *workload) (*subject, error) {
+	var limiters []*tiered.Limiter
+	s := overRedis(nil, func() error {
+		for _, l := range limiters {
+			_ = l.Close() // says that a busy Redis could not be told in time
+		}
+		return nil
+	})
+	s.decides = nil
+	for range e.instances {
+		limiter, rule, err := newLimiter(e, w.gcra, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		limiters = append(limiters, limiter)
+		s.decides = append(s.decides, decideBy(rule))
+	}
+	watchBreakers(s, limiters...)
+	return s, nil
+}
+
+func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {
 	o, err := universalOptions(e)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	limiter, err := tiered.Open(o, tiered.Prefix("bench"), tiered.Deadline(time.Second), tiered.Logger(warnings))
+	options = append(options, tiered.Prefix("bench"), tiered.Metrics(prometheus.NewRegistry()))
+	limiter, err := tiered.Open(o, options...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rule, err := limiter.Rule(a.Name(), lim, tiered.Use(a))
+	rule, err := limiter.Rule("rule", lim, tiered.Use(a))
 	if err != nil {
-		return nil, errors.Join(err, limiter.Close())
+		return nil, nil, errors.Join(err, limiter.Close())
 	}
-	call := func(ctx context.Context, key string) (outcome, error) {
+	return limiter, rule, nil
+}
+
+func decideBy(rule *tiered.Rule) decide {
+	return func(ctx context.Context, key string) (outcome, error) {
 		d, err := rule.Allow(ctx, key)
 		switch {
+		case errors.Is(err, limit.ErrOverloaded):
+			return shed, nil
 		case err != nil:
 			return failed, err
-		case d.Degraded():
+		case d.Degraded() && d.Allowed:
 			return degraded, nil
 		}
-		return expect(d.Allowed == allowed), nil
+		return verdict(d.Allowed), nil
 	}
-	return &subject{name: name, perCall: 1, timeEvery: 1, hasState: true, call: call, close: limiter.Close}, nil
 }
 
 // universalOptions are the options of every client in the form that tiered.Open
 // takes.
 func universalOptions(e environment) (*redis.UniversalOptions, error) {
-	o, err := clientOptions(e.url, e.pool)
+	o, err := clientOptions(e)
 	if err != nil {
 		return nil, err
 	}

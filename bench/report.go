@@ -7,26 +7,34 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // report is everything a run found.
 type report struct {
-	Machine  machine  `json:"machine"`
-	Settings settings `json:"settings"`
-	Cells    []cell   `json:"cells"`
+	Machine   machine    `json:"machine"`
+	Settings  settings   `json:"settings"`
+	Cells     []cell     `json:"cells"`
+	Overloads []overload `json:"overload"`
+	Memories  []memory   `json:"memory"`
+	Held      []held     `json:"held"`
 }
 
-func (r report) writeJSON(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
+func (r *report) writeJSON(path string) error {
+	text, err := json.MarshalIndent(struct {
+		*report
+		Goals []goal `json:"goals"`
+	}{r, r.goals()}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-func (r report) writeMarkdown(path string) error {
+func (r *report) writeMarkdown(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -35,7 +43,7 @@ func (r report) writeMarkdown(path string) error {
 	for _, t := range r.tables() {
 		fmt.Fprintf(file, "\n### %s\n\n", t.title)
 		fmt.Fprintf(file, "| %s |\n", strings.Join(t.head, " | "))
-		fmt.Fprintf(file, "|---|%s\n", strings.Repeat("---:|", len(t.head)-1))
+		fmt.Fprintf(file, "|%s%s\n", strings.Repeat("---|", t.words), strings.Repeat("---:|", len(t.head)-t.words))
 		for _, row := range t.rows {
 			fmt.Fprintf(file, "| %s |\n", strings.Join(row, " | "))
 		}
@@ -44,18 +52,14 @@ func (r report) writeMarkdown(path string) error {
 	return file.Close()
 }
 
-func (r report) print(w io.Writer) error {
+func (r *report) print(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n", r.header())
 	for _, t := range r.tables() {
 		fmt.Fprintf(w, "\n%s\n", t.title)
-		// Right-aligned columns line up digits; only the names are padded by hand.
-		longest := 0
-		for _, row := range t.rows {
-			longest = max(longest, len(row[0]))
-		}
+		t.align()
 		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		for _, row := range append([][]string{t.head}, t.rows...) {
-			fmt.Fprintf(tab, "%-*s\t%s\t\n", longest, row[0], strings.Join(row[1:], "\t"))
+			fmt.Fprintf(tab, "%s\t\n", strings.Join(row, "\t"))
 		}
 		if err := tab.Flush(); err != nil {
 			return err
@@ -65,7 +69,7 @@ func (r report) print(w io.Writer) error {
 	return err
 }
 
-func (r report) header() string {
+func (r *report) header() string {
 	m := r.Machine
 	var versions []string
 	for name, version := range m.Versions {
@@ -77,13 +81,14 @@ func (r report) header() string {
 }
 
 // footer explains the columns, and lists what makes cells unsound.
-func (r report) footer() string {
+func (r *report) footer() string {
 	var b strings.Builder
 	b.WriteString("× = divided by the reference, the line with 1.00: more is better of decisions/s,\n" +
 		"less is better of all else. CPU in µs, calls, allocs and bytes per decision; the\n" +
-		"latency of a pipeline is that of the whole.\n")
-	for _, c := range r.Cells {
-		if !c.sound() {
+		"latency of a pipeline is that of the whole. A floor does less than a limiter of a\n" +
+		"fleet must. ! is a line that did not measure what it was to measure:\n")
+	for i := range r.Cells {
+		if c := &r.Cells[i]; !c.sound() {
 			fmt.Fprintf(&b, "! %s, %d callers, %s: %s\n", c.group, c.callers, c.subject, c.flaws())
 		}
 	}
@@ -92,23 +97,95 @@ func (r report) footer() string {
 
 type table struct {
 	title string
+	words int // columns of words, the rest is figures
 	head  []string
 	rows  [][]string
 }
 
-// tables makes one table of each group's cells with the same number of callers.
-func (r report) tables() []table {
+// align pads the columns of words, so that they begin at the left in a table whose
+// figures line up at the right.
+func (t *table) align() {
+	for column := range t.words {
+		longest := 0
+		rows := append([][]string{t.head}, t.rows...)
+		for _, row := range rows {
+			longest = max(longest, utf8.RuneCountInString(row[column]))
+		}
+		for _, row := range rows {
+			row[column] += strings.Repeat(" ", longest-utf8.RuneCountInString(row[column]))
+		}
+	}
+}
+
+// tables are all of the report's, without those that would be empty.
+func (r *report) tables() []table {
+	tables := r.cellTables()
+	for _, t := range []table{r.overloadTable(), r.memoryTable(), r.heldTable(), r.goalTable()} {
+		if t.rows != nil {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// cellTables makes one table of each group's cells with the same number of callers.
+func (r *report) cellTables() []table {
 	var tables []table
-	for _, c := range r.Cells {
+	for i := range r.Cells {
+		c := &r.Cells[i]
 		title := c.group + ": " + count(c.callers, "caller")
 		if len(tables) == 0 || tables[len(tables)-1].title != title {
-			tables = append(tables, table{title: title, head: []string{"", "decisions/s", "×", "p50", "p99", "×", "p99.9",
+			tables = append(tables, table{title: title, words: 1, head: []string{"", "decisions/s", "×", "denied", "p50", "p99", "×", "p99.9",
 				"Redis CPU", "×", "client CPU", "×", "calls", "allocs", "bytes"}})
 		}
 		t := &tables[len(tables)-1]
 		t.rows = append(t.rows, c.row())
 	}
 	return tables
+}
+
+func (r *report) overloadTable() table {
+	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "shed", "degraded", "failed",
+		"decided p99", "shed p50", "shed p99", "shed max", "breaker opened"}}
+	for _, o := range r.Overloads {
+		t.title = fmt.Sprintf("Offered %d times what a busy Redis can decide, deadline %v: %s", overTimes, deadline, count(o.callers, "caller"))
+		v := o.values
+		t.rows = append(t.rows, []string{o.subject, thousands(v[peakRate]), thousands(v[offeredRate]), thousands(v[decidedRate]), ratio(v[goodput]),
+			percent(v[shedShare]), percent(v[degradedShare]), percent(v[failedShare]),
+			duration(v[decidedP99]), duration(v[shedP50]), duration(v[shedP99]), duration(v[shedMax]), fmt.Sprint(v[breakerOpened])})
+	}
+	return t
+}
+
+func (r *report) memoryTable() table {
+	t := table{title: "Redis memory for one user under 1,000 per hour, by MEMORY USAGE", words: 1,
+		head: []string{"", "keys", "bytes, 1 of 1,000", "bytes, 1,000 of 1,000"}}
+	for _, m := range r.Memories {
+		t.rows = append(t.rows, []string{m.subject, fmt.Sprint(m.keys), thousands(m.one), thousands(m.full)})
+	}
+	return t
+}
+
+func (r *report) heldTable() table {
+	t := table{title: "Memory in process with " + thousands(float64(r.Settings.Keys)) + " keys in use, client included", words: 1,
+		head: []string{"", "bytes per key"}}
+	for _, h := range r.Held {
+		t.rows = append(t.rows, []string{h.Subject, short(h.PerKey)})
+	}
+	return t
+}
+
+func (r *report) goalTable() table {
+	t := table{title: "Goals", words: 2, head: []string{"work", "figure", "goal", "measured", "", ""}}
+	measured := false
+	for _, g := range r.goals() {
+		measured = measured || !math.IsNaN(g.measured)
+		t.rows = append(t.rows, []string{g.work, g.figure, g.wanted(), short(g.measured), g.verdict(), g.note})
+	}
+	if !measured {
+		t.rows = nil
+	}
+	return t
 }
 
 func (c *cell) row() []string {
@@ -122,7 +199,7 @@ func (c *cell) row() []string {
 	}
 	return []string{
 		name,
-		thousands(v[perSecond]), ratio(x[perSecond]),
+		thousands(v[perSecond]), ratio(x[perSecond]), percent(v[deniedShare]),
 		duration(v[p50]), duration(v[p99]), ratio(x[p99]), duration(v[p999]),
 		short(v[redisCPU]), ratio(x[redisCPU]),
 		short(v[clientCPU]), ratio(x[clientCPU]),
@@ -132,6 +209,9 @@ func (c *cell) row() []string {
 
 // thousands is a whole number with separators.
 func thousands(v float64) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
 	text := fmt.Sprintf("%.0f", v)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
@@ -141,15 +221,31 @@ func thousands(v float64) string {
 
 // duration writes µs, as ms from a thousand on.
 func duration(us float64) string {
+	if math.IsNaN(us) {
+		return "-"
+	}
 	if us >= 1000 {
 		return short(us/1000) + " ms"
 	}
 	return short(us) + " µs"
 }
 
+// percent writes a share.
+func percent(v float64) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g %%", 100*v)
+}
+
+// plain writes a figure with no more digits than it needs.
+func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
 // short writes about three digits, and nothing for what is too small to matter.
 func short(v float64) string {
 	switch {
+	case math.IsNaN(v):
+		return "-"
 	case v < 0.0005:
 		return "0"
 	case v < 0.1:

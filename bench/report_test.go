@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -27,18 +28,30 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A cell that fell back or failed says so in its name and at the end.
+// A cell that fell back, failed or decided otherwise than it should says so in its
+// name and at the end.
 func TestUnsoundCellIsMarked(t *testing.T) {
-	c := cell{group: "g", subject: "s", callers: 8}
+	c := cell{group: "g", subject: "s", callers: 8, mostly: denied, also: []outcome{allowed}}
+	c.calls = [outcomes]uint64{allowed: 4, denied: 6}
 	r := report{Cells: []cell{c}}
-	if strings.Contains(r.footer(), "!") || c.row()[0] != "s" {
+	if strings.Contains(r.footer(), "! g") || c.row()[0] != "s" {
 		t.Errorf("a sound cell is marked: %q, %q", c.row()[0], r.footer())
 	}
-	r.Cells[0].decisions[degraded] = 3
-	if name := r.tables()[0].rows[0][0]; name != "! s" {
-		t.Errorf("an unsound cell is called %q", name)
-	}
-	if !strings.Contains(r.footer(), "! g, 8 callers, s: 3 degraded") {
-		t.Errorf("the footer does not say what is wrong: %q", r.footer())
+	for flaw, spoil := range map[string]func(*cell){
+		"3 degraded":                  func(c *cell) { c.calls[degraded] = 3 },
+		"1 shed":                      func(c *cell) { c.calls[shed] = 1 },
+		"6 denied":                    func(c *cell) { c.mostly, c.also = allowed, nil },
+		"only 4 of 8 denied":          func(c *cell) { c.calls[denied] = 4 },
+		"2 times a breaker opened":    func(c *cell) { c.opened = 2 },
+		"1 failed, first error: oops": func(c *cell) { c.calls[failed], c.firstErr = 1, errors.New("oops") },
+	} {
+		r.Cells[0] = c
+		spoil(&r.Cells[0])
+		if name := r.cellTables()[0].rows[0][0]; name != "! s" {
+			t.Errorf("%s: the cell is called %q", flaw, name)
+		}
+		if want := "! g, 8 callers, s: "; !strings.Contains(r.footer(), want) || !strings.Contains(r.footer(), flaw) {
+			t.Errorf("the footer does not say %q: %q", flaw, r.footer())
+		}
 	}
 }

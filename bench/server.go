@@ -101,7 +101,7 @@ func startOnce(ctx context.Context, binary string) (*server, error) {
 func (s *server) waitUntilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	client, err := newClient(s.url(), 1)
+	client, err := newControl(s.url())
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,17 +13,20 @@ import (
 
 // settings are what the command line chose.
 type settings struct {
-	RedisServer string        `json:"-"`
-	RedisURL    string        `json:"-"` // may hold a password
-	Callers     []int         `json:"callers"`
-	Seconds     float64       `json:"seconds"`
-	Rounds      int           `json:"rounds"`
-	Keys        int           `json:"keys"`
-	Pool        int           `json:"pool"`
-	JSON        string        `json:"-"`
-	Markdown    string        `json:"-"`
-	CPUProfile  string        `json:"-"`
-	span        time.Duration // Seconds
+	RedisServer string         `json:"-"`
+	RedisURL    string         `json:"-"` // may hold a password
+	Callers     []int          `json:"callers"`
+	Seconds     float64        `json:"seconds"`
+	Rounds      int            `json:"rounds"`
+	Keys        int            `json:"keys"`
+	Pool        int            `json:"pool"`
+	Instances   int            `json:"instances"`
+	Only        string         `json:"only"`
+	JSON        string         `json:"-"`
+	Markdown    string         `json:"-"`
+	CPUProfile  string         `json:"-"`
+	span        time.Duration  // Seconds
+	only        *regexp.Regexp // Only
 }
 
 // errUsage is a mistake on the command line.
@@ -35,10 +39,12 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.RedisServer, "redis-server", "", "`path` or name of the server to start (default $"+serverVariable+", else redis-server, else valkey-server)")
 	f.StringVar(&s.RedisURL, "redis", "", "`URL` of a server to use instead of starting one; the figures for Redis's CPU then include what others do on it")
 	f.Func("callers", "how many callers at once, a comma-separated `list` (default 1,8,64,512)", s.setCallers)
-	f.Float64Var(&s.Seconds, "seconds", 1, "length of one measurement")
+	f.Float64Var(&s.Seconds, "seconds", 0.5, "length of one measurement")
 	f.IntVar(&s.Rounds, "rounds", 3, "measurements of each cell, of which the median is taken")
-	f.IntVar(&s.Keys, "keys", 100_000, "keys of the workload with many keys")
+	f.IntVar(&s.Keys, "keys", 100_000, "keys of the workloads with many keys; ten times as many of what is denied in process")
 	f.IntVar(&s.Pool, "pool", 0, "connections in each client's pool (default go-redis's own, 10 per core)")
+	f.IntVar(&s.Instances, "instances", 50, "instances of each limiter in the workload with many")
+	f.StringVar(&s.Only, "only", "", "measure only what this regular `expression` matches in WORKLOAD/CALLERS/SUBJECT; a ratio needs its reference too")
 	f.StringVar(&s.JSON, "json", "", "write every figure to this `file`")
 	f.StringVar(&s.Markdown, "markdown", "", "write the tables to this `file`")
 	f.StringVar(&s.CPUProfile, "cpuprofile", "", "write a CPU profile to this `file`; samples are labelled cell=WORKLOAD/CALLERS/SUBJECT")
@@ -57,6 +63,7 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 		{!(s.Seconds >= 0.01 && s.Seconds <= 60), "-seconds must be between 0.01 and 60"},
 		{s.Rounds < 1 || s.Rounds > 100, "-rounds must be between 1 and 100"},
 		{s.Keys < 1 || s.Keys > 10_000_000, "-keys must be between 1 and 10,000,000"},
+		{s.Instances < 1 || s.Instances > 1000, "-instances must be between 1 and 1,000"},
 		{s.Pool < 0 || s.Pool > 10_000, "-pool must be between 1 and 10,000, or 0 for the default"},
 	} {
 		if bad.is {
@@ -64,7 +71,25 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 		}
 	}
 	s.span = time.Duration(s.Seconds * float64(time.Second))
+	var err error
+	if s.only, err = regexp.Compile(s.Only); err != nil {
+		return s, fmt.Errorf("%w: -only: %w", errUsage, err)
+	}
 	return s, nil
+}
+
+// onlyContenders leaves out those of which nothing is to be measured; nil if there
+// are no others.
+func (s *settings) onlyContenders(workload string, callers []int, contenders []contender) (kept []contender) {
+	for _, c := range contenders {
+		for _, n := range callers {
+			if s.only.MatchString(label(workload, n, c.name)) {
+				kept = append(kept, c)
+				break
+			}
+		}
+	}
+	return kept
 }
 
 func (s *settings) setCallers(list string) error {

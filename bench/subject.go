@@ -2,81 +2,96 @@ package main
 
 import "context"
 
-// subject is something that is measured, opened for one workload. All callers
-// share it.
-type subject struct {
+// contender is something to be measured. It is opened anew for each workload.
+type contender struct {
 	name string
+	role role
+	open opener
+}
+
+// role is what a contender is in a comparison.
+type role int
+
+const (
+	ours  role = iota
+	peer       // another limiter for a fleet
+	floor      // does less than such a limiter does
+)
+
+// opener prepares a contender for a workload: connections, scripts, rules.
+type opener func(ctx context.Context, e environment, w *workload) (*subject, error)
+
+// environment is what subjects are opened with.
+type environment struct {
+	url       string
+	pool      int
+	instances int // of each limiter, in the workload with many
+}
+
+// subject is a contender opened for one workload. All callers share it.
+type subject struct {
+	contender
+	// decides has one function for each instance of the limiter; callers are
+	// spread over them evenly.
+	decides []decide
 	// perCall is how many decisions one call makes.
 	perCall int
 	// timeEvery is how many calls there are to one that is timed: a clock is read
 	// faster than Redis answers, but not faster than a look into memory.
 	timeEvery int
-	// hasState: each key is to be used once before anything is measured.
-	hasState bool
-	call     func(ctx context.Context, key string) (outcome, error)
-	close    func() error
+	// sends are the commands that the client sends to decide something. What
+	// scripts call is counted under the same names, so none of these may be among
+	// what the subject's scripts call.
+	sends []string
+	// stateless: it makes no difference whether a key was used before.
+	stateless bool
+	// use charges many units of a key at once; nil if the limiter cannot.
+	use func(ctx context.Context, key string, units int) error
+	// opened says how often a circuit breaker has opened so far; nil if there is
+	// none.
+	opened func() int
+	close  func() error
 }
 
-// outcome is what came of a call. Only the first is what a subject is measured
-// for; a cell with any other is marked.
+// decide makes a decision, or several of the same key.
+type decide func(ctx context.Context, key string) (outcome, error)
+
+// overRedis is a subject of one instance that makes one trip per call.
+func overRedis(d decide, close func() error) *subject {
+	return &subject{decides: []decide{d}, perCall: 1, timeEvery: 1, sends: []string{"evalsha", "eval"}, close: close}
+}
+
+// sampleEvery is the timeEvery of what happens in process.
+const sampleEvery = 1024
+
+// inProcess is a subject that makes no trips.
+func inProcess(d decide, close func() error) *subject {
+	return &subject{decides: []decide{d}, perCall: 1, timeEvery: sampleEvery, close: close}
+}
+
+// outcome is what came of a call.
 type outcome int
 
 const (
-	asExpected outcome = iota
-	// unexpected: denied where the workload never denies, or the reverse.
-	unexpected
-	// degraded: decided without Redis.
+	allowed outcome = iota
+	denied
+	// degraded: allowed without Redis, because it was thought to be lost.
 	degraded
-	// failed: an error.
+	// shed: turned away undecided, because too many were waiting.
+	shed
+	// failed: any other error.
 	failed
 	outcomes
 )
 
 func (o outcome) String() string {
-	return [...]string{"as expected", "unexpected", "degraded", "failed"}[o]
+	return [...]string{"allowed", "denied", "degraded", "shed", "failed"}[o]
 }
 
-// expect says what came of a decision that should have been as wanted.
-func expect(wanted bool) outcome {
-	if wanted {
-		return asExpected
+// verdict is what came of a decision.
+func verdict(allow bool) outcome {
+	if allow {
+		return allowed
 	}
-	return unexpected
-}
-
-// group is a set of subjects that are compared on the same workload.
-type group struct {
-	title    string
-	workload workload
-	// reference is the name of the subject that all are divided by.
-	reference string
-	open      []opener
-}
-
-// opener prepares a subject for a workload: connections, scripts, rules.
-type opener func(ctx context.Context, e environment, w *workload) (*subject, error)
-
-// environment is what subjects are opened with.
-type environment struct {
-	url  string
-	pool int
-}
-
-// groups are all that is measured, with keys of this run's own. In process it is
-// one key only: a denial is remembered for a second, so that of many keys most
-// requests would go to Redis.
-func groups(s settings, run string) []group {
-	const peer = "redis_rate"
-	all := []opener{openGCRA, openLog, openPeer, openEvalsha, openPipeline, openIncr}
-	hot, many := hotKey(run), manyKeys(run, s.Keys)
-	denied := hotKey(run)
-	denied.name = "denied"
-	denied.keys = []string{run + ":denied"}
-	denied.log = limitOfOne
-	return []group{
-		{title: "One hot key, always allowed", workload: hot, reference: peer, open: all},
-		{title: thousands(float64(s.Keys)) + " keys, uniform, always allowed", workload: many, reference: peer, open: all},
-		{title: "One key, always denied, in process", workload: denied, reference: nameRistretto,
-			open: []opener{openDenial, openRistretto}},
-	}
+	return denied
 }

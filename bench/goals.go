@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// goal is something that tierlimit is to reach, and what was measured of it.
+type goal struct {
+	work     string
+	figure   string
+	bound    float64
+	atLeast  bool    // else: at most
+	measured float64 // NaN: not measured
+	note     string
+}
+
+func (g *goal) met() bool {
+	if g.atLeast {
+		return g.measured >= g.bound
+	}
+	return g.measured <= g.bound
+}
+
+func (g *goal) verdict() string {
+	switch {
+	case math.IsNaN(g.measured):
+		return "not measured"
+	case g.met():
+		return "met"
+	}
+	return "not met"
+}
+
+func (g *goal) wanted() string {
+	if g.atLeast {
+		return "≥ " + plain(g.bound)
+	}
+	return "≤ " + plain(g.bound)
+}
+
+func (g goal) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"work": g.work, "figure": g.figure, "wanted": g.wanted(), "verdict": g.verdict(), "note": g.note}
+	if !math.IsNaN(g.measured) {
+		m["measured"] = g.measured
+	}
+	return json.Marshal(m)
+}
+
+// goals judges what was measured. Ratios are medians of the ratios within each
+// round, like those of the tables.
+func (r *report) goals() []goal {
+	return join(
+		r.allowedGoals("hot key, allowed", "hot", map[int]float64{64: 6, 512: 30}, map[int]float64{512: 10}, []int{512}, 1.0/20),
+		r.allowedGoals("keys uniform, allowed", "uniform", map[int]float64{64: 3.5, 512: 6}, map[int]float64{64: 1.7, 512: 2.4}, []int{64, 512}, 0.5),
+		r.zipfGoals(),
+		r.oneCallerGoals(),
+		r.costGoals(),
+		r.inProcessGoals("denied in process, one hot key", "denied", nameDenial, 1.25),
+		r.inProcessGoals("denied in process, ten times the keys, zipf", "denied-many", nameDenial, 1.25),
+		r.inProcessGoals("allowed from a lease", "lease", nameLease, 1.5),
+		r.inProcessGoals("decided in an outage", "outage", nameOutage, 1.5),
+		r.overloadGoals(),
+		r.instancesGoals(),
+		r.memoryGoals(),
+	)
+}
+
+// allowedGoals are those of decisions per second by number of callers, against the
+// peer and the best peer, and of p99 against the peer.
+func (r *report) allowedGoals(work, workload string, perPeer, perBest map[int]float64, p99Callers []int, p99Bound float64) (goals []goal) {
+	for _, callers := range []int{64, 512} {
+		g := r.cell(workload, callers, nameGCRA)
+		if bound, ok := perPeer[callers]; ok {
+			goals = append(goals, goal{work: work, bound: bound, atLeast: true,
+				figure:   fmt.Sprintf("decisions/s by the peer's, %d callers", callers),
+				measured: g.ratioTo(r.cell(workload, callers, nameRedisRate), perSecond)})
+		}
+		if bound, ok := perBest[callers]; ok {
+			best := r.bestPeer(workload, callers)
+			goals = append(goals, goal{work: work, bound: bound, atLeast: true, note: best.subject,
+				figure:   fmt.Sprintf("decisions/s by the best peer's, %d callers", callers),
+				measured: g.ratioTo(best, perSecond)})
+		}
+	}
+	for _, callers := range p99Callers {
+		goals = append(goals, goal{work: work, bound: p99Bound,
+			figure:   fmt.Sprintf("p99 by the peer's, %d callers", callers),
+			measured: r.cell(workload, callers, nameGCRA).ratioTo(r.cell(workload, callers, nameRedisRate), p99)})
+	}
+	return goals
+}
+
+func (r *report) zipfGoals() []goal {
+	const work = "keys zipf(1.1), 100 a minute each"
+	g := r.cell("zipf", 512, nameGCRA)
+	return []goal{
+		{work: work, figure: "decisions/s by the peer's, 512 callers", bound: 8, atLeast: true,
+			measured: g.ratioTo(r.cell("zipf", 512, nameRedisRate), perSecond)},
+		{work: work, figure: "Redis calls per decision, 512 callers", bound: 0.02, measured: g.value(redisCalls)},
+	}
+}
+
+func (r *report) oneCallerGoals() (goals []goal) {
+	g := r.cell("hot", 1, nameGCRA)
+	for _, bare := range []string{namePlainGCRA, nameReturn} {
+		for _, m := range []metric{p50, p99} {
+			goals = append(goals, goal{work: "one caller", bound: 1.1,
+				figure:   fmt.Sprintf("%s by that of %s", [...]string{p50: "p50", p99: "p99"}[m], bare),
+				measured: g.ratioTo(r.cell("hot", 1, bare), m)})
+		}
+	}
+	return goals
+}
+
+func (r *report) costGoals() []goal {
+	return []goal{
+		{work: "keys uniform, allowed", figure: "Redis CPU per decision by the peer's, 512 callers", bound: 0.3,
+			measured: r.cell("uniform", 512, nameGCRA).ratioTo(r.cell("uniform", 512, nameRedisRate), redisCPU)},
+		{work: "a remote decision, hot key", figure: "allocations, 64 callers", bound: 3,
+			measured: r.cell("hot", 64, nameGCRA).value(allocations)},
+		{work: "a remote decision, keys uniform", figure: "allocations, 64 callers", bound: 3,
+			measured: r.cell("uniform", 64, nameGCRA).value(allocations)},
+	}
+}
+
+// nothing is what is left of no allocation: ristretto itself allocates once in 64
+// calls of Get at most, starting the callers allocates, and once a second a
+// remembered denial is asked for anew.
+const nothing = 0.02
+
+// inProcessGoals are of the numbers of callers that look worst.
+func (r *report) inProcessGoals(work, workload, subject string, bound float64) []goal {
+	slowest, allocates := math.NaN(), math.NaN()
+	slowestNote := ""
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.workload != workload || c.subject != subject {
+			continue
+		}
+		floor := r.cell(workload, c.callers, nameRistretto)
+		if times := floor.ratioTo(c, perSecond); !(times <= slowest) {
+			slowest, slowestNote = times, count(c.callers, "caller")
+		}
+		if n := c.value(allocations); !(n <= allocates) {
+			allocates = n
+		}
+	}
+	return []goal{
+		{work: work, figure: "time by that of ristretto Get + time.Now", bound: bound, measured: slowest, note: slowestNote},
+		{work: work, figure: "allocations", bound: nothing, measured: allocates},
+	}
+}
+
+func (r *report) overloadGoals() []goal {
+	const work = "offered twice what Redis can decide"
+	v := r.overload(nameGCRA)
+	rate := ""
+	if !math.IsNaN(v[peakRate]) {
+		rate = fmt.Sprintf("offered %s of the peak", ratio(v[offeredRate]/v[peakRate]))
+	}
+	return []goal{
+		{work: work, figure: "times a breaker opened", bound: 0, measured: v[breakerOpened]},
+		{work: work, figure: "goodput by the peak", bound: 0.9, atLeast: true, measured: v[goodput], note: rate},
+		// A timer fires a little late, and never early.
+		{work: work, figure: "p99 of the time until a call that is shed knows, by the deadline", bound: 1.1,
+			measured: v[shedP99] / float64(deadline.Microseconds())},
+	}
+}
+
+func (r *report) instancesGoals() []goal {
+	c := r.cell("instances", r.Settings.Instances*callersPerInstance, nameGCRA)
+	work := count(r.Settings.Instances, "instance") + " on one Redis"
+	opened, late := math.NaN(), math.NaN()
+	if c.rounds != nil {
+		opened = float64(c.opened)
+		late = float64(c.calls[failed] + c.calls[degraded])
+	}
+	return []goal{
+		{work: work, figure: "times a breaker opened", bound: 0, measured: opened},
+		{work: work, figure: "decisions that Redis did not make in time, and errors", bound: 0, measured: late},
+	}
+}
+
+func (r *report) memoryGoals() (goals []goal) {
+	for _, want := range []struct {
+		subject string
+		bound   float64
+	}{{nameGCRA, 135}, {nameCounter1, 135}, {nameLog, 6000}} {
+		g := goal{work: "a key in Redis, 1,000 of 1,000", figure: "bytes, " + want.subject, bound: want.bound, measured: math.NaN()}
+		for _, m := range r.Memories {
+			if m.subject == want.subject {
+				g.measured = m.full
+			}
+		}
+		goals = append(goals, g)
+	}
+	return goals
+}
+
+// cell finds a cell; one without rounds if it was not measured.
+func (r *report) cell(workload string, callers int, subject string) *cell {
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.workload == workload && c.callers == callers && c.subject == subject {
+			return c
+		}
+	}
+	return &cell{}
+}
+
+// bestPeer is the peer's cell with the most decisions per second, of those that are
+// sound.
+func (r *report) bestPeer(workload string, callers int) *cell {
+	best := &cell{}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.workload == workload && c.callers == callers && c.role == peer && c.sound() && c.values[perSecond] > best.values[perSecond] {
+			best = c
+		}
+	}
+	return best
+}
+
+// value is the median of what was measured; NaN if nothing was.
+func (c *cell) value(m metric) float64 { return median(c.column(m)) }
+
+// overload is what was measured of a subject; NaN if nothing was.
+func (r *report) overload(subject string) (v [overloadMetrics]float64) {
+	for _, o := range r.Overloads {
+		if o.subject == subject {
+			return o.values
+		}
+	}
+	for m := range v {
+		v[m] = math.NaN()
+	}
+	return v
+}

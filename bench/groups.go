@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// group is a set of contenders that are compared on the same workload.
+type group struct {
+	name     string // of the workload
+	title    string
+	workload func() workload
+	// reference is the name of the contender that all are divided by.
+	reference  string
+	contenders []contender
+	callers    []int // as many as the settings say if nil
+	// share is the part of the usual time that a measurement takes.
+	share float64
+	// prefill: each key is used once before.
+	prefill bool
+	// useUp: each key is used up before, and each measurement has a warm-up as long
+	// as itself, in which denials can be learnt.
+	useUp bool
+	// finer: one caller is measured in three times as many rounds of a third of the
+	// length. It and the server sleep in turns, and how fast they wake up changes
+	// from second to second.
+	finer    bool
+	primed   bool // see drivePrimed
+	overload bool // see measureOverload
+}
+
+// warmUp is how long a subject runs before it is measured for span: long enough for
+// the pool to fill with connections.
+func (g *group) warmUp(span time.Duration) time.Duration {
+	if g.useUp {
+		return span
+	}
+	return max(span/5, 20*time.Millisecond)
+}
+
+// takes is about how long a measurement of span takes with all that goes with it.
+func (g *group) takes(span time.Duration) time.Duration {
+	takes := g.warmUp(span) + span + 30*time.Millisecond
+	if g.primed {
+		takes += (span/primedStretch + 1) * primingTakes
+	}
+	if g.overload {
+		takes += 2 * span
+	}
+	return takes
+}
+
+// callersPerInstance is enough for an instance to fill batches of its own.
+const callersPerInstance = 64
+
+const (
+	nameGCRA      = "tierlimit, GCRA"
+	nameLog       = "tierlimit, sliding log"
+	nameCounter1  = "tierlimit, counter k=1"
+	nameCounter16 = "tierlimit, counter k=16"
+	nameDenial    = "tierlimit, remembered denial"
+	nameLease     = "tierlimit, lease"
+	nameOutage    = "tierlimit, Redis lost"
+
+	nameRedisRate    = "redis_rate"
+	nameAutoPipeline = "redis_rate, AutoPipeline"
+	nameRueidis      = "rueidislimiter"
+	nameUlule        = "ulule/limiter"
+	nameThrottled    = "throttled"
+	nameGoZero       = "go-zero PeriodLimit"
+	nameGoLimiter    = "sethvargo/go-limiter"
+
+	namePlainGCRA = "floor: EVALSHA of plain GCRA"
+	nameReturn    = `floor: EVALSHA "return 1"`
+	nameRistretto = "floor: ristretto Get + time.Now"
+	nameXTimeRate = "floor: x/time/rate, one process"
+)
+
+// groups are all that is measured, with keys of this run's own.
+func groups(s settings, run string) []group {
+	var (
+		gcra = contender{nameGCRA, ours, openGCRA}
+		log  = contender{nameLog, ours, openLog}
+
+		peers = []contender{
+			{nameRedisRate, peer, openRedisRate},
+			{nameAutoPipeline, peer, openAutoPipeline},
+			{nameRueidis, peer, openRueidis},
+			{nameUlule, peer, openUlule},
+			{nameThrottled, peer, openThrottled},
+			{nameGoZero, peer, openGoZero},
+			{nameGoLimiter, peer, openGoLimiter},
+		}
+		floors = []contender{
+			{namePlainGCRA, floor, openPlainGCRA},
+			{nameReturn, floor, openReturn},
+			{fmt.Sprintf("floor: %d EVALSHA per pipeline", pipelined), floor, openPipeline},
+			{"floor: INCR", floor, openIncr},
+			{nameXTimeRate, floor, openAllowedInProcess},
+		}
+		ristretto = contender{nameRistretto, floor, openRistretto}
+		xtime     = contender{nameXTimeRate, floor, openDeniedInProcess}
+	)
+	all := join([]contender{gcra, log}, peers, floors)
+	keys, many := thousands(float64(s.Keys)), 10*s.Keys
+	groups := []group{
+		{name: "hot", title: "One hot key, always allowed",
+			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: all, share: 1, finer: true},
+		{name: "uniform", title: keys + " keys, uniform, always allowed",
+			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
+		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
+			workload: func() workload { return mostlyDenied(run, s.Keys) }, reference: nameRedisRate,
+			contenders: join([]contender{gcra, log}, peers), share: 1, useUp: true},
+		{name: "denied", title: "One key, always denied, in process",
+			workload: func() workload { return hotDenied(run) }, reference: nameRistretto,
+			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime, {"floor: atomic add", floor, openAtomic}}, share: 0.4},
+		{name: "denied-many", title: thousands(float64(many)) + " keys, zipf(1.1), always denied, in process",
+			workload: func() workload { return manyDenied(run, many) }, reference: nameRistretto,
+			contenders: []contender{{nameDenial, ours, openDenial}, ristretto, xtime}, share: 0.4, primed: true},
+		{name: "outage", title: "One hot key, allowed while Redis is lost, in process",
+			workload: func() workload { return inOutage(run) }, reference: nameRistretto,
+			contenders: []contender{{nameOutage, ours, openOutage}, ristretto}, share: 0.4},
+		{name: "instances", title: fmt.Sprintf("%d instances on one Redis, %d callers each, default deadline", s.Instances, callersPerInstance),
+			workload: func() workload { return manyKeys(run+":fleet", s.Keys) }, reference: nameRedisRate,
+			contenders: []contender{{nameGCRA, ours, openFleet}, {nameRedisRate, peer, openManyRedisRate}},
+			callers:    []int{s.Instances * callersPerInstance}, share: 2},
+		{name: "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide, deadline %v", keys, overTimes, deadline),
+			workload:   func() workload { return manyKeys(run+":over", s.Keys) },
+			contenders: []contender{{nameGCRA, ours, openDefault}, peers[0], peers[1]},
+			callers:    []int{512}, share: 1, overload: true},
+	}
+	var kept []group
+	for _, g := range groups {
+		if g.callers == nil {
+			g.callers = s.Callers
+		}
+		g.contenders = s.onlyContenders(g.name, g.callers, g.contenders)
+		if g.contenders != nil {
+			kept = append(kept, g)
+		}
+	}
+	return kept
+}
+
+// inMemory are those of whose keys the size in Redis is measured, see usedUp.
+func inMemory(s settings) []contender {
+	peers := []contender{
+		{nameGCRA, ours, openGCRA},
+		{nameCounter1, ours, openCounter(1)},
+		{nameCounter16, ours, openCounter(16)},
+		{nameLog, ours, openLog},
+		{nameRedisRate, peer, openRedisRate},
+		{nameRueidis, peer, openRueidis},
+		{nameUlule, peer, openUlule},
+		{nameThrottled, peer, openThrottled},
+		{nameGoZero, peer, openGoZero},
+		{nameGoLimiter, peer, openGoLimiter},
+	}
+	return s.onlyContenders("memory", []int{1}, peers)
+}
+
+func join[T any](lists ...[]T) (all []T) {
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// meter adds up what was used between its starts and stops, by Redis and by this
+// process.
+type meter struct {
+	control *redis.Client
+
+	redisCPU float64            // seconds
+	commands map[string]float64 // executed by Redis, also those that scripts call
+	cpu      time.Duration
+	mallocs  uint64
+	bytes    uint64
+
+	before struct {
+		redis serverUsage
+		heap  runtime.MemStats
+		cpu   time.Duration
+	}
+}
+
+func newMeter(control *redis.Client) *meter {
+	return &meter{control: control, commands: make(map[string]float64)}
+}
+
+// start and stop read this process's counters closest to what is measured.
+func (m *meter) start(ctx context.Context) (err error) {
+	m.before.redis, err = readServerUsage(ctx, m.control)
+	runtime.ReadMemStats(&m.before.heap)
+	m.before.cpu = processCPU()
+	return err
+}
+
+func (m *meter) stop(ctx context.Context) error {
+	m.cpu += processCPU() - m.before.cpu
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	m.mallocs += heap.Mallocs - m.before.heap.Mallocs
+	m.bytes += heap.TotalAlloc - m.before.heap.TotalAlloc
+	after, err := readServerUsage(ctx, m.control)
+	m.redisCPU += after.cpu - m.before.redis.cpu
+	for name, n := range after.commands {
+		m.commands[name] += n - m.before.redis.commands[name]
+	}
+	return err
+}

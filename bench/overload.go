@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"runtime/pprof"
+	"time"
+)
+
+// overloadMetric is something that is measured of a subject of which more is asked
+// than Redis can decide.
+type overloadMetric int
+
+const (
+	peakRate overloadMetric = iota // decided per second when callers wait for their answers
+	offeredRate
+	decidedRate
+	goodput // decidedRate by peakRate
+	shedShare
+	degradedShare
+	failedShare
+	decidedP99
+	shedP50
+	shedP99
+	shedMax
+	breakerOpened
+	overloadMetrics
+)
+
+// names of the metrics in JSON. Shares are of calls; "shed" in times includes
+// what failed.
+var overloadNames = [overloadMetrics]string{
+	"peak_per_second",
+	"offered_per_second",
+	"decided_per_second",
+	"goodput",
+	"shed_share",
+	"degraded_share",
+	"failed_share",
+	"decided_p99_us",
+	"shed_p50_us",
+	"shed_p99_us",
+	"shed_max_us",
+	"breaker_opened",
+}
+
+// overload is what all rounds say of a subject.
+type overload struct {
+	subject string
+	role    role
+	callers int
+	values  [overloadMetrics]float64 // medians; of breakerOpened the sum
+	rounds  [][overloadMetrics]float64
+}
+
+// overTimes is how much is offered, in terms of what Redis can decide.
+const overTimes = 2
+
+// measureOverload finds out how much of the workload gets decided when callers wait
+// for their answers, and then offers a multiple of that, whether answers come or
+// not.
+func measureOverload(ctx context.Context, s *subject, w *workload, callers int, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
+	defer pprof.SetGoroutineLabels(context.Background())
+	if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
+		return v, err
+	}
+	runtime.GC()
+	before := s.timesOpened()
+	waiting, err := drive(ctx, s, w, callers, span, nil)
+	if err != nil {
+		return v, err
+	}
+	v[peakRate] = float64(waiting.calls[allowed]+waiting.calls[denied]) / waiting.took.Seconds()
+
+	span *= 2
+	o := offer(ctx, s, w, callers, overTimes*v[peakRate], span)
+	calls := float64(o.calls())
+	v[offeredRate] = calls / max(span, o.made).Seconds()
+	v[decidedRate] = float64(o.inTime) / span.Seconds()
+	v[goodput] = v[decidedRate] / v[peakRate]
+	v[shedShare] = float64(o.undecided.total-o.failed) / calls
+	v[degradedShare] = float64(o.degraded) / calls
+	v[failedShare] = float64(o.failed) / calls
+	v[decidedP99] = o.decided.percentile(99) / 1e3
+	v[shedP50] = o.undecided.percentile(50) / 1e3
+	v[shedP99] = o.undecided.percentile(99) / 1e3
+	v[shedMax] = o.undecided.percentile(100) / 1e3
+	v[breakerOpened] = float64(s.timesOpened() - before)
+	return v, ctx.Err()
+}
+
+func newOverload(s *subject, callers int, rounds [][overloadMetrics]float64) overload {
+	o := overload{subject: s.name, role: s.role, callers: callers, rounds: rounds}
+	for m := range overloadMetrics {
+		values := make([]float64, len(rounds))
+		for i := range rounds {
+			values[i] = rounds[i][m]
+		}
+		o.values[m] = median(values)
+	}
+	o.values[breakerOpened] = 0
+	for i := range rounds {
+		o.values[breakerOpened] += rounds[i][breakerOpened]
+	}
+	return o
+}
+
+func (o overload) MarshalJSON() ([]byte, error) {
+	rounds := make([]map[string]float64, len(o.rounds))
+	for i := range o.rounds {
+		rounds[i] = named(o.rounds[i][:], overloadNames[:])
+	}
+	return json.Marshal(map[string]any{
+		"subject": o.subject,
+		"callers": o.callers,
+		"median":  named(o.values[:], overloadNames[:]),
+		"rounds":  rounds,
+	})
+}

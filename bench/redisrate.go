@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+)
+
+// openRedisRate opens redis_rate, the limiter that go-redis's own organisation
+// keeps: GCRA, one EVALSHA per decision.
+func openRedisRate(_ context.Context, e environment, w *workload) (*subject, error) {
+	client, err := newClient(e)
+	if err != nil {
+		return nil, err
+	}
+	return redisRate(redis_rate.NewLimiter(client), w, client.Close), nil
+}
+
+// openAutoPipeline opens it on a client that sends what is asked for at the same
+// time in one pipeline (go-redis 9.22 and later).
+func openAutoPipeline(_ context.Context, e environment, w *workload) (*subject, error) {
+	client, err := newClient(e)
+	if err != nil {
+		return nil, err
+	}
+	pipeline, err := client.AutoPipeline()
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	// Closing the client closes the pipeline.
+	return redisRate(redis_rate.NewLimiter(pipeline), w, client.Close), nil
+}
+
+// openManyRedisRate opens one for each instance, with a client of its own.
+func openManyRedisRate(_ context.Context, e environment, w *workload) (*subject, error) {
+	var clients []*redis.Client
+	s := overRedis(nil, func() (err error) {
+		for _, client := range clients {
+			err = errors.Join(err, client.Close())
+		}
+		return err
+	})
+	s.decides = nil
+	for range e.instances {
+		client, err := newClient(e)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		clients = append(clients, client)
+		one := redisRate(redis_rate.NewLimiter(client), w, client.Close)
+		s.decides = append(s.decides, one.decides...)
+	}
+	return s, nil
+}
+
+func redisRate(limiter *redis_rate.Limiter, w *workload, close func() error) *subject {
+	lim := redis_rate.Limit{Rate: int(w.gcra.Quota()), Burst: int(w.gcra.Burst()), Period: w.gcra.Window()}
+	call := func(ctx context.Context, key string) (outcome, error) {
+		result, err := limiter.Allow(ctx, key, lim)
+		if err != nil {
+			return failed, err
+		}
+		return verdict(result.Allowed == 1), nil
+	}
+	s := overRedis(call, close)
+	s.use = func(ctx context.Context, key string, units int) error {
+		_, err := limiter.AllowN(ctx, key, lim, units)
+		return err
+	}
+	return s
+}
