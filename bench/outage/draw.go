@@ -3,9 +3,13 @@ package main
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -23,7 +27,7 @@ var (
 
 // drawTimeline draws an outage: above, who admitted how much; below, how much of the
 // limit each window held.
-func drawTimeline(path string, o outcome) error {
+func drawTimeline(path string, s settings, o outcome) error {
 	above, below := newPlot("admitted per second"), newPlot("units in the last window / limit")
 	below.X.Label.Text = "seconds since Redis was lost"
 	line := func(p *plot.Plot, name, subject string, c color.Color, value func(interval) float64) error {
@@ -64,8 +68,13 @@ func drawTimeline(path string, o outcome) error {
 	above.Title.Text = fmt.Sprintf("%s: %s", o.Name, o.About)
 	for _, p := range []*plot.Plot{above, below} {
 		p.X.Min = o.Timeline[0].Seconds
-		p.Y.Min = 0
+		p.X.Tick.Marker = ticks(s.Window.Seconds())
+		p.Y.Min, p.Y.Max = 0, 1.2*p.Y.Max // room for the legend
+		if err := shade(p, o.Outage); err != nil {
+			return err
+		}
 	}
+	below.Y.Tick.Marker = ticks(0.5)
 
 	canvas := vgsvg.New(22*vg.Centimeter, 16*vg.Centimeter)
 	rows := [][]*plot.Plot{{above}, {below}}
@@ -73,19 +82,40 @@ func drawTimeline(path string, o outcome) error {
 	canvases := plot.Align(rows, tiles, draw.New(canvas))
 	above.Draw(canvases[0][0])
 	below.Draw(canvases[1][0])
-	file, err := os.Create(path)
+	var svg strings.Builder
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return err
+	}
+	// For readers without these fonts.
+	text := strings.ReplaceAll(svg.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,sans-serif")
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// shade marks the outage.
+func shade(p *plot.Plot, until float64) error {
+	area, err := plotter.NewPolygon(plotter.XYs{{X: 0, Y: 0}, {X: until, Y: 0}, {X: until, Y: p.Y.Max}, {X: 0, Y: p.Y.Max}})
 	if err != nil {
 		return err
 	}
-	if _, err := canvas.WriteTo(file); err != nil {
-		return err
-	}
-	return file.Close()
+	area.Color, area.LineStyle.Width = color.NRGBA{0x80, 0x80, 0x80, 0x28}, 0
+	p.Add(area)
+	return nil
+}
+
+// ticks are at the multiples of step.
+func ticks(step float64) plot.Ticker {
+	return plot.TickerFunc(func(low, high float64) (all []plot.Tick) {
+		for i := math.Ceil(low / step); i*step <= high; i++ {
+			all = append(all, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'g', 4, 64)})
+		}
+		return all
+	})
 }
 
 func newPlot(title string) *plot.Plot {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil
 	p.Y.Label.Text = title
 	p.Title.TextStyle.Color = grey
 	p.Legend.TextStyle.Color = grey
@@ -95,7 +125,7 @@ func newPlot(title string) *plot.Plot {
 		axis.Color, axis.Label.TextStyle.Color, axis.Tick.Color, axis.Tick.Label.Color = grey, grey, grey, grey
 	}
 	grid := plotter.NewGrid()
-	faint := color.RGBA{0x30, 0x30, 0x30, 0x40}
+	faint := color.NRGBA{0x80, 0x80, 0x80, 0x40}
 	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
 	p.Add(grid)
 	return p

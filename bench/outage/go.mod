@@ -9,6 +9,7 @@ require (
 	github.com/tierlimit/tierlimit v0.0.0
 	golang.org/x/time v0.16.0
 	gonum.org/v1/plot v0.17.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

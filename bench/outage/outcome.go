@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -18,6 +19,7 @@ type outcome struct {
 	Latencies []latency  `json:"latencies"`
 	Checks    []check    `json:"checks"`
 	Notes     []string   `json:"notes"`
+	Outage    float64    `json:"outage"` // seconds from the cut to the end of the outage
 	Timeline  []interval `json:"timeline"`
 }
 
@@ -61,9 +63,9 @@ func (f *fleet) check(what string, value float64, b bound, atLeast bool) {
 
 func (f *fleet) outcome(calls []call) outcome {
 	sc := f.scenario
-	o := outcome{Name: sc.name, About: sc.about}
+	o := outcome{Name: sc.name, About: sc.about, Outage: float64(f.up-f.cut) / 1e6}
 	for by := range subjects {
-		if by == ours || sc.baselines {
+		if f.duty.Window == f.Window && (by == ours || sc.baselines) {
 			o.Factors = append(o.Factors, f.factors(by, calls))
 		}
 	}
@@ -133,12 +135,12 @@ func latencies(calls []call) (all []latency) {
 func (f *fleet) checkCalls(all []latency) {
 	var errors, calls int64
 	var worst, stalls time.Duration
-	slow := 0
+	slow, texts := 0, make(map[string]int)
 	for _, r := range f.finals {
 		errors += r.ErrorCount
 		calls += r.Calls
 		for _, text := range r.Errors {
-			f.note("error: %s", text)
+			texts[text]++
 		}
 		for _, s := range r.Slow {
 			if s.By != ours {
@@ -155,8 +157,11 @@ func (f *fleet) checkCalls(all []latency) {
 	f.check("errors", float64(errors), bound{}, false)
 	f.check(fmt.Sprintf("calls above the deadline by over %v", lateness), float64(slow), bound{0, 5}, false)
 	f.note("%d calls; the latest ended %v after its deadline; the machine stood still for up to %v", calls, worst.Round(time.Microsecond), stalls.Round(time.Microsecond))
+	for _, text := range slices.Sorted(maps.Keys(texts)) {
+		f.note("error, at least %d times: %s", texts[text], text)
+	}
 	for _, l := range all {
-		if l.Tier == "open" {
+		if l.Tier == "open" && !f.scenario.crowded {
 			f.check("p99 with the breaker open, µs", micro(l.P99), bound{micro(openP99), 20_000}, false)
 		}
 	}

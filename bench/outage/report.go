@@ -161,7 +161,7 @@ func (r report) writeFiles(s settings) error {
 		errs = append(errs, toFile(s.csv, func(w io.Writer) error { return writeCSV(w, r.Outcomes) }))
 	}
 	if s.svg != "" && len(r.Outcomes[0].Timeline) > 0 {
-		errs = append(errs, drawTimeline(s.svg, r.Outcomes[0]))
+		errs = append(errs, drawTimeline(s.svg, s, r.Outcomes[0]))
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ type scenario struct {
 	name      string
 	about     string
 	weights   []float64 // parts of the traffic, by instance
+	crowded   bool      // others are played at the same time, so calls are not timed
 	baselines bool      // offer the same to the common ways of limiting
 	duty      func(settings, *duty)
 	play      func(*fleet) error

@@ -129,7 +129,7 @@ const schedulesAtOnce = 4
 // playSchedules plays random schedules and puts them together into one outcome.
 func playSchedules(ctx context.Context, s settings, sc scenario) (outcome, error) {
 	s.Window, s.Quota = 2*time.Second, 400
-	sc.weights = even
+	sc.weights, sc.crowded = even, true
 	all := make([]outcome, s.Schedules)
 	failed := make([]error, s.Schedules)
 	var wg sync.WaitGroup
