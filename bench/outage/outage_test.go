@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // quick is a run that takes some ten seconds.
 func quick(t *testing.T, scenario string) settings {
 	t.Helper()
-	s, err := parseSettings([]string{"-scenario", scenario, "-window", "1500ms", "-quota", "600", "-schedules", "2", "-seed", "5"}, io.Discard)
+	s, err := parseSettings([]string{"-scenario", scenario, "-window", "1s", "-quota", "400", "-schedules", "3", "-seed", "5"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestChecks(t *testing.T) {
 func TestSchedulesAreTheirSeeds(t *testing.T) {
 	for seed := range uint64(50) {
 		one, other := randomFaults(seed, time.Second, 4), randomFaults(seed, time.Second, 4)
-		if !slices.Equal(one, other) || len(one) < 2 {
+		if !slices.Equal(one, other) || len(one) < 1 {
 			t.Errorf("seed %d: %v and %v", seed, one, other)
 		}
 	}

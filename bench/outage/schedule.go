@@ -42,12 +42,12 @@ func randomFaults(seed uint64, window time.Duration, instances int) (faults []fa
 	part := func(most float64) time.Duration {
 		return time.Duration(random.Float64() * most * float64(window)).Round(time.Millisecond)
 	}
-	for range 2 + random.IntN(4) {
+	for range 1 + random.IntN(4) {
 		t := fault{
 			kind:      faultKinds[random.IntN(len(faultKinds))],
 			instance:  random.IntN(instances),
 			delay:     1 + random.IntN(100),
-			length:    window/4 + part(2.5),
+			length:    window/4 + part(2),
 			restarted: -1,
 			pause:     part(1.5),
 		}
@@ -128,7 +128,7 @@ const schedulesAtOnce = 4
 
 // playSchedules plays random schedules and puts them together into one outcome.
 func playSchedules(ctx context.Context, s settings, sc scenario) (outcome, error) {
-	s.Window, s.Quota = 2*time.Second, 400
+	s.Window, s.Quota = min(s.Window, 2*time.Second), 400
 	sc.weights, sc.crowded = even, true
 	all := make([]outcome, s.Schedules)
 	failed := make([]error, s.Schedules)

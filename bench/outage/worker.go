@@ -60,8 +60,7 @@ type news struct {
 // final is what a worker says at its end.
 type final struct {
 	Calls      int64
-	Errors     []string // the first few
-	ErrorCount int64
+	Errors     map[string]int // how often each
 	Slow       []slowCall
 	HeapBefore uint64 // bytes, after the limiter was made
 	HeapAfter  uint64
@@ -102,7 +101,7 @@ type worker struct {
 
 // work makes a limiter, offers it what it is ordered to, and logs every call.
 func work(stdin io.Reader, stdout io.Writer) error {
-	w := &worker{}
+	w := &worker{final: final{Errors: make(map[string]int)}}
 	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w.duty); err != nil {
 		return err
 	}
@@ -135,9 +134,7 @@ func work(stdin io.Reader, stdout io.Writer) error {
 	w.flying.Wait()
 	w.final.Calls = w.calls.Load()
 	w.final.HeapAfter = heap()
-	if err := w.limiter.Close(); err != nil && !w.limiter.Degraded() {
-		return err
-	}
+	_ = w.limiter.Close() // it says so if the fleet could not be told, as when Redis is lost
 	if err := w.log.Flush(); err != nil {
 		return err
 	}
@@ -291,9 +288,8 @@ func (w *worker) decide(by subject, key uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.final.ErrorCount++
-		if len(w.final.Errors) < 10 {
-			w.final.Errors = append(w.final.Errors, fmt.Sprintf("%v: %v", by, err))
+		if by == ours {
+			w.final.Errors[err.Error()]++
 		}
 		return
 	}
