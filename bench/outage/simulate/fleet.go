@@ -74,11 +74,10 @@ func (p *plan) newState() state {
 // run is one history with random arrivals.
 func (p *plan) run(seed uint64) *fleet {
 	f := &fleet{plan: p, redis: p.newState(), random: rand.New(rand.NewPCG(seed, 5)), settledAt: never}
-	for i, w := range p.weights {
+	for _, w := range p.weights {
 		in := newInstance(p, w, 0)
 		in.nextBeat = f.random.Int64N(p.beat)
 		in.reconciled = true
-		_ = i
 		f.instances = append(f.instances, in)
 	}
 	perUnit := float64(p.window) / float64(p.quota)
