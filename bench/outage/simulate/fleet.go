@@ -42,7 +42,8 @@ type plan struct {
 	moved    []float64 // weights from the cut on
 
 	flushAt int64  // memory lost while Redis runs
-	heal    string // "", beat, reply, both
+	lost    int64  // only the writes of so long before, as a failover to a replica does
+	heal    string // "", beat, reply, both; of lost writes: raise, since
 	beat    int64
 }
 
@@ -114,7 +115,11 @@ func (p *plan) run(seed uint64) *fleet {
 		if p.flushAt > 0 && !flushed && now >= p.flushAt {
 			flushed = true
 			f.generation++
-			f.redis.clear()
+			if p.lost > 0 {
+				f.redis.(*slidingLog).forget(p.flushAt - p.lost)
+			} else {
+				f.redis.clear()
+			}
 		}
 		for cut && p.restartEvery > 0 && restarts < len(f.instances) && now >= p.down+int64(restarts+1)*p.restartEvery {
 			i := restarts
@@ -185,6 +190,9 @@ func (f *fleet) keep(in *instance, now int64) {
 	}
 	if now >= in.nextBeat {
 		in.nextBeat = now + p.beat
+		if now < p.flushAt-p.lost {
+			in.survived = now
+		}
 		if in.cut == never {
 			f.beat(in, now)
 		}
@@ -193,7 +201,7 @@ func (f *fleet) keep(in *instance, now int64) {
 
 func (f *fleet) beat(in *instance, now int64) {
 	p := f.plan
-	if in.generation != f.generation && (p.heal == "beat" || p.heal == "both") {
+	if in.generation != f.generation && p.heal != "" && p.heal != "reply" {
 		f.heal(in, now)
 	}
 	if !in.settling || !in.reconciled {
@@ -236,8 +244,19 @@ func (f *fleet) detectByReply(in *instance, now int64) {
 func (f *fleet) heal(in *instance, now int64) {
 	in.generation = f.generation
 	lost := map[int64]int64{}
+	own := int64(0)
 	for i, n := range in.everything {
-		lost[i] = n
+		// Of lost writes, those since the last heartbeat that Redis still knows.
+		if p := in.plan; p.heal != "since" || i >= in.subWindow(in.survived) {
+			lost[i] = n
+		}
+		if i > in.subWindow(now)-in.plan.buckets {
+			own += n
+		}
+	}
+	if in.plan.heal == "raise" {
+		// Up to own, at the newest sub-window.
+		lost = map[int64]int64{in.subWindow(now): max(0, own-f.redis.used(now))}
 	}
 	f.charge(in, now, lost)
 }

@@ -169,6 +169,14 @@ func moves() (lines []line) {
 }
 
 func amnesia() (lines []line) {
+	for _, heal := range []string{"", "raise", "since"} {
+		for _, lost := range []int64{second / 2, 2 * second, 5 * second} {
+			lines = append(lines, with(fmt.Sprintf("%.1f s of writes lost, load 3, healed by %q", float64(lost)/1e6, heal), func(p *plan) {
+				p.heal, p.lost = heal, lost
+				p.flushAt, p.length = 3*p.window+p.window/3, 6*p.window
+			}))
+		}
+	}
 	for _, heal := range []string{"", "reply", "beat", "both"} {
 		for _, l := range []float64{1, 3} {
 			for _, w := range []int64{10 * second, 60 * second} {

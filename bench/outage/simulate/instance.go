@@ -38,6 +38,7 @@ type instance struct {
 	reconnected int64
 	deniedUntil int64
 	nextBeat    int64
+	survived    int64 // the newest heartbeat that a stale replica knows of
 	chargeAt    int64
 	generation  int
 }

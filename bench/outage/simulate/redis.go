@@ -42,6 +42,11 @@ func (l *slidingLog) wait(now int64) int64 {
 
 func (l *slidingLog) clear() { l.stamps = nil }
 
+// forget drops what was charged after t.
+func (l *slidingLog) forget(t int64) {
+	l.stamps = slices.DeleteFunc(l.stamps, func(stamp int64) bool { return stamp > t })
+}
+
 func (l *slidingLog) charge(now, stamp, units int64) {
 	i := sort.Search(len(l.stamps), func(i int) bool { return l.stamps[i] > stamp })
 	l.stamps = slices.Insert(l.stamps, i, slices.Repeat([]int64{stamp}, int(units))...)
