@@ -8,16 +8,16 @@ type bound struct{ goal, tested float64 }
 
 // Factors of the limit, in any window of its length over the whole run.
 var most = map[string]bound{
-	"stop":                           {1.10, 2.00},
-	"kill":                           {1.10, 2.20},
-	"partition":                      {1.10, 2.00},
+	"stop":                           {1.10, 1.85},
+	"kill":                           {1.10, 1.85},
+	"partition":                      {1.10, 1.85},
 	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50}, // 1 + that instance's share, and what is measured late
 	"rolling-restart":                {1.25, 2.20},
 	"rolling-restart-heaviest-first": {1.25, 2.20},
 	"growth":                         {1.10, 2.20},
 	"moved":                          {2 - 1.0/4 + 0.05, 2.20}, // quotas sum to 2 - 1/n
 	"flushall":                       {1.33, 2.20},             // what comes in until it is noticed, in about a second
-	"attack":                         {1.10, 2.00},
+	"attack":                         {1.10, 1.85},
 	"random":                         {1, 2.00}, // of what the schedule may let through
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/csv"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
@@ -26,15 +27,14 @@ func (f *fleet) timeline(calls []call) (all []interval) {
 			continue
 		}
 		g := grants(calls, by, 0)
+		rest := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return c.by != by || c.key != 0 || !c.allowed || c.at < f.began })
 		for start := f.began; start+length <= f.end; start += length {
 			i := interval{Seconds: float64(start-f.cut) / 1e6, Subject: by.String()}
-			for _, c := range calls {
-				if c.by == by && c.key == 0 && c.allowed && c.at >= start && c.at < start+length {
-					if c.tier == limit.TierFallback {
-						i.Without += perSecond
-					} else {
-						i.Redis += perSecond
-					}
+			for ; len(rest) > 0 && rest[0].at < start+length; rest = rest[1:] {
+				if rest[0].tier == limit.TierFallback {
+					i.Without += perSecond
+				} else {
+					i.Redis += perSecond
 				}
 			}
 			end := start + length

@@ -38,7 +38,7 @@ func zipf(n int) []float64 {
 func recommended() plan {
 	p := plan{
 		algorithm: "log", quota: 1000, window: 10 * second, burst: 100, weights: skewed, load: 3, fleet: 4,
-		buckets: 16, share: "additive", leastFree: true, freshness: 2 * second, charge: "middle", chargeTakes: second / 2, bothMustAgree: true,
+		buckets: 16, share: "additive-fading", leastFree: true, freshness: 2 * second, charge: "middle", chargeTakes: second / 2, bothMustAgree: true,
 		settle: "reconciled", restartPart: 1, restartDebt: true, heal: "both", beat: second,
 	}
 	return p
@@ -57,7 +57,8 @@ func (p plan) finish() plan {
 type result struct{ before, cut, inside, recovery, after, least, leastAfter, sum float64 }
 
 func (p plan) measure(seeds int) result {
-	r := result{least: math.NaN(), leastAfter: math.NaN()}
+	none := math.NaN()
+	r := result{none, none, none, none, none, none, none, none}
 	n := float64(p.quota)
 	for seed := range seeds {
 		q := p
@@ -72,31 +73,51 @@ func (p plan) measure(seeds int) result {
 		if up == 0 {
 			down, up = q.length, q.length
 		}
-		most := func(from, to int64) float64 {
+		most := func(found float64, from, to int64) float64 {
+			if from >= to {
+				return found
+			}
 			units, _ := factor.Most(f.grants, q.window, from, to)
-			return float64(units) / n
+			return fmax(found, float64(units)/n)
 		}
-		r.before = max(r.before, most(0, down))
-		r.cut = max(r.cut, most(down, min(up, down+q.window)))
-		r.inside = max(r.inside, most(down+q.window, up))
-		r.recovery = max(r.recovery, most(up, up+q.window))
-		r.after = max(r.after, most(up+q.window, q.length))
+		r.before = most(r.before, 0, down)
+		r.cut = most(r.cut, down, min(up, down+q.window))
+		r.inside = most(r.inside, down+q.window, up)
+		r.recovery = most(r.recovery, up, min(up+q.window, q.length))
+		r.after = most(r.after, up+q.window, q.length)
 		if units, ok := factor.Least(f.grants, q.window, down, up); ok {
 			r.least = fmin(r.least, float64(units)/n)
 		}
 		if units, ok := factor.Least(f.grants, q.window, up, q.length); ok {
 			r.leastAfter = fmin(r.leastAfter, float64(units)/n)
 		}
-		r.sum = max(r.sum, float64(f.quotas)/n)
+		if q.up > 0 {
+			r.sum = fmax(r.sum, float64(f.quotas)/n)
+		}
 	}
 	return r
 }
 
-func fmin(a, b float64) float64 {
-	if math.IsNaN(a) || b < a {
-		return b
+// fmin and fmax are of what was found before, which may be nothing yet.
+func fmin(before, v float64) float64 {
+	if math.IsNaN(before) {
+		return v
 	}
-	return a
+	return min(before, v)
+}
+
+func fmax(before, v float64) float64 {
+	if math.IsNaN(before) {
+		return v
+	}
+	return max(before, v)
+}
+
+func figure(v float64) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 func main() {
@@ -112,7 +133,10 @@ func main() {
 		fmt.Fprintln(tab, "before\tcut\tinside\trecovery\tafter\tleast inside\tleast after\tquotas\t ")
 		for _, l := range g.lines {
 			r := l.plan.finish().measure(*seeds)
-			fmt.Fprintf(tab, "%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t  %s\n", r.before, r.cut, r.inside, r.recovery, r.after, r.least, r.leastAfter, r.sum, l.name)
+			for _, v := range []float64{r.before, r.cut, r.inside, r.recovery, r.after, r.least, r.leastAfter, r.sum} {
+				fmt.Fprintf(tab, "%s\t", figure(v))
+			}
+			fmt.Fprintf(tab, "  %s\n", l.name)
 		}
 		_ = tab.Flush()
 	}
