@@ -259,6 +259,7 @@ func (f *fleet) heal(in *instance, now int64) {
 		lost = map[int64]int64{in.subWindow(now): max(0, own-f.redis.used(now))}
 	}
 	f.charge(in, now, lost)
+	in.uncharged = map[int64]int64{} // was part of it
 }
 
 // charge puts local grants into Redis, with their age.
