@@ -28,7 +28,7 @@ func playDebts(f *fleet) error {
 	if err := f.lose(dropAll); err != nil {
 		return err
 	}
-	// A first request makes the breakers open.
+	// Heartbeats find out, since there are no requests yet.
 	if err := f.eventually("all breakers open", func(w news) bool { return w.Degraded }); err != nil {
 		return err
 	}

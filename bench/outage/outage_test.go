@@ -144,6 +144,38 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// Two units before the cut, two late in the outage, and three at its end; and calls
+// that were late, one of them with the whole machine.
+func TestOutcome(t *testing.T) {
+	const ms = 1000 // µs
+	f := &fleet{settings: settings{Window: time.Second, Quota: 2, Deadline: 50 * time.Millisecond}, weights: even}
+	f.scenario.name, f.duty.Window = "stop", f.Window
+	f.began, f.cut, f.up, f.end = 0, 1000*ms, 4000*ms, 6000*ms
+	var calls []call
+	for _, at := range []int64{500, 900, 2900, 2950, 3990, 4010, 4020} {
+		calls = append(calls, call{at: at * ms, allowed: true, took: time.Microsecond, tier: limit.TierFallback, degraded: true})
+	}
+	calls = append(calls, call{at: 4030 * ms, took: time.Second}, call{at: 4040 * ms, by: naive, allowed: true})
+	f.finals = []*final{
+		{Calls: 9, Slow: []slowCall{{By: ours, Took: 60 * time.Millisecond}, {By: ours, Took: time.Second, Stall: 949 * time.Millisecond}, {By: naive, Took: time.Minute}}},
+		{Errors: map[string]int{"some": 2}},
+	}
+	judgeOutage(f, calls)
+	o := f.outcome(calls)
+	if x := o.Factors[0]; x.Before != 1 || x.Cut != 0 || x.Inside != 1 || x.Recovery != 1.5 || x.After != 0 || x.Worst != 1.5 || x.Least != 0 {
+		t.Errorf("factors %+v", x)
+	}
+	want := []float64{1.5, 0, 2, 1, 1} // worst, least, errors, late calls, p99 in µs
+	for i, c := range o.Checks {
+		if c.Value != want[i] {
+			t.Errorf("%s: %v, want %v", c.What, c.Value, want[i])
+		}
+	}
+	if len(o.Timeline) != 60 || o.Timeline[40].Without != 20 || o.Timeline[40].Redis != 0 || o.Timeline[49].Window != 1 {
+		t.Errorf("timeline %+v", o.Timeline)
+	}
+}
+
 func TestSchedulesAreTheirSeeds(t *testing.T) {
 	for seed := range uint64(50) {
 		one, other := randomFaults(seed, time.Second, 4), randomFaults(seed, time.Second, 4)
