@@ -30,6 +30,7 @@ race: redis ## run all tests under the race detector
 .PHONY: soak
 soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
 	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
+	go -C bench/outage run . -scenario random -schedules 100 -window 2s
 
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// fleet is a Redis server, instances, and a proxy between it and each of them.
+type fleet struct {
+	settings
+	ctx       context.Context
+	scenario  scenario
+	bed       *testbed
+	server    *redistest.Server
+	duty      duty
+	proxies   []proxy
+	instances []*instance // as they are now
+	replaced  []*instance // ended before
+	started   uint64      // instances, for their seeds
+
+	began, cut, up, end int64 // marks of the scenario, µs
+	weights             []float64
+	notes               []string
+	finals              []*final
+	checks              []check
+}
+
+func newFleet(ctx context.Context, s settings, sc scenario) (*fleet, error) {
+	bed, err := newTestbed()
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{settings: s, ctx: ctx, scenario: sc, bed: bed, weights: sc.weights}
+	f.duty = duty{Quota: s.Quota, Window: s.Window, Deadline: s.Deadline, FleetSize: len(sc.weights), LedgerKeys: 10_000, Baselines: sc.baselines}
+	if sc.duty != nil {
+		sc.duty(s, &f.duty)
+	}
+	if f.server, err = bed.startServer(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	for i := range sc.weights {
+		p, err := startProxy(fmt.Sprint("instance", i), f.server.Addr())
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		f.proxies = append(f.proxies, p)
+		in, err := f.start(i)
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		f.instances = append(f.instances, in)
+	}
+	return f, nil
+}
+
+func (f *fleet) start(i int) (*instance, error) {
+	d := f.duty
+	d.Redis = f.proxies[i].Listen
+	f.started++
+	d.Seed = f.Seed + f.started
+	return startInstance(i, f.bed.dir, d)
+}
+
+// restart ends an instance in good order and starts one in its place.
+func (f *fleet) restart(i int) error {
+	old := f.instances[i]
+	if _, err := old.end(); err != nil {
+		return err
+	}
+	in, err := f.start(i)
+	if err != nil {
+		return err
+	}
+	f.replaced = append(f.replaced, old)
+	f.instances[i] = in
+	return nil
+}
+
+// close ends everything that still runs.
+func (f *fleet) close() error {
+	for _, in := range f.instances {
+		in.kill()
+	}
+	err := f.bed.close()
+	for _, p := range f.proxies {
+		p.Stop()
+	}
+	return err
+}
+
+// wait lets time pass.
+func (f *fleet) wait(d time.Duration) error {
+	select {
+	case <-f.ctx.Done():
+		return f.ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// eventually waits until all instances say what they should.
+func (f *fleet) eventually(what string, holds func(news) bool) error {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if !slices.ContainsFunc(f.instances, func(in *instance) bool { return !holds(in.news()) }) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("never happened: %s", what)
+		}
+		if err := f.wait(5 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fleet) know(n int) error {
+	return f.eventually("all instances know of each other", func(w news) bool { return w.Fleet == n })
+}
+
+func (f *fleet) reconnected() error {
+	return f.eventually("all instances are back at Redis", func(w news) bool { return !w.Degraded })
+}
+
+// offer has the instances offer so many limits of one key together, in parts of weights.
+func (f *fleet) offer(load float64, weights []float64) error {
+	for i := range weights {
+		if err := f.offerOne(i, load*weights[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) offerOne(i int, load float64) error {
+	perSecond := float64(f.Quota) / f.Window.Seconds()
+	return f.instances[i].order(order{Rate: load * perSecond, Heavy: 1})
+}
+
+// gather ends the instances and collects what they logged, in order of time.
+func (f *fleet) gather() (calls []call, err error) {
+	for _, in := range slices.Concat(f.replaced, f.instances) {
+		final, err := in.end()
+		if err != nil {
+			return nil, err
+		}
+		logged, err := readCalls(in.log, in.index)
+		if err != nil {
+			return nil, err
+		}
+		f.finals = append(f.finals, final)
+		calls = append(calls, logged...)
+	}
+	slices.SortFunc(calls, func(a, b call) int { return int(a.at - b.at) })
+	return calls, nil
+}
+
+func (f *fleet) note(format string, args ...any) {
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// The scenarios start this very program again as instances of a fleet.
+func TestMain(m *testing.M) {
+	if isWorker() {
+		workerMain()
+		return
+	}
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// quick is a run that takes some ten seconds.
+func quick(t *testing.T, scenario string) settings {
+	t.Helper()
+	s, err := parseSettings([]string{"-scenario", scenario, "-window", "1s", "-quota", "400", "-schedules", "3", "-seed", "5"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Laws 4, 7 and 11, as far as the constants in bounds.go hold the code to them: the
+// whole fleet, in processes of its own, through outages of several kinds.
+func TestLaw11Outages(t *testing.T) {
+	for _, name := range []string{"stop", "kill", "flushall", "random"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := quick(t, name)
+			o, err := play(t.Context(), s, s.chosen[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text bytes.Buffer
+			if err := (report{Settings: s, Outcomes: []outcome{o}}).print(&text); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("\n%s", text.String())
+			if len(o.Checks) < 3 {
+				t.Errorf("only %d checks", len(o.Checks))
+			}
+			for _, c := range o.Checks {
+				if !c.holds() {
+					t.Errorf("%v; tested against %v", c, c.Tested)
+				}
+			}
+			if name == "stop" {
+				seesTheDifference(t, o)
+				writesEverything(t, s, o)
+			}
+		})
+	}
+}
+
+// A fleet that falls back to the full limit on each instance must be seen to break
+// it, or else nothing that the other checks say is worth anything.
+func seesTheDifference(t *testing.T, o outcome) {
+	i := slices.IndexFunc(o.Factors, func(x factors) bool { return x.Subject == naive.String() })
+	if i < 0 || o.Factors[i].Worst < 2 || o.Factors[i].Inside < 1.5 {
+		t.Errorf("full limit on each of four instances: %+v", o.Factors)
+	}
+}
+
+func writesEverything(t *testing.T, s settings, o outcome) {
+	dir := t.TempDir()
+	s.json, s.markdown = filepath.Join(dir, "json"), filepath.Join(dir, "md")
+	s.csv, s.svg = filepath.Join(dir, "csv"), filepath.Join(dir, "svg")
+	if err := (report{Settings: s, Outcomes: []outcome{o}}).writeFiles(s); err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if !json.Valid([]byte(read(s.json))) || !strings.Contains(read(s.markdown), "| tierlimit |") {
+		t.Errorf("JSON or Markdown:\n%s\n%s", read(s.json), read(s.markdown))
+	}
+	// 3 subjects over 7.2 windows at least, in tenths.
+	if lines := strings.Count(read(s.csv), "\n"); lines < 3*72 {
+		t.Errorf("%d lines of CSV", lines)
+	}
+	svg := xml.NewDecoder(strings.NewReader(read(s.svg)))
+	for {
+		if _, err := svg.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("SVG: %v", err)
+		}
+	}
+}
+
+func TestCallsAreReadAsTheyWereLogged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := call{
+			at:       rapid.Int64Min(0).Draw(t, "at"),
+			key:      rapid.Uint32().Draw(t, "key"),
+			took:     time.Duration(rapid.Int64Range(0, tookMost).Draw(t, "took")) * tookUnit,
+			tier:     limit.Tier(rapid.IntRange(0, 2).Draw(t, "tier")),
+			by:       subject(rapid.IntRange(0, int(subjects)-1).Draw(t, "by")),
+			allowed:  rapid.Bool().Draw(t, "allowed"),
+			degraded: rapid.Bool().Draw(t, "degraded"),
+			instance: 3,
+		}
+		b := c.encode()
+		if got := decodeCall(b[:], 3); got != c {
+			t.Fatalf("%+v, was %+v", got, c)
+		}
+	})
+}
+
+func TestChecks(t *testing.T) {
+	for _, c := range []struct {
+		value, goal float64
+		atLeast     bool
+		met         bool
+	}{{1.1, 1.1, false, true}, {1.11, 1.1, false, false}, {0.8, 0.8, true, true}, {0.79, 0.8, true, false}, {math.NaN(), 1, false, false}, {math.NaN(), 1, true, false}} {
+		k := check{Value: c.value, Goal: c.goal, AtLeast: c.atLeast}
+		if k.met() != c.met {
+			t.Errorf("%v: met is %v", k, k.met())
+		}
+	}
+}
+
+// Two units before the cut, two late in the outage, and three at its end; and calls
+// that were late, one of them with the whole machine.
+func TestOutcome(t *testing.T) {
+	const ms = 1000 // µs
+	f := &fleet{settings: settings{Window: time.Second, Quota: 2, Deadline: 50 * time.Millisecond}, weights: even}
+	f.scenario.name, f.duty.Window = "stop", f.Window
+	f.began, f.cut, f.up, f.end = 0, 1000*ms, 4000*ms, 6000*ms
+	var calls []call
+	for _, at := range []int64{500, 900, 2900, 2950, 3990, 4010, 4020} {
+		calls = append(calls, call{at: at * ms, allowed: true, took: time.Microsecond, tier: limit.TierFallback, degraded: true})
+	}
+	calls = append(calls, call{at: 4030 * ms, took: time.Second}, call{at: 4040 * ms, by: naive, allowed: true})
+	f.finals = []*final{
+		{Calls: 9, Slow: []slowCall{{By: ours, Took: 60 * time.Millisecond}, {By: ours, Took: time.Second, Stall: 949 * time.Millisecond}, {By: naive, Took: time.Minute}}},
+		{Errors: map[string]int{"some": 2}},
+	}
+	judgeOutage(f, calls)
+	o := f.outcome(calls)
+	if x := o.Factors[0]; x.Before != 1 || x.Cut != 0 || x.Inside != 1 || x.Recovery != 1.5 || x.After != 0 || x.Worst != 1.5 || x.Least != 0 {
+		t.Errorf("factors %+v", x)
+	}
+	want := []float64{1.5, 0, 2, 1, 1} // worst, least, errors, late calls, p99 in µs
+	for i, c := range o.Checks {
+		if c.Value != want[i] {
+			t.Errorf("%s: %v, want %v", c.What, c.Value, want[i])
+		}
+	}
+	if len(o.Timeline) != 60 || o.Timeline[40].Without != 20 || o.Timeline[40].Redis != 0 || o.Timeline[49].Window != 1 {
+		t.Errorf("timeline %+v", o.Timeline)
+	}
+}
+
+func TestSchedulesAreTheirSeeds(t *testing.T) {
+	for seed := range uint64(50) {
+		one, other := randomFaults(seed, time.Second, 4), randomFaults(seed, time.Second, 4)
+		if !slices.Equal(one, other) || len(one) < 1 {
+			t.Errorf("seed %d: %v and %v", seed, one, other)
+		}
+	}
+}
+
+func TestMistakesOnTheCommandLine(t *testing.T) {
+	for _, args := range []string{"-scenario none", "-window 1ms", "-window 2s -outage 1s", "-quota 1", "stray", "-no-such-flag"} {
+		if _, err := parseSettings(strings.Fields(args), io.Discard); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+	s, err := parseSettings(strings.Fields("-quick -scenario stop,debts"), io.Discard)
+	if err != nil || len(s.chosen) != 2 || s.Window != 2*time.Second || s.Outage != 6*time.Second || s.Seed == 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

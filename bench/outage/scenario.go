@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// scenario is one way to lose Redis.
+type scenario struct {
+	name      string
+	about     string
+	weights   []float64 // parts of the traffic, by instance
+	crowded   bool      // others are played at the same time, so calls are not timed
+	baselines bool      // offer the same to the common ways of limiting
+	duty      func(settings, *duty)
+	play      func(*fleet) error
+	judge     func(*fleet, []call) // adds checks and notes
+}
+
+var skewed = []float64{0.70, 0.15, 0.10, 0.05}
+
+var even = []float64{0.25, 0.25, 0.25, 0.25}
+
+func scenarios() []scenario {
+	return []scenario{
+		{name: "stop", about: "Redis hangs (SIGSTOP), and goes on", weights: skewed, baselines: true,
+			play: outage(func(f *fleet) error { f.server.Pause(); return nil }, func(f *fleet) error { f.server.Resume(); return nil }), judge: judgeOutage},
+		{name: "kill", about: "Redis is killed, and comes back with an empty memory", weights: skewed, baselines: true,
+			play: outage(func(f *fleet) error { f.server.Kill(); return nil }, func(f *fleet) error { f.server.Restart(); return nil }), judge: judgeOutage},
+		{name: "partition", about: "the network loses everything, silently", weights: skewed, baselines: true,
+			play: outage(dropAll, healAll), judge: judgeOutage},
+		{name: "one-cut-off", about: "one of four instances is cut off, that with 15 % of the traffic", weights: skewed, baselines: true,
+			play: outage(func(f *fleet) error { return f.proxies[cutOff].drop() }, healAll), judge: judgeCutOff},
+		{name: "rolling-restart", about: "all instances are replaced during the outage, one per window", weights: even,
+			play: playRollingRestart, judge: judgeRestart},
+		{name: "rolling-restart-heaviest-first", about: "the same with uneven traffic", weights: skewed,
+			play: playRollingRestart, judge: judgeRestart},
+		{name: "growth", about: "instances begin one after another, each half a second, then Redis is lost", weights: even,
+			play: playGrowth, judge: judgeShares},
+		{name: "moved", about: "all traffic was on one instance and moves to all four at the cut", weights: []float64{1, 0, 0, 0},
+			play: playMoved, judge: judgeShares},
+		{name: "attack", about: "distinct keys without number during the outage, ten heavy keys among them", weights: even,
+			duty: attackDuty, play: playAttack, judge: judgeAttack},
+		{name: "debts", about: "many keys hold debt when Redis comes back", weights: even,
+			duty: debtsDuty, play: playDebts, judge: judgeDebts},
+		{name: "flushall", about: "Redis forgets everything in mid-traffic", weights: skewed, baselines: true,
+			play: playFlushAll, judge: judgeMost},
+		{name: "random", about: "random faults"},
+	}
+}
+
+func scenarioNames() (names []string) {
+	for _, sc := range scenarios() {
+		names = append(names, sc.name)
+	}
+	return names
+}
+
+func chooseScenarios(text string) (chosen []scenario, err error) {
+	all := scenarios()
+	if text == "all" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.IndexFunc(all, func(sc scenario) bool { return sc.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-scenario: there is no %q, only %s", name, strings.Join(scenarioNames(), ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// play plays one scenario and measures it.
+func play(ctx context.Context, s settings, sc scenario) (outcome, error) {
+	if sc.name == "random" {
+		return playSchedules(ctx, s, sc)
+	}
+	return playOne(ctx, s, sc)
+}
+
+func playOne(ctx context.Context, s settings, sc scenario) (o outcome, err error) {
+	f, err := newFleet(ctx, s, sc)
+	if err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	if err := f.know(len(sc.weights)); err != nil {
+		return o, err
+	}
+	f.began = now()
+	if err := sc.play(f); err != nil {
+		return o, err
+	}
+	f.end = now()
+	calls, err := f.gather()
+	if err != nil {
+		return o, err
+	}
+	sc.judge(f, calls)
+	return f.outcome(calls), nil
+}
+
+func dropAll(f *fleet) (err error) {
+	for _, p := range f.proxies {
+		err = errors.Join(err, p.drop())
+	}
+	return err
+}
+
+func healAll(f *fleet) error {
+	for _, p := range f.proxies {
+		p.heal()
+	}
+	return nil
+}
+
+// lose marks the cut, and brings it about.
+func (f *fleet) lose(how func(*fleet) error) error {
+	f.cut = now()
+	return how(f)
+}
+
+// regain marks the end of the outage, and waits until everyone is back.
+func (f *fleet) regain(how func(*fleet) error) error {
+	f.up = now()
+	if err := how(f); err != nil {
+		return err
+	}
+	return f.reconnected()
+}
+
+// outage plays a whole one: traffic, loss, recovery, and two windows more.
+func outage(lose, regain func(*fleet) error) func(*fleet) error {
+	return func(f *fleet) error {
+		if err := f.offer(f.Load, f.weights); err != nil {
+			return err
+		}
+		if err := f.wait(2*f.Window + f.Window/5); err != nil {
+			return err
+		}
+		if err := f.lose(lose); err != nil {
+			return err
+		}
+		if err := f.wait(f.Outage); err != nil {
+			return err
+		}
+		if err := f.regain(regain); err != nil {
+			return err
+		}
+		return f.wait(2 * f.Window)
+	}
+}
+
+const cutOff = 1 // the instance that is, in the scenario one-cut-off
+
+func playRollingRestart(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		return err
+	}
+	if err := f.lose(dropAll); err != nil {
+		return err
+	}
+	for i := range f.instances {
+		if err := f.wait(f.Window); err != nil {
+			return err
+		}
+		if err := f.restart(i); err != nil {
+			return err
+		}
+		if err := f.offerOne(i, f.Load*f.weights[i]); err != nil {
+			return err
+		}
+	}
+	if err := f.wait(f.Window); err != nil {
+		return err
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(f.Window)
+}
+
+func playGrowth(f *fleet) error {
+	for i := range f.instances {
+		if err := f.offerOne(i, f.Load/float64(len(f.instances))); err != nil {
+			return err
+		}
+		if err := f.wait(min(f.Window/4, time.Second/2)); err != nil {
+			return err
+		}
+	}
+	if err := f.lose(dropAll); err != nil {
+		return err
+	}
+	if err := f.wait(f.Outage); err != nil {
+		return err
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(f.Window)
+}
+
+func playMoved(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		return err
+	}
+	if err := f.lose(dropAll); err != nil {
+		return err
+	}
+	// Each instance alone could use up the limit.
+	if err := f.offer(f.Load*float64(len(even)), even); err != nil {
+		return err
+	}
+	if err := f.wait(f.Outage); err != nil {
+		return err
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(f.Window)
+}
+
+func playFlushAll(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	// Late in the window, when the limit is used up.
+	if err := f.wait(2*f.Window + f.Window*7/10); err != nil {
+		return err
+	}
+	f.cut = now()
+	f.up = f.cut
+	if err := f.flushAll(); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
+}
+
+func (f *fleet) flushAll() error {
+	client := f.server.Client(f.bed)
+	return client.FlushAll(f.ctx).Err()
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// testbed stands in for a test where redistest wants one: it keeps what to clean up,
+// and the first failures. It has no other of a test's methods.
+type testbed struct {
+	testing.TB
+	dir string
+
+	mu       sync.Mutex // guards the rest
+	cleanups []func()
+	failures []error
+}
+
+func newTestbed() (*testbed, error) {
+	dir, err := os.MkdirTemp("", "outage-")
+	return &testbed{dir: dir}, err
+}
+
+func (b *testbed) Helper()         {}
+func (b *testbed) TempDir() string { return b.dir }
+
+func (b *testbed) Cleanup(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cleanups = append(b.cleanups, f)
+}
+
+func (b *testbed) Errorf(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures = append(b.failures, fmt.Errorf(format, args...))
+}
+
+// Fatal does not return, as that of a test; startServer recovers what it panics with.
+func (b *testbed) Fatal(args ...any) { panic(fatal{fmt.Sprint(args...)}) }
+
+type fatal struct{ text string }
+
+// startServer starts a Redis server of this run's own.
+func (b *testbed) startServer() (s *redistest.Server, err error) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case fatal:
+			err = errors.New(cause.text)
+		default:
+			panic(cause)
+		}
+	}()
+	return redistest.Start(b), nil
+}
+
+// close cleans up, and returns what had failed.
+func (b *testbed) close() error {
+	for _, f := range slices.Backward(b.cleanups) {
+		f()
+	}
+	return errors.Join(append(b.failures, os.RemoveAll(b.dir))...)
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"golang.org/x/time/rate"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// workerVariable holds a worker's duty. The program starts itself again with it.
+const workerVariable = "TIERLIMIT_OUTAGE_WORKER"
+
+// duty is what a worker is told at its start.
+type duty struct {
+	Redis      string
+	Quota      int64
+	Window     time.Duration
+	Deadline   time.Duration
+	FleetSize  int
+	LedgerKeys int
+	Baselines  bool
+	Log        string // file of calls
+	Seed       uint64
+	Verbose    bool
+}
+
+// order is a line on a worker's standard input. The end of the input ends the worker.
+type order struct {
+	Rate     float64 // requests a second
+	Heavy    int     // of the first so many keys, in turn
+	TailRate float64 // and requests a second
+	Tail     int     // of so many other keys, in turn,
+	From     int     // from this one on
+	Once     bool    // until each of those has been asked for once
+}
+
+// news is a line on a worker's standard output, when something of it has changed.
+type news struct {
+	Fleet    int
+	Degraded bool
+	Idle     bool // an order with Once is done
+	Final    *final
+}
+
+// final is what a worker says at its end.
+type final struct {
+	Calls      int64
+	Errors     map[string]int // how often each
+	Slow       []slowCall
+	HeapBefore uint64 // bytes, after the limiter was made
+	HeapAfter  uint64
+}
+
+// slowCall is a call that ended after its deadline, and how late a bare timer of the
+// same length was: by that much the machine stood still, not the call.
+type slowCall struct {
+	By    subject
+	At    int64
+	Took  time.Duration
+	Stall time.Duration
+}
+
+func isWorker() bool { return os.Getenv(workerVariable) != "" }
+
+func workerMain() {
+	logging.Disable()
+	if err := work(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "outage worker:", err)
+		os.Exit(1)
+	}
+}
+
+type worker struct {
+	duty    duty
+	limiter *tiered.Limiter
+	rules   [subjects]*tiered.Rule
+	random  *rand.Rand // of the loop that offers
+	flying  sync.WaitGroup
+	calls   atomic.Int64
+
+	mu        sync.Mutex // guards the rest
+	log       *bufio.Writer
+	fallbacks [subjects]map[uint32]*rate.Limiter
+	final     final
+}
+
+// work makes a limiter, offers it what it is ordered to, and logs every call.
+func work(stdin io.Reader, stdout io.Writer) error {
+	w := &worker{final: final{Errors: make(map[string]int)}}
+	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w.duty); err != nil {
+		return err
+	}
+	w.random = rand.New(rand.NewPCG(w.duty.Seed, 0))
+	file, err := os.Create(w.duty.Log)
+	if err != nil {
+		return err
+	}
+	w.log = bufio.NewWriterSize(file, 1<<16)
+	if err := w.open(); err != nil {
+		return err
+	}
+	w.final.HeapBefore = heap()
+
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		for lines := json.NewDecoder(stdin); ; {
+			var o order
+			if lines.Decode(&o) != nil {
+				return // the end, or a parent that is gone
+			}
+			orders <- o
+		}
+	}()
+	tell := json.NewEncoder(stdout)
+	if err := w.obey(orders, tell); err != nil {
+		return err
+	}
+	w.flying.Wait()
+	w.final.Calls = w.calls.Load()
+	w.final.HeapAfter = heap()
+	_ = w.limiter.Close() // it says so if the fleet could not be told, as when Redis is lost
+	if err := w.log.Flush(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return tell.Encode(news{Final: &w.final})
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func (w *worker) open() (err error) {
+	level := slog.LevelError + 1
+	if w.duty.Verbose {
+		level = slog.LevelDebug
+	}
+	w.limiter, err = tiered.Open(&redis.UniversalOptions{Addrs: []string{w.duty.Redis}},
+		tiered.Deadline(w.duty.Deadline), tiered.FleetSize(w.duty.FleetSize), tiered.LedgerKeys(w.duty.LedgerKeys),
+		tiered.Logger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))))
+	if err != nil {
+		return err
+	}
+	lim := limit.Per(w.duty.Quota, w.duty.Window)
+	for by := range subjects {
+		policy := tiered.Deny // of the ways to compare with: they decide for themselves
+		if by == ours {
+			policy = tiered.Approximate
+		}
+		w.fallbacks[by] = make(map[uint32]*rate.Limiter)
+		if w.rules[by], err = w.limiter.Rule(fmt.Sprint("rule", uint8(by)), lim, tiered.OnOutage(policy)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// obey offers load as ordered, until no more orders come.
+func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
+	var o order
+	var told news
+	heavy, tail := w.newStream(0), w.newStream(0)
+	idle := false
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if current := (news{Fleet: w.limiter.FleetSize(), Degraded: w.limiter.Degraded(), Idle: idle}); current != told {
+			told = current
+			if err := tell.Encode(told); err != nil {
+				return err
+			}
+		}
+		next := heavy.next
+		if tail.next.Before(next) {
+			next = tail.next
+		}
+		select {
+		case given, more := <-orders:
+			if !more {
+				return nil
+			}
+			o, idle = given, false
+			heavy, tail = w.newStream(o.Rate), w.newStream(o.TailRate)
+		case <-look.C:
+		case <-time.After(time.Until(next)):
+			for w.due(&heavy) {
+				w.offer(uint32(heavy.count % o.Heavy))
+				heavy.count++
+			}
+			for !idle && w.due(&tail) {
+				w.offer(uint32(o.Heavy + (o.From+tail.count)%o.Tail))
+				tail.count++
+				idle = o.Once && tail.count == o.Tail
+			}
+			if idle {
+				tail = w.newStream(0)
+			}
+		}
+	}
+}
+
+// stream is requests at random times, on average rate a second.
+type stream struct {
+	rate  float64
+	next  time.Time
+	count int
+}
+
+// farOff is when a stream without requests has its next.
+const farOff = 24 * time.Hour
+
+func (w *worker) newStream(rate float64) stream {
+	s := stream{rate: rate, next: time.Now()}
+	w.schedule(&s)
+	return s
+}
+
+func (w *worker) schedule(s *stream) {
+	if s.rate <= 0 {
+		s.next = time.Now().Add(farOff)
+		return
+	}
+	s.next = s.next.Add(time.Duration(w.random.ExpFloat64() * float64(time.Second) / s.rate))
+}
+
+// due reports whether it is time for a stream's next request, and moves on if so.
+func (w *worker) due(s *stream) bool {
+	if s.rate <= 0 || time.Now().Before(s.next) {
+		return false
+	}
+	w.schedule(s)
+	return true
+}
+
+// offer makes one request of each subject. They come whether or not earlier ones have
+// been answered.
+func (w *worker) offer(key uint32) {
+	w.flying.Go(func() { w.decide(ours, key) })
+	if w.duty.Baselines {
+		w.flying.Go(func() { w.decide(naive, key) })
+		w.flying.Go(func() { w.decide(static, key) })
+	}
+}
+
+func (w *worker) decide(by subject, key uint32) {
+	name := fmt.Sprint("key", key)
+	degraded := w.limiter.Degraded()
+	late := make(chan time.Duration, 1)
+	started := time.Now()
+	control := time.AfterFunc(w.duty.Deadline, func() { late <- time.Since(started) - w.duty.Deadline })
+	called := time.Now()
+	d, err := w.rules[by].Allow(context.Background(), name)
+	ended := time.Now()
+	took := ended.Sub(called)
+	if by != ours && err == nil && d.Tier == limit.TierFallback {
+		d.Allowed = w.fallback(by, key).Allow()
+	}
+	var stall time.Duration
+	if took > w.duty.Deadline {
+		stall = <-late
+	}
+	control.Stop()
+	w.calls.Add(1)
+	c := call{at: micros(ended), key: key, took: took, tier: d.Tier, by: by, allowed: d.Allowed, degraded: degraded}
+	encoded := c.encode()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		if by == ours {
+			w.final.Errors[err.Error()]++
+		}
+		return
+	}
+	if took > w.duty.Deadline && len(w.final.Slow) < 100_000 {
+		w.final.Slow = append(w.final.Slow, slowCall{by, c.at, took, stall})
+	}
+	_, _ = w.log.Write(encoded[:]) // its error comes again with Flush
+}
+
+// fallback is the limiter in process of one of the common ways.
+func (w *worker) fallback(by subject, key uint32) *rate.Limiter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.fallbacks[by][key]
+	if l == nil {
+		quota := float64(w.duty.Quota)
+		if by == static {
+			quota /= float64(w.limiter.FleetSize())
+		}
+		l = rate.NewLimiter(rate.Limit(quota/w.duty.Window.Seconds()), int(quota))
+		w.fallbacks[by][key] = l
+	}
+	return l
+}
