@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy's
 	redistest.Main(m)
 }
 
