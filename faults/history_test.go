@@ -34,7 +34,13 @@ var counter = porcupine.Model{
 func linearizable(operations []operation) porcupine.CheckResult {
 	history := make([]porcupine.Operation, len(operations))
 	for i, o := range operations {
-		history[i] = porcupine.Operation{ClientId: o.Client, Call: o.Call, Return: o.Return, Output: o}
+		call := o.Call
+		if !o.Allowed && (o.Tier == limit.TierLocal || o.Remaining == 0) {
+			// Nothing comes back, so if this answer was right at any moment it was so when
+			// it was given too. That there is but one moment spares trying them all.
+			call = o.Return
+		}
+		history[i] = porcupine.Operation{ClientId: o.Client, Call: call, Return: o.Return, Output: o}
 	}
 	return porcupine.CheckOperationsTimeout(counter, history, time.Minute)
 }

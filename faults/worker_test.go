@@ -128,7 +128,11 @@ func request(rules []*tiered.Rule, client int) (operations []operation, err erro
 		return d.Allowed
 	}
 	for range requests {
-		ask(operation{Subject: random.IntN(len(rules)), Key: random.IntN(keys), Cost: 1 + random.Int64N(3)})
+		cost := 1 + random.Int64N(3)
+		if random.IntN(50) == 0 {
+			cost = quota - random.Int64N(3) // a denial of so much says nothing of the others
+		}
+		ask(operation{Subject: random.IntN(len(rules)), Key: random.IntN(keys), Cost: cost})
 	}
 	for subject := range rules {
 		for key := range keys {
