@@ -82,9 +82,9 @@ func (c *Cluster) addNodes(tb testing.TB, count int, args []string) (added []*Se
 }
 
 // MoveSlots moves slots, with their keys, from one master to another, while clients go
-// on: it declares all of the slots to be on the move, then moves their keys one by one,
-// then declares the slots to be moved.
-func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int) {
+// on: it declares all of the slots to be on the move, then moves a key of each, calls
+// halfway if that is not nil, moves the others, and declares the slots to be moved.
+func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int, halfway func()) {
 	tb.Helper()
 	ctx := context.Background()
 	source, target := from.Client(tb), to.Client(tb)
@@ -99,15 +99,20 @@ func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int) {
 		do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 		do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 	}
-	for _, slot := range slots {
-		keys, err := source.ClusterGetKeysInSlot(ctx, slot, 1000).Result()
-		for ; err == nil && len(keys) > 0; keys, err = source.ClusterGetKeysInSlot(ctx, slot, 1000).Result() {
+	for left := slots; len(left) > 0; {
+		left = slices.DeleteFunc(slices.Clone(left), func(slot int) bool {
+			keys, err := source.ClusterGetKeysInSlot(ctx, slot, 1).Result()
+			if err != nil {
+				tb.Fatalf("redistest: the keys of slot %d: %v", slot, err)
+			}
 			for _, key := range keys {
 				do(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
 			}
-		}
-		if err != nil {
-			tb.Fatalf("redistest: the keys of slot %d: %v", slot, err)
+			return len(keys) == 0
+		})
+		if halfway != nil {
+			halfway()
+			halfway = nil
 		}
 	}
 	for _, slot := range slots {

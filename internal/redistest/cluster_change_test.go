@@ -29,7 +29,16 @@ func TestClusterMovesSlots(t *testing.T) {
 		}
 	}
 	fresh := c.AddNode(t)
-	c.MoveSlots(t, c.Nodes()[0], fresh, slots)
+	halfway := false
+	c.MoveSlots(t, c.Nodes()[0], fresh, slots, func() {
+		halfway = true
+		if n, err := fresh.Client(t).DBSize(ctx).Result(); n != int64(len(slots)) || err != nil {
+			t.Errorf("halfway %d keys have moved, %v; want one of each of %d slots", n, err, len(slots))
+		}
+	})
+	if !halfway {
+		t.Error("halfway was not called")
+	}
 	moved, err := fresh.Client(t).DBSize(ctx).Result()
 	left, leftErr := c.Nodes()[0].Client(t).DBSize(ctx).Result()
 	if moved != int64(len(slots)) || left != 0 || err != nil || leftErr != nil {
