@@ -105,7 +105,52 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 			r.send(ctx, again, "eval", s.source)
 		}
 	}
+	if again := r.divideTorn(); again != nil {
+		r.send(ctx, again, "evalsha", s.sha)
+		if again = r.withoutScript(); again != nil {
+			r.send(ctx, again, "eval", s.source)
+		}
+	}
 	return r.replies()
+}
+
+// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
+// moving, and of their keys some are here and some there. That proves that nothing
+// ran. One key alone is always found, so each gets a part of its own; but the entries
+// of a group stay together, and fail while their keys are apart. It returns the parts
+// to send again.
+func (r *run) divideTorn() (again []int) {
+	for i, cmd := range r.cmds {
+		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
+			continue
+		}
+		pieceOf := make(map[any]int) // by group or key
+		var pieces [][]int
+		for _, at := range r.parts[i] {
+			var together any = r.entries[at].Key
+			if r.entries[at].Group != 0 {
+				together = r.entries[at].Group
+			}
+			piece, seen := pieceOf[together]
+			if !seen {
+				piece = len(pieces)
+				pieceOf[together] = piece
+				pieces = append(pieces, nil)
+			}
+			pieces[piece] = append(pieces[piece], at)
+		}
+		if len(pieces) == 1 {
+			continue
+		}
+		r.parts[i] = pieces[0]
+		again = append(again, i)
+		for _, piece := range pieces[1:] {
+			again = append(again, len(r.parts))
+			r.parts = append(r.parts, piece)
+			r.cmds = append(r.cmds, chargeCmd{})
+		}
+	}
+	return again
 }
 
 // split says which entries go into one call of the script: all, or on a Cluster
