@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -111,7 +112,20 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 			r.send(ctx, again, "eval", s.source)
 		}
 	}
+	if slices.ContainsFunc(r.cmds, func(cmd chargeCmd) bool { return cmd.Err() != nil }) {
+		reloadCluster(ctx, s.client)
+	}
 	return r.replies()
+}
+
+// reloadCluster lets a Cluster's client ask in the background who has which slots,
+// because a command has failed. By itself go-redis asks when a node sends it elsewhere,
+// which a dead one does not, or else once a minute: so long it would go on sending
+// commands to a master whose replica has taken over. It does so at most every 200 ms.
+func reloadCluster(ctx context.Context, client redis.UniversalClient) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
 }
 
 // divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
