@@ -53,9 +53,8 @@ func startClusterNode(tb testing.TB, args []string) *clusterNode {
 			"--cluster-enabled", "yes",
 			"--cluster-config-file", "nodes.conf",
 			"--cluster-port", strconv.Itoa(node.busPort),
-			// Else a replica gets its first copy five seconds late.
-			"--repl-diskless-sync-delay", "0",
 		)
+		all = append(all, promptReplication()...)
 		return append(all, args...)
 	})
 	return node

@@ -26,23 +26,19 @@ func (c *Cluster) AddReplicas(tb testing.TB, args ...string) []*Server {
 		}
 	}
 	for i, replica := range replicas {
-		if err := poll(30*time.Second, func() error { return c.knowReplica(tb, masters[i], replica) }); err != nil {
+		if err := poll(30*time.Second, func() error { return c.knowReplica(tb, masters[i]) }); err != nil {
 			tb.Fatalf("redistest: replica %s of %s: %v", replica.Addr(), masters[i].Addr(), err)
 		}
 	}
 	return replicas
 }
 
-// knowReplica checks that a replica has its copy and that all nodes know of it.
-func (c *Cluster) knowReplica(tb testing.TB, master, replica *Server) error {
-	ctx := context.Background()
-	info, err := replica.Client(tb).Info(ctx, "replication").Result()
-	if err != nil {
+// knowReplica checks that a replica follows its master, and that all nodes know it.
+func (c *Cluster) knowReplica(tb testing.TB, master *Server) error {
+	if err := followed(tb, master); err != nil {
 		return err
 	}
-	if !strings.Contains(info, "master_link_status:up") {
-		return fmt.Errorf("it has no copy yet:\n%s", info)
-	}
+	ctx := context.Background()
 	want := "slave " + nodeID(tb, master)
 	for _, node := range c.nodes {
 		nodes, err := node.Client(tb).ClusterNodes(ctx).Result()
