@@ -31,6 +31,10 @@ race: redis ## run all tests under the race detector
 soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
 	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
 
+.PHONY: matrix
+matrix: ## run the tests that need a server against other servers (Debian only)
+	scripts/server-matrix
+
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
