@@ -14,6 +14,7 @@ import (
 // never seen the script, while the nodes' script caches are emptied again and again.
 // No caller notices, and every grant is charged exactly once.
 func TestLaw3ReshardingUnderTraffic(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	masters := cluster.Nodes()
 	l := newLimiter(t, cluster.Client(t), "tl", tiered.Deadline(patient))

@@ -16,6 +16,7 @@ import (
 // Redis then decides about all keys again, and nothing is charged twice. What a replica
 // had no copy of is lost: docs/failover.md has the figures that this logs.
 func TestLaw3Failover(t *testing.T) {
+	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
