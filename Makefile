@@ -32,6 +32,10 @@ soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
 	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
 	go -C bench/outage run . -scenario random -schedules 100 -window 2s
 
+.PHONY: matrix
+matrix: ## run the tests that need a server against other servers (Debian only)
+	scripts/server-matrix
+
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -48,7 +48,7 @@ var (
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	}
 	protocolErrors = []string{
-		"unknown command", "Unknown Redis command called from",
+		"unknown command", "Unknown Redis command called from", "Unknown command called from", // Valkey says less
 		"syntax error", // SET with PXAT, before Redis 6.2
 	}
 )

@@ -85,6 +85,7 @@ func (f *Fleet) run(ctx context.Context, ttl time.Duration) (clock, size int64, 
 	}
 	values, err := cmd.Result()
 	if err != nil {
+		reloadCluster(ctx, f.client)
 		return 0, 0, err
 	}
 	if len(values) != 2 {

@@ -57,6 +57,49 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 	return parts
 }
 
+// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
+// moving, and of their keys some are here and some there. That proves that nothing
+// ran. One key alone is always found, so each gets a part of its own; but the entries
+// of a group stay together, and fail while their keys are apart. It returns the parts
+// to send again.
+func (r *run) divideTorn() (again []int) {
+	for i, cmd := range r.cmds {
+		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
+			continue
+		}
+		torn := r.parts[i]
+		pieceOf := make(map[any]int) // by group or key
+		var pieces []part
+		for j := range torn.entries {
+			e := &torn.entries[j]
+			var together any = e.redisKey()
+			if e.Group != 0 {
+				together = e.Group
+			}
+			piece, seen := pieceOf[together]
+			if !seen {
+				piece = len(pieces)
+				pieceOf[together] = piece
+				pieces = append(pieces, part{})
+			}
+			p := &pieces[piece]
+			p.entries = append(p.entries, *e)
+			p.positions = append(p.positions, torn.positions[j])
+		}
+		if len(pieces) == 1 {
+			continue
+		}
+		r.parts[i] = pieces[0]
+		again = append(again, i)
+		for _, piece := range pieces[1:] {
+			again = append(again, len(r.parts))
+			r.parts = append(r.parts, piece)
+			r.cmds = append(r.cmds, chargeCmd{})
+		}
+	}
+	return again
+}
+
 // command calls the script for entries; frame.lua describes the arguments.
 func command(ctx context.Context, entries []Entry, clock int64, verb, script string) chargeCmd {
 	packed := pack(entries, clock)

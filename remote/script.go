@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -85,6 +86,7 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 	case form.isMissing(err), form.isRefused(err):
 		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
 	default:
+		reloadCluster(ctx, s.client)
 		return nil, err
 	}
 }
@@ -96,22 +98,36 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 		again[i] = i
 	}
 	// A part that was not run is sent again: its answer proves that nothing was charged.
-	for range 3 {
+	for range 4 {
 		form := s.form()
 		r.send(ctx, again, form.verb, form.name)
-		missing := r.failed(form.isMissing)
-		refused := r.failed(form.isRefused)
-		if again = append(missing, refused...); again == nil {
-			return r.replies(entries)
+		missing, refused := r.failed(form.isMissing), r.failed(form.isRefused)
+		if again = slices.Concat(missing, refused, r.divideTorn()); again == nil {
+			break
 		}
-		if refused != nil || s.loadForm(ctx, form) != nil {
+		if refused != nil || missing != nil && s.loadForm(ctx, form) != nil {
 			s.plain.Store(true)
 		}
 	}
-	// It cannot be loaded, or the script cache was emptied once more in that very moment:
-	// send it along.
-	r.send(ctx, again, "eval", s.script.source)
+	if again != nil {
+		// It cannot be loaded, or the script cache was emptied once more in that very
+		// moment: send it along.
+		r.send(ctx, again, "eval", s.script.source)
+	}
+	if r.failed(func(error) bool { return true }) != nil {
+		reloadCluster(ctx, s.client)
+	}
 	return r.replies(entries)
+}
+
+// reloadCluster lets a Cluster's client ask in the background who has which slots,
+// because a command has failed. By itself go-redis asks when a node sends it elsewhere,
+// which a dead one does not, or else once a minute: so long it would go on sending
+// commands to a master whose replica has taken over. It does so at most every 200 ms.
+func reloadCluster(ctx context.Context, client redis.UniversalClient) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
 }
 
 // split puts the entries of each Cluster slot into a part.

@@ -3,6 +3,8 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -11,29 +13,63 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// The keys and commands that the README names are all that a Redis user needs;
-// with less, New says that it is about permissions.
+// leastRights are the keys and commands that the README names.
+var leastRights = []any{
+	"ACL", "SETUSER", "limiter", "on", ">secret", "~tl:*",
+	"+evalsha", "+eval", "+script|load", "+time", "+get", "+set", "+del", "+getrange", "+setrange",
+	"+pexpire", "+pexpireat", "+pttl", "+zadd", "+zrem", "+zremrangebyscore", "+zcard",
+}
+
+// The keys and commands that the README names are all that a Redis user needs; with
+// less, New says that it is about permissions.
 func TestLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()
-	rights := []any{
-		"ACL", "SETUSER", "limiter", "on", ">secret", "~tl:*",
-		"+evalsha", "+eval", "+script|load", "+time", "+get", "+set", "+del", "+getrange", "+setrange",
-		"+pexpire", "+pexpireat", "+pttl", "+zadd", "+zrem", "+zremrangebyscore", "+zcard",
-	}
 	as := func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }
 
-	if err := admin.Do(ctx, rights[:len(rights)-4]...).Err(); err != nil {
+	if err := admin.Do(ctx, leastRights[:len(leastRights)-4]...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
 		t.Errorf("without the rights that a heartbeat needs: %v", err)
 	}
 
-	if err := admin.Do(ctx, rights...).Err(); err != nil {
+	if err := admin.Do(ctx, leastRights...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	l := newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0))
+	checkAllAlgorithms(t, newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0)))
+}
+
+// On a Cluster the client also asks who has which slots, and follows slots that move.
+func TestLeastPrivilegeOnACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2)
+	for _, node := range cluster.Nodes() {
+		rights := append(slices.Clone(leastRights), "+cluster|slots", "+asking")
+		if err := node.Client(t).Do(context.Background(), rights...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "limiter", "secret" })
+	checkAllAlgorithms(t, newLimiterOn(t, client, "tl", RememberDenials(0)))
+	// All slots of the first node are on their way, and none of their keys: every
+	// command that it gets is sent on.
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	var slots []int
+	for slot := range 64 {
+		slots = append(slots, slot)
+	}
+	cluster.MoveSlots(t, from, to, slots, func() {
+		r := newRule(t, newLimiterOn(t, client, "tl", RememberDenials(0)), "moving", limit.PerMinute(300))
+		for i := range 2000 {
+			if d := mustAllow(t, r, fmt.Sprint("k", i), 1); d.Tier != limit.TierRedis {
+				t.Fatalf("%+v", d)
+			}
+		}
+	})
+}
+
+func checkAllAlgorithms(t *testing.T, l *Limiter) {
+	t.Helper()
 	for _, a := range limit.Algorithms() {
 		r := newRule(t, l, a.Name(), limit.PerMinute(300).WithBurst(300), Use(a))
 		for i := range 4 {

@@ -13,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
+	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -90,34 +92,71 @@ func TestLaw2DenialsAreRemembered(t *testing.T) {
 	}
 }
 
-// Remembered or not, decisions are the same: what the local tier denies, Redis
-// would have denied.
+// Law 2: instances that share a Redis and each remember what they were denied decide,
+// request by request, as if every request had gone to Redis: what one denies from
+// memory, Redis would have denied at that instant, whatever the others have done, and
+// the wait it tells is no longer than Redis's.
 func TestLaw2RememberingChangesNoDecision(t *testing.T) {
-	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	server, prefix := redistest.Shared(t), redistest.Prefix()
 	clock := newVirtual()
-	with := newLimiterOn(t, client, prefix+"a", VirtualClock(clock.now))
-	without := newLimiterOn(t, client, prefix+"b", VirtualClock(clock.now), RememberDenials(0))
-	for _, a := range limit.Algorithms() {
-		lim := limit.Per(6, 700*time.Millisecond).WithBurst(4)
-		r1 := newRule(t, with, a.Name(), lim, Use(a))
-		r2 := newRule(t, without, a.Name(), lim, Use(a))
-		local := 0
-		for i := range 600 {
-			clock.advance(time.Duration(i%7*i%53) * time.Millisecond)
-			cost := int64(1 + i%4)
-			d1, d2 := mustAllow(t, r1, "k", cost), mustAllow(t, r2, "k", cost)
-			if d1.Allowed != d2.Allowed {
-				t.Fatalf("%v, request %d, cost %d: %+v with memory, %+v without", a, i, cost, d1, d2)
-			}
-			if d1.Tier == limit.TierLocal {
-				local++
-				if d1.RetryAfter > d2.RetryAfter {
-					t.Errorf("%v: told to wait %v, Redis says %v", a, d1.RetryAfter, d2.RetryAfter)
-				}
+	var instances []*Limiter
+	for range 3 {
+		instances = append(instances, newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now)))
+	}
+	configurations := append(limit.Algorithms(), limit.SlidingLogZSet(), limit.SlidingCounter(3, limit.Estimate))
+	local := make([]int, len(configurations))
+	cases := 0
+	rapid.Check(t, func(t *rapid.T) {
+		cases++
+		which := rapid.IntRange(0, len(configurations)-1).Draw(t, "algorithm")
+		a := configurations[which]
+		quota := rapid.Int64Range(1, 12).Draw(t, "quota")
+		window := rapid.Int64Range(1, 4000).Draw(t, "window in ms")
+		lim := limit.Per(quota, time.Duration(window)*time.Millisecond).WithBurst(rapid.Int64Range(1, quota).Draw(t, "burst"))
+		redis, err := model.New(lim, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := make([]*Rule, len(instances))
+		for i, l := range instances {
+			if rules[i], err = l.Rule(fmt.Sprint("r", cases), lim, Use(a)); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if local < 20 {
-			t.Errorf("%v: only %d decisions were local: the test shows little", a, local)
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			clock.advance(time.Duration(rapid.OneOf(
+				rapid.Just(int64(0)),
+				rapid.Int64Range(0, 1000*window/quota),
+				rapid.Int64Range(0, 1000*window),
+			).Draw(t, "gap")) * time.Microsecond)
+			r := rapid.SampledFrom(rules).Draw(t, "instance")
+			cost := rapid.Int64Range(1, a.Capacity(lim)).Draw(t, "cost")
+			var d limit.Decision
+			var want model.Outcome
+			now := clock.now().UnixMicro()
+			switch rapid.IntRange(0, 4).Draw(t, "operation") {
+			case 0:
+				d, err = r.AllowUpTo(context.Background(), "k", cost)
+				want = redis.TakeUpTo(now, cost)
+			case 1:
+				d, err = r.Peek(context.Background(), "k", cost)
+				want = redis.Peek(now, cost)
+			default:
+				d, err = r.AllowN(context.Background(), "k", cost)
+				want = redis.Decide(now, cost)
+			}
+			wait := d.RetryAfter.Microseconds()
+			if err != nil || d.Allowed != want.Allowed || d.Granted != want.Granted || wait > want.RetryAfter {
+				t.Fatalf("%v under %v, cost %d: %+v, %v; Redis by itself: %+v", lim, a, cost, d, err, want)
+			}
+			if d.Tier == limit.TierLocal {
+				local[which]++
+			}
+		}
+	})
+	for i, n := range local {
+		if n < 20 {
+			t.Errorf("%v: only %d decisions were local: the test shows little", configurations[i], n)
 		}
 	}
 }

@@ -14,9 +14,11 @@ import (
 // slotCount is the number of hash slots of every Redis Cluster.
 const slotCount = 16384
 
-// Cluster is a Redis Cluster of masters without replicas.
+// Cluster is a Redis Cluster. It starts as masters without replicas.
 type Cluster struct {
-	nodes []*clusterNode
+	args    []string // of every node's command line
+	masters int
+	nodes   []*clusterNode // the first masters, then those added
 }
 
 type clusterNode struct {
@@ -32,7 +34,7 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	if masters < 1 || masters > slotCount {
 		tb.Fatalf("redistest: a Cluster of %d masters cannot be; ask for 1 to %d", masters, slotCount)
 	}
-	c := &Cluster{}
+	c := &Cluster{args: args, masters: masters}
 	for range masters {
 		c.nodes = append(c.nodes, startClusterNode(tb, args))
 	}
@@ -52,6 +54,7 @@ func startClusterNode(tb testing.TB, args []string) *clusterNode {
 			"--cluster-config-file", "nodes.conf",
 			"--cluster-port", strconv.Itoa(node.busPort),
 		)
+		all = append(all, promptReplication()...)
 		return append(all, args...)
 	})
 	return node
@@ -82,8 +85,14 @@ func (c *Cluster) form(tb testing.TB) error {
 			}
 		}
 	}
-	for i, client := range clients {
-		err := poll(30*time.Second, func() error { return seesCluster(ctx, client, len(clients)) })
+	return c.agree(tb)
+}
+
+// agree waits until every node sees all of the Cluster.
+func (c *Cluster) agree(tb testing.TB) error {
+	for i, node := range c.nodes {
+		client := node.Client(tb)
+		err := poll(30*time.Second, func() error { return seesCluster(context.Background(), client, len(c.nodes)) })
 		if err != nil {
 			return fmt.Errorf("redistest: node %d of the Cluster: %w", i, err)
 		}
@@ -110,19 +119,20 @@ func seesCluster(ctx context.Context, client *redis.Client, size int) error {
 	return nil
 }
 
-// Nodes returns the masters; the first owns the lowest slots.
+// Nodes returns the masters that the Cluster started with; the first owned the lowest
+// slots.
 func (c *Cluster) Nodes() []*Server {
 	var servers []*Server
-	for _, node := range c.nodes {
+	for _, node := range c.nodes[:c.masters] {
 		servers = append(servers, node.Server)
 	}
 	return servers
 }
 
-// Addrs returns "host:port" of each master.
+// Addrs returns "host:port" of each of [Cluster.Nodes].
 func (c *Cluster) Addrs() []string {
 	var addrs []string
-	for _, node := range c.nodes {
+	for _, node := range c.nodes[:c.masters] {
 		addrs = append(addrs, node.Addr())
 	}
 	return addrs

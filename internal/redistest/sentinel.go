@@ -26,10 +26,8 @@ type Sentinel struct {
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	s := &Sentinel{}
-	// Without the delay a replica would get its first copy five seconds late.
-	prompt := []string{"--repl-diskless-sync-delay", "0"}
-	s.master = Start(tb, prompt...)
-	s.replica = Start(tb, append(prompt, "--replicaof", "127.0.0.1", strconv.Itoa(s.master.port))...)
+	s.master = Start(tb, promptReplication()...)
+	s.replica = Start(tb, append(promptReplication(), "--replicaof", "127.0.0.1", strconv.Itoa(s.master.port))...)
 	s.watcher = s.startWatcher(tb)
 	if err := s.await(tb); err != nil {
 		tb.Fatal(err)
@@ -69,7 +67,7 @@ func (s *Sentinel) await(tb testing.TB) error {
 		if len(replicas) != 1 || replicas[0]["flags"] != "slave" || replicas[0]["master-link-status"] != "ok" {
 			return fmt.Errorf("the sentinel knows of these replicas: %v", replicas)
 		}
-		return nil
+		return followed(tb, s.master)
 	})
 	if err != nil {
 		return fmt.Errorf("redistest: the sentinel at %s is not able to fail over: %w", s.watcher.Addr(), err)

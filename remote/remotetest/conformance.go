@@ -29,6 +29,7 @@ const epoch = 1_790_123_456_789_012
 func Conformance(t *testing.T, backend Backend) {
 	s := suite{backend: backend, prefix: "conformance:" + rand.Text()[:8] + ":", keys: new(atomic.Int64)}
 	t.Run("one by one", func(t *testing.T) { rapid.Check(t, s.oneByOne) })
+	t.Run("waits", func(t *testing.T) { rapid.Check(t, s.waits) })
 	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
 	t.Run("huge and odd numbers", s.hugeAndOdd)
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })

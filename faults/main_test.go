@@ -1,0 +1,80 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func TestMain(m *testing.M) {
+	if task := os.Getenv(workerVariable); task != "" {
+		if err := work(task); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy's
+	redistest.Main(m)
+}
+
+// newLimiter returns a limiter that is closed with the test.
+func newLimiter(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
+	t.Helper()
+	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler))}, options...)
+	l, err := tiered.New(client, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Leaving the fleet may fail where a test has broken the way to Redis.
+		if err := l.Close(); err != nil {
+			t.Logf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+// patient is a deadline for limiters whose decisions must be Redis's: that of tests
+// that are not about deadlines.
+const patient = 10 * time.Second
+
+func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, options ...tiered.RuleOption) *tiered.Rule {
+	t.Helper()
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// charged is how many units of a key are charged in Redis, under a rule whose limit
+// gives nothing back while a test runs.
+func charged(t testing.TB, r *tiered.Rule, key string) int64 {
+	t.Helper()
+	d, err := r.Peek(context.Background(), key, 1)
+	if err != nil || d.Degraded() {
+		t.Fatalf("peek at %q: %+v, %v; want Redis's answer", key, d, err)
+	}
+	return r.Limit().Quota() - d.Remaining
+}
+
+// eventually polls until a condition holds; it fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 60*time.Second {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}

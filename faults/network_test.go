@@ -1,0 +1,212 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// network is one way in which a network fails.
+type network struct {
+	name   string
+	faults []fault
+	// hangUp: the servers close all connections as the fault begins.
+	hangUp bool
+	// late: no request that is sent from then on reaches the servers before its deadline.
+	late bool
+	// runs: some requests run whose callers do not get the answer.
+	runs bool
+}
+
+func networks() []network {
+	toxic := func(kind, stream string, attributes map[string]int) []fault {
+		return []fault{{kind, stream, attributes}}
+	}
+	const up, down = "upstream", "downstream"
+	return []network{
+		{name: "replies are swallowed", faults: toxic("timeout", down, map[string]int{"timeout": 0}), runs: true},
+		{name: "replies are cut short", faults: toxic("limit_data", down, map[string]int{"bytes": 20}), runs: true},
+		// Enough to log in, and for some replies.
+		{name: "connections break after 500 bytes", faults: toxic("limit_data", down, map[string]int{"bytes": 500}), runs: true},
+		{name: "replies are late", faults: toxic("latency", down, map[string]int{"latency": 200}), runs: true},
+		{name: "replies are late or not", faults: toxic("latency", down, map[string]int{"latency": 45, "jitter": 40})},
+		{name: "a reply resets the connection", faults: toxic("reset_peer", down, map[string]int{"timeout": 0}), runs: true},
+		{name: "requests are swallowed", faults: toxic("timeout", up, map[string]int{"timeout": 0}), late: true},
+		{name: "requests are late", faults: toxic("latency", up, map[string]int{"latency": 200}), late: true},
+		{name: "1 kB a second", faults: toxic("bandwidth", up, map[string]int{"rate": 1}), late: true},
+		{
+			name: "nobody hears that the server has hung up", hangUp: true,
+			faults: append(toxic("slow_close", up, map[string]int{"delay": 2000}), fault{"slow_close", down, map[string]int{"delay": 2000}}),
+		},
+	}
+}
+
+// Laws 3, 4 and 7: whatever a network does to requests and replies, with calls one
+// after the other and many at once, on one node and on a Cluster, and through a client
+// that is set to retry: a decision is charged once if Redis made it, at most once if
+// its answer was lost, and not at all if it was late; no call takes longer than its
+// deadline; and Redis decides again when the network is mended.
+func TestLaws3And4And7FaultyNetworks(t *testing.T) {
+	t.Run("one node", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		for _, n := range networks() {
+			t.Run(n.name, func(t *testing.T) {
+				p := startProxies(t, server.Addr())
+				through := server.Client(t, func(o *redis.Options) { o.Dialer, o.MaxRetries = p.dial, 3 })
+				n.check(t, p, through, server.Client(t), []*redistest.Server{server})
+			})
+		}
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, 3)
+		for _, n := range networks() {
+			t.Run(n.name, func(t *testing.T) {
+				p := startProxies(t, cluster.Addrs()...)
+				through := cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer, o.MaxRetries, o.MaxRedirects = p.dial, 3, 3 })
+				n.check(t, p, through, cluster.Client(t), cluster.Nodes())
+			})
+		}
+	})
+}
+
+// check makes calls through the proxies, each for a key of its own, while the network
+// becomes faulty, and looks up directly what each was charged.
+func (n network) check(t *testing.T, p *proxies, through, direct redis.UniversalClient, servers []*redistest.Server) {
+	prefix := redistest.Prefix()
+	r := newRule(t, newLimiter(t, through, prefix), "r", limit.PerDay(10))
+	observer := newRule(t, newLimiter(t, direct, prefix, tiered.Deadline(patient)), "r", limit.PerDay(10))
+	c := &calls{rule: r, outcomes: make(map[string]outcome)}
+	fail := func() {
+		for _, f := range n.faults {
+			p.begin(f)
+		}
+		if n.hangUp {
+			for _, server := range servers {
+				if err := server.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal").Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		c.faulty.Store(true)
+	}
+	mend := func() {
+		p.end()
+		eventually(t, "Redis decides again", func() bool { o := c.ask(t, "again"); return o.tier == limit.TierRedis && !o.overloaded })
+		c.faulty.Store(false)
+	}
+
+	fail()
+	for i := range 3 { // fewer than open the breaker
+		c.ask(t, fmt.Sprint("alone", i))
+	}
+	mend()
+
+	var crowd sync.WaitGroup
+	for caller := range 64 {
+		crowd.Go(func() {
+			for i := range 20 {
+				c.ask(t, fmt.Sprint("crowd", caller, "-", i))
+			}
+		})
+	}
+	// Trips are full and under way by now.
+	eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
+	fail()
+	crowd.Wait()
+	mend()
+
+	delete(c.outcomes, "again") // was asked for more than once
+	unanswered, ran := 0, 0
+	for key, o := range c.outcomes {
+		units := charged(t, observer, key)
+		switch {
+		case o.tier == limit.TierRedis && !o.overloaded && units != 1:
+			t.Errorf("%s: decided by Redis and charged %d units, want 1", key, units)
+		case o.overloaded && units != 0:
+			t.Errorf("%s: refused for overload and charged %d units", key, units)
+		case units > 1:
+			t.Errorf("%s: its answer was lost, and it was charged %d times", key, units)
+		case n.late && o.faulty && units > 0:
+			t.Errorf("%s: charged although it came late", key)
+		}
+		if o.tier == limit.TierFallback {
+			unanswered++
+			ran += int(units)
+		}
+	}
+	t.Logf("of %d calls %d were not answered by Redis; %d of these ran", len(c.outcomes), unanswered, ran)
+	if unanswered == 0 || n.runs && ran == 0 {
+		t.Error("the test shows little")
+	}
+}
+
+// calls is what became of each call, by its key.
+type calls struct {
+	rule   *tiered.Rule
+	faulty atomic.Bool // the network is
+
+	mu       sync.Mutex // guards outcomes
+	outcomes map[string]outcome
+}
+
+type outcome struct {
+	tier   limit.Tier
+	faulty bool // the network was, when the call began
+	// overloaded: the call waited for others and was never sent.
+	overloaded bool
+}
+
+func (c *calls) decided() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.outcomes)
+}
+
+// ask makes a call that must be allowed, in time.
+func (c *calls) ask(t *testing.T, key string) outcome {
+	o := outcome{faulty: c.faulty.Load()}
+	d, took, err := timed(func() (limit.Decision, error) { return c.rule.Allow(context.Background(), key) })
+	if o.overloaded = errors.Is(err, limit.ErrOverloaded); err != nil && !o.overloaded {
+		t.Errorf("%s: %v", key, err)
+	}
+	if took > deadline+slack {
+		t.Errorf("%s took %v, the deadline is %v", key, took, deadline)
+	}
+	o.tier = d.Tier
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcomes[key] = o
+	return o
+}
+
+const (
+	deadline = 50 * time.Millisecond  // the limiter's own
+	slack    = 200 * time.Millisecond // so many callers at once wake up late; a client's own time-outs are seconds
+)
+
+// timed tells how long a call took that should keep the deadline. A bare timer of the
+// deadline's length runs beside it: by as much as that is late, the machine has stood
+// still, and the call is not to blame for it.
+func timed(call func() (limit.Decision, error)) (d limit.Decision, took time.Duration, err error) {
+	started := time.Now()
+	late := make(chan time.Duration, 1)
+	control := time.AfterFunc(deadline, func() { late <- time.Since(started) - deadline })
+	d, err = call()
+	if took = time.Since(started); took > deadline+slack {
+		took -= <-late
+	}
+	control.Stop()
+	return d, took, err
+}

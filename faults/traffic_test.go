@@ -1,0 +1,167 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// traffic is many callers who ask two rules about many users, each a thousand times a
+// second, until stopped. A user's keys share a Cluster slot, and so the commands.
+type traffic struct {
+	rules [2]*tiered.Rule
+	stop  chan struct{}
+	done  sync.WaitGroup
+
+	redis, fallback atomic.Int64 // decisions by tier
+
+	mu         sync.Mutex // guards the maps
+	users      map[place]*account
+	overloaded int
+	// failed is other errors that callers got, by their text.
+	failed map[string]int
+}
+
+// place is a key of traffic.
+type place struct{ rule, user int }
+
+func (p place) key() string { return fmt.Sprint("user", p.user) }
+
+// account is what is known of one key's charges.
+type account struct {
+	granted int64     // by Redis
+	unknown int64     // asked for, but Redis's answer was lost
+	decided time.Time // by Redis, last
+}
+
+const (
+	trafficUsers   = 150
+	trafficCallers = 16
+)
+
+// startTraffic starts the callers on a limiter.
+func startTraffic(t *testing.T, l *tiered.Limiter) *traffic {
+	t.Helper()
+	tr := &traffic{
+		rules:  trafficRules(t, l),
+		stop:   make(chan struct{}),
+		users:  make(map[place]*account),
+		failed: make(map[string]int),
+	}
+	for caller := range trafficCallers {
+		tr.done.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), 2))
+			ticker := time.NewTicker(time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-tr.stop:
+					return
+				case <-ticker.C:
+					tr.ask(place{random.IntN(2), random.IntN(trafficUsers)}, 1+random.Int64N(3))
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { tr.end() })
+	return tr
+}
+
+// trafficRules are one that soon denies and one that never does.
+func trafficRules(t *testing.T, l *tiered.Limiter) [2]*tiered.Rule {
+	t.Helper()
+	return [2]*tiered.Rule{
+		newRule(t, l, "log", limit.PerDay(300), tiered.Use(limit.SlidingLog())),
+		newRule(t, l, "counter", limit.PerDay(1_000_000), tiered.Use(limit.SlidingCounter(limit.DefaultBuckets, limit.Strict))),
+	}
+}
+
+func (tr *traffic) ask(p place, cost int64) {
+	d, err := tr.rules[p.rule].AllowN(context.Background(), p.key(), cost)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	a := tr.users[p]
+	if a == nil {
+		a = new(account)
+		tr.users[p] = a
+	}
+	switch {
+	case errors.Is(err, limit.ErrOverloaded): // was not sent
+		tr.overloaded++
+	case err != nil:
+		tr.failed[err.Error()]++
+	case d.Tier == limit.TierRedis:
+		tr.redis.Add(1)
+		a.granted += d.Granted
+		a.decided = time.Now()
+	case d.Tier == limit.TierFallback:
+		tr.fallback.Add(1)
+		a.unknown += cost
+	}
+}
+
+// awaitRedis waits until Redis has made so many more decisions.
+func (tr *traffic) awaitRedis(t *testing.T, more int64) {
+	t.Helper()
+	from := tr.redis.Load()
+	eventually(t, "Redis decides", func() bool { return tr.redis.Load() >= from+more })
+}
+
+// awaitAll waits until Redis has decided about every key since a moment.
+func (tr *traffic) awaitAll(t *testing.T, since time.Time) {
+	t.Helper()
+	eventually(t, "Redis decides about all keys", func() bool {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		for _, a := range tr.users {
+			if !a.decided.After(since) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// end stops the callers.
+func (tr *traffic) end() {
+	select {
+	case <-tr.stop:
+	default:
+		close(tr.stop)
+	}
+	tr.done.Wait()
+}
+
+// granted is the units that Redis has granted.
+func (tr *traffic) granted() (units int64) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for _, a := range tr.users {
+		units += a.granted
+	}
+	return units
+}
+
+// balance compares what callers were granted with what is charged in Redis, as an
+// observer finds it, and returns how many units of their grants Redis has lost.
+func (tr *traffic) balance(t *testing.T, observer *tiered.Limiter) (lost, granted int64) {
+	t.Helper()
+	tr.end()
+	rules := trafficRules(t, observer)
+	for p, a := range tr.users {
+		inRedis := charged(t, rules[p.rule], p.key())
+		if inRedis > a.granted+a.unknown {
+			t.Errorf("%v: %d units charged in Redis, %d granted by it, %d unanswered: charged twice", p, inRedis, a.granted, a.unknown)
+		}
+		lost += max(0, a.granted-inRedis)
+	}
+	return lost, tr.granted()
+}

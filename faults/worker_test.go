@@ -1,0 +1,154 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// workerVariable, when set, turns the test binary into a worker: a process with a
+// limiter of its own that shares limits with others. It holds the worker's task.
+const workerVariable = "FAULTS_WORKER"
+
+// task is what a worker is told.
+type task struct {
+	Addr, Prefix string
+	Worker       int
+}
+
+const (
+	goroutines = 16   // of each worker
+	requests   = 200  // of each goroutine, before it uses up what is left
+	quota      = 2000 // of each key
+	keys       = 2    // of each rule
+)
+
+// subjects are the rules that workers share. In none of them does a unit come back
+// within the run, so each key grants its quota exactly.
+var subjects = []struct {
+	limit     limit.Limit
+	algorithm limit.Algorithm
+}{
+	{limit.PerDay(quota), limit.SlidingLog()},
+	{limit.PerDay(quota), limit.SlidingCounter(limit.DefaultBuckets, limit.Strict)},
+	{limit.Per(quota, limit.MaxWindow).WithBurst(quota), limit.GCRA()},
+	{limit.Per(quota, limit.MaxWindow), limit.FixedWindow()},
+}
+
+// operation is one decision as its caller saw it: what was asked when, and answered
+// when, on the machine's monotonic clock.
+type operation struct {
+	Subject, Key, Client int
+	Cost                 int64
+	Call, Return         int64
+	Allowed              bool
+	Remaining            int64
+	Tier                 limit.Tier
+}
+
+// work is a worker's whole life: it says that it is ready, waits for a line on its
+// standard input, makes requests, and writes what happened to its standard output.
+func work(encoded string) (err error) {
+	var t task
+	if err := json.Unmarshal([]byte(encoded), &t); err != nil {
+		return err
+	}
+	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{t.Addr}},
+		tiered.Prefix(t.Prefix), tiered.Deadline(patient), tiered.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	rules, err := openSubjects(l)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return err
+	}
+
+	var all []operation
+	var failed error
+	var mu sync.Mutex // guards all and failed
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			operations, err := request(rules, t.Worker*goroutines+g)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, operations...)
+			failed = errors.Join(failed, err)
+		})
+	}
+	wg.Wait()
+	if failed != nil {
+		return failed
+	}
+	return json.NewEncoder(os.Stdout).Encode(all)
+}
+
+func openSubjects(l *tiered.Limiter) (rules []*tiered.Rule, err error) {
+	for _, s := range subjects {
+		r, err := l.Rule(s.algorithm.Name(), s.limit, tiered.Use(s.algorithm))
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// request makes one goroutine's requests: at random, and then what is left of each key,
+// unit by unit.
+func request(rules []*tiered.Rule, client int) (operations []operation, err error) {
+	random := rand.New(rand.NewPCG(uint64(client), 1))
+	ask := func(o operation) (allowed bool) {
+		if err != nil {
+			return false
+		}
+		var d limit.Decision
+		o.Client, o.Call = client, monotonic()
+		d, err = rules[o.Subject].AllowN(context.Background(), fmt.Sprint("key", o.Key), o.Cost)
+		o.Return = monotonic()
+		o.Allowed, o.Remaining, o.Tier = d.Allowed, d.Remaining, d.Tier
+		operations = append(operations, o)
+		return d.Allowed
+	}
+	for range requests {
+		cost := 1 + random.Int64N(3)
+		if random.IntN(50) == 0 {
+			cost = quota - random.Int64N(3) // a denial of so much says nothing of the others
+		}
+		ask(operation{Subject: random.IntN(len(rules)), Key: random.IntN(keys), Cost: cost})
+	}
+	for subject := range rules {
+		for key := range keys {
+			for ask(operation{Subject: subject, Key: key, Cost: 1}) {
+			}
+		}
+	}
+	return operations, err
+}
+
+// monotonic is the machine's monotonic clock in nanoseconds: all its processes see the
+// same.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // only for a clock that does not exist
+	}
+	return now.Nano()
+}
