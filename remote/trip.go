@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -26,8 +27,26 @@ type trip struct {
 func (b *Batcher) travel() {
 	t := &trip{}
 	for b.load(t) && b.run(t) {
+		b.awaitCompany(len(t.calls))
 	}
 }
+
+// awaitCompany lets the callers run who have just been answered: those who ask again
+// at once ride together on the next trip, and not a few on each of many.
+func (b *Batcher) awaitCompany(answered int) {
+	if answered < company {
+		return
+	}
+	for waiting, before := 0, -1; waiting > before; {
+		before = waiting
+		runtime.Gosched()
+		b.mu.Lock()
+		waiting = len(b.queue)
+		b.mu.Unlock()
+	}
+}
+
+const company = 16
 
 // load takes waiting calls on board, first come, first served. If there are none, it
 // gives up the place and returns false.

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,11 +35,13 @@ func BenchmarkAllow(b *testing.B) {
 				}
 				b.ReportAllocs()
 				b.SetParallelism(callers / 2)
+				var caller atomic.Int64
 				b.RunParallel(func(pb *testing.PB) {
+					from := int(caller.Add(1)) * 104729
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
 					for i := 0; pb.Next(); i++ {
-						if d, err := r.Allow(ctx, names[i*7919%keys]); err != nil || !d.Allowed {
+						if d, err := r.Allow(ctx, names[(from+i*7919)%keys]); err != nil || !d.Allowed {
 							b.Errorf("%+v, %v", d, err)
 							return
 						}
