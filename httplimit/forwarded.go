@@ -73,6 +73,9 @@ func cutValue(s string) (value, after string, ok bool) {
 		}
 		return s[:end], s[end:], end > 0
 	}
+	if end := strings.IndexAny(s[1:], `"\`); end >= 0 && s[1+end] == '"' {
+		return s[1 : 1+end], s[2+end:], true // nothing is escaped, as nearly always
+	}
 	var unescaped strings.Builder
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

@@ -7,16 +7,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // used is how much of a limit a key has used.
-func used(t *testing.T, rule interface {
-	Peek(context.Context, string, int64) (limit.Decision, error)
-	Limit() limit.Limit
-}, key string) int64 {
+func used(t *testing.T, rule *tiered.Rule, key string) int64 {
 	t.Helper()
 	d, err := rule.Peek(context.Background(), key, 1)
 	if err != nil {
@@ -98,8 +97,8 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 
 type cancelKey struct{}
 
-// A reservation that nobody took apart from the limiter's own record is not given back
-// when it has left the window: nothing would tell that it has.
+// What was charged without Redis is given back to this instance's own record, unless
+// it has left the window: nothing but the time tells that.
 func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t))
@@ -112,5 +111,19 @@ func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 		Cost(func(*http.Request) int64 { return 60 }), Settle(func(*http.Request, Response) int64 { return 10 })))(done)
 	if got := statuses(h, 5); got[200] != 5 {
 		t.Errorf("5 requests of 10 that reserve 60 of 100: %v", got)
+	}
+
+	for ago, want := range map[time.Duration]int64{time.Minute: 10, time.Hour: 60} {
+		q := tiered.Request{Rule: rule, Key: ago.String(), Cost: 60}
+		d, err := rule.AllowN(context.Background(), q.Key, q.Cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := settle(context.Background(), q, &d, 10, ago); err != nil {
+			t.Fatal(err)
+		}
+		if got := used(t, rule, q.Key); got != want {
+			t.Errorf("settled after %v: %d units are charged, want %d", ago, got, want)
+		}
 	}
 }
