@@ -62,6 +62,7 @@ func TestClientBehindProxies(t *testing.T) {
 		"Forwarded, quoted":                 {fwd, "10.0.0.1:1", []string{`For="[2001:db8::9]:4711"`}, "2001:db8::9"},
 		"Forwarded, quoted comma":           {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a, for=1.1.1.1", for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, escapes":                {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a\", \\", for="10.0.0\.2"`}, "203.0.113.9"},
+		"Forwarded, escaped quotes":         {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a, \"b", for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, open quotes":            {fwd, "10.0.0.1:1", []string{`for=", for=203.0.113.9`}, "203.0.113.9"},
 		"Forwarded, open quotes, and lines": {fwd, "10.0.0.1:1", []string{`for="`, `for=203.0.113.9`, `for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, hidden":                 {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, for=_hidden"}, "10.0.0.1"},

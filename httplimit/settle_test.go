@@ -40,7 +40,7 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 		"bytes": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "seven!!")
-				_, _ = io.Copy(w, strings.NewReader("five!"))
+				_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("five!")})
 			},
 			func(_ *http.Request, r Response) int64 { return r.Bytes }, 12,
 		},
@@ -68,6 +68,12 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 				return 2
 			}, 1,
 		},
+		"no panic": {done, func(_ *http.Request, r Response) int64 {
+			if r.Aborted {
+				return 1
+			}
+			return 2
+		}, 2},
 		"client goes away": {
 			func(_ http.ResponseWriter, r *http.Request) { r.Context().Value(cancelKey{}).(context.CancelFunc)() },
 			func(*http.Request, Response) int64 { return 4 }, 4,

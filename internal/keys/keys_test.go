@@ -3,6 +3,7 @@ package keys
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -39,6 +40,17 @@ func TestJoinedPartsNeverCollide(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What collides where lengths or numbers are not told from what follows them.
+func TestNumbersEnd(t *testing.T) {
+	zeros := strings.Repeat("0", 11)
+	if a, b := Join(zeros), Join(append([]string{"1"}, make([]string, 11)...)...); a == b {
+		t.Errorf("two lists share the key %q", a)
+	}
+	if a, b := Alternative(1, "1:x"), Alternative(11, ":x"); a == b {
+		t.Errorf("two alternatives share the key %q", a)
+	}
 }
 
 // No request can claim the key of those that have none.
