@@ -223,7 +223,7 @@ func TestLaw6AnErrorIsNever429(t *testing.T) {
 // requests get 503, none 429.
 func TestOverloadIs503(t *testing.T) {
 	server := redistest.Start(t)
-	l := newLimiterOn(t, server.Client(t), tiered.QueueLength(1), tiered.Deadline(2*time.Second))
+	l := newLimiterOn(t, server.Client(t), tiered.QueueLength(1), tiered.Deadline(500*time.Millisecond))
 	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(1000)), Everyone))(done)
 	get(h)
 	server.Pause()
