@@ -177,7 +177,9 @@ func TestStreamsAboveTheLimitAreExhausted(t *testing.T) {
 	for range 10 { // messages are not counted
 		exchange(t, stream)
 	}
-	second, err := client.FullDuplexCall(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	second, err := client.FullDuplexCall(ctx)
 	if err == nil {
 		_, err = second.Recv()
 	}
