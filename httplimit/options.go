@@ -137,8 +137,9 @@ const (
 	//	RateLimit: "search";r=59;t=60
 	//
 	// q units per w seconds; r are left, and that is what to use at most in the next t
-	// seconds. w is left out where the window is no whole number of seconds. On a
-	// denial RateLimit has the limits in the way, and t is when they no longer are.
+	// seconds. w is left out where the window is no whole number of seconds; of a
+	// calendar's month it is 31 days. On a denial RateLimit has the limits in the way,
+	// and t is when they no longer are.
 	DraftHeaders HeaderStyle = iota
 	// XHeaders are X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the
 	// last in seconds since 1970 as with GitHub, of the one limit that is nearest to
