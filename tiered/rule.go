@@ -72,6 +72,9 @@ func (r *Rule) Limit() limit.Limit { return r.limit }
 // its limit.
 func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 
+// OutagePolicy is what the rule does while Redis cannot be reached.
+func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
+
 // WorstCase is the most units that Redis can let through for one key in any
 // window (law 1), see [limit.Algorithm.WorstCase].
 func (r *Rule) WorstCase() int64 { return r.algorithm.WorstCase(r.limit) }

@@ -1,0 +1,48 @@
+// Command chi limits routes of a chi router: a middleware of httplimit is one of chi's
+// as it is.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/tierlimit/tierlimit/examples/internal/connect"
+	"github.com/tierlimit/tierlimit/httplimit"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "where to listen")
+	redis := flag.String("redis", "", "URL of a Redis; without it, a stand-in inside the process")
+	flag.Parse()
+
+	limiter, stop, err := connect.Limiter(*redis)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop()
+	items, err := limiter.Rule("items", limit.PerMinute(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limits, err := httplimit.New(limiter, httplimit.Limit(items, httplimit.ClientAddress))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Not chi's middleware.RealIP: it believes everyone their headers. See
+	// httplimit.NewProxies.
+	router := chi.NewRouter()
+	router.Get("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "not limited") })
+	router.Route("/items", func(router chi.Router) {
+		router.Use(limits)
+		router.Get("/{id}", func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "item %s\n", chi.URLParam(r, "id"))
+		})
+	})
+	log.Fatal(http.ListenAndServe(*addr, router))
+}

@@ -1,0 +1,39 @@
+// Package connect lets the examples run on a machine with nothing but Go: without a
+// Redis of yours they start a stand-in inside the process (miniredis).
+package connect
+
+import (
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Limiter makes a limiter on the Redis at url (redis://host:port), or on a stand-in if
+// that is "". The function closes it.
+func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), error) {
+	stop := func() {}
+	if url == "" {
+		server := miniredis.NewMiniRedis()
+		if err := server.StartAddr("127.0.0.1:0"); err != nil {
+			return nil, nil, fmt.Errorf("starting the stand-in for Redis: %w", err)
+		}
+		url, stop = "redis://"+server.Addr(), server.Close
+	}
+	parsed, err := redis.ParseURL(url)
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	limiter, err := tiered.Open(&redis.UniversalOptions{
+		Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password,
+		DB: parsed.DB, TLSConfig: parsed.TLSConfig,
+	}, options...)
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return limiter, func() { _ = limiter.Close(); stop() }, nil
+}

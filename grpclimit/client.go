@@ -1,0 +1,126 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// DefaultMaxWait is how long a [Client] lets a call wait, see [MaxWait].
+const DefaultMaxWait = time.Minute
+
+// Client keeps a fleet within the quota of a service it calls: all processes that use
+// rules of the same name on the same Redis share it. Its methods Unary and Stream are
+// interceptors. It is immutable and safe for concurrent use.
+//
+// A call that finds no room waits, in no particular order, but not beyond its context's
+// deadline nor [MaxWait]. If it would have to, it is not sent and ends at once with
+// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A
+// call is charged before it is sent, and stays charged if it fails.
+type Client struct {
+	rule    *tiered.Rule
+	key     KeyFunc
+	cost    func(context.Context, string, any) int64
+	maxWait time.Duration
+}
+
+// ClientOption sets something for a [Client].
+type ClientOption func(*Client) error
+
+// NewClient returns interceptors that charge calls to a rule before they are sent.
+// Errors wrap [limit.ErrInvalidOption].
+func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
+	if rule == nil {
+		return nil, invalid("the client's rule is nil")
+	}
+	c := &Client{rule: rule, key: Everyone, maxWait: DefaultMaxWait}
+	for _, option := range options {
+		if err := option(c); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// ClientKey says which quota a call uses, such as its [Method]'s; without it all calls
+// share one.
+func ClientKey(key KeyFunc) ClientOption {
+	return func(c *Client) error {
+		c.key = key
+		return notNil(key != nil, "ClientKey")
+	}
+}
+
+// ClientCost says how many units a call takes, at least 1; without it, 1. message is
+// the request of a unary call, and nil for a stream.
+func ClientCost(of func(ctx context.Context, method string, message any) int64) ClientOption {
+	return func(c *Client) error {
+		c.cost = of
+		return notNil(of != nil, "ClientCost")
+	}
+}
+
+// MaxWait bounds how long a call waits for room; the default is [DefaultMaxWait]. With
+// 0 no call waits.
+func MaxWait(d time.Duration) ClientOption {
+	return func(c *Client) error {
+		if d < 0 {
+			return invalid("longest wait %v, must not be negative", d)
+		}
+		c.maxWait = d
+		return nil
+	}
+}
+
+// Unary is a grpc.UnaryClientInterceptor.
+func (c *Client) Unary(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if err := c.wait(ctx, method, request); err != nil {
+		return err
+	}
+	return invoke(ctx, method, request, reply, conn, options...)
+}
+
+// Stream is a grpc.StreamClientInterceptor. It charges the opening of a stream.
+func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	if err := c.wait(ctx, method, nil); err != nil {
+		return nil, err
+	}
+	return open(ctx, description, conn, method, options...)
+}
+
+// wait waits until a call is charged, and returns the status that it ends with if it
+// may not wait so long.
+func (c *Client) wait(ctx context.Context, method string, message any) error {
+	key, cost := keys.OrNone(c.key(ctx, method)), int64(1)
+	if c.cost != nil {
+		cost = c.cost(ctx, method, message)
+	}
+	var d limit.Decision
+	var err error
+	if c.maxWait == 0 {
+		d, err = c.rule.AllowN(ctx, key, cost)
+	} else {
+		waiting, cancel := context.WithTimeout(ctx, c.maxWait)
+		defer cancel()
+		d, err = c.rule.Wait(waiting, key, cost)
+		if errors.Is(err, limit.ErrWouldExceedDeadline) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = nil // a denial, which d tells
+		}
+	}
+	switch {
+	case err != nil:
+		return errorStatus(ctx, method, err)
+	case d.Allowed:
+		return nil
+	}
+	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}
+	return withDetails(codes.ResourceExhausted, "not sent: the quota is used up", retryInfo(d.RetryAfter), quota)
+}

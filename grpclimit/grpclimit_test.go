@@ -1,0 +1,408 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func newLimiter(t testing.TB) *tiered.Limiter {
+	t.Helper()
+	return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+}
+
+// newLimiterOn has a long deadline: tests that are not about deadlines must not depend
+// on them.
+func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
+	t.Helper()
+	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second)}, options...)
+	l, err := tiered.New(client, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, options ...tiered.RuleOption) *tiered.Rule {
+	t.Helper()
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// service counts the calls that reach it, and echoes.
+type service struct {
+	pb.UnimplementedTestServiceServer
+	calls atomic.Int64
+}
+
+func (s *service) EmptyCall(context.Context, *pb.Empty) (*pb.Empty, error) {
+	s.calls.Add(1)
+	return &pb.Empty{}, nil
+}
+
+func (s *service) UnaryCall(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.calls.Add(1)
+	return &pb.SimpleResponse{}, nil
+}
+
+func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
+	s.calls.Add(1)
+	for {
+		if _, err := stream.Recv(); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// serve starts a server with interceptors on loopback, and connects a client.
+func serve(t *testing.T, limits *Server, options ...grpc.DialOption) (pb.TestServiceClient, *service) {
+	t.Helper()
+	var serverOptions []grpc.ServerOption
+	if limits != nil {
+		serverOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream)}
+	}
+	server, s := grpc.NewServer(serverOptions...), &service{}
+	pb.RegisterTestServiceServer(server, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listener.Addr().String(), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return pb.NewTestServiceClient(conn), s
+}
+
+func newServer(t *testing.T, l *tiered.Limiter, options ...Option) *Server {
+	t.Helper()
+	s, err := NewServer(l, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// details are the code of an error, and the details that came with it.
+func details(err error) (code codes.Code, retry *errdetails.RetryInfo, violated []string) {
+	s := status.Convert(err)
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.RetryInfo:
+			retry = d
+		case *errdetails.QuotaFailure:
+			for _, v := range d.GetViolations() {
+				violated = append(violated, v.GetSubject())
+			}
+		}
+	}
+	return s.Code(), retry, violated
+}
+
+func with(pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(context.Background(), pairs...)
+}
+
+func TestUnaryCallsAboveTheLimitAreExhausted(t *testing.T) {
+	l := newLimiter(t)
+	tenant, search := newRule(t, l, "tenant", limit.PerHour(100)), newRule(t, l, "search", limit.PerHour(2))
+	client, s := serve(t, newServer(t, l, Limit(tenant, Metadata("tenant")), Limit(search, Join(Peer, Method))))
+	for range 2 {
+		if _, err := client.EmptyCall(with("tenant", "a"), &pb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := client.EmptyCall(with("tenant", "a"), &pb.Empty{})
+	code, retry, violated := details(err)
+	if code != codes.ResourceExhausted || !slices.Equal(violated, []string{"search"}) {
+		t.Errorf("%v, violated %v", err, violated)
+	}
+	if d := retry.GetRetryDelay().AsDuration(); d < 59*time.Minute || d > time.Hour {
+		t.Errorf("retry after %v", d)
+	}
+	if _, err := client.UnaryCall(with("tenant", "a"), &pb.SimpleRequest{}); err != nil {
+		t.Errorf("another method: %v", err)
+	}
+	if s.calls.Load() != 3 {
+		t.Errorf("%d calls reached the service", s.calls.Load())
+	}
+	// Law 9: what was denied was charged to nobody.
+	if d, err := tenant.Peek(context.Background(), "a", 1); err != nil || d.Remaining != 97 {
+		t.Errorf("the tenant has %d left (%v)", d.Remaining, err)
+	}
+}
+
+func TestStreamsAboveTheLimitAreExhausted(t *testing.T) {
+	l := newLimiter(t)
+	client, s := serve(t, newServer(t, l, Limit(newRule(t, l, "streams", limit.PerHour(1)), Peer)))
+	stream, err := client.FullDuplexCall(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // messages are not counted
+		exchange(t, stream)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	second, err := client.FullDuplexCall(ctx)
+	if err == nil {
+		_, err = second.Recv()
+	}
+	if code, retry, violated := details(err); code != codes.ResourceExhausted || retry == nil || len(violated) != 1 {
+		t.Errorf("the second stream: %v", err)
+	}
+	if s.calls.Load() != 1 {
+		t.Errorf("%d streams reached the service", s.calls.Load())
+	}
+}
+
+func exchange(t *testing.T, stream pb.TestService_FullDuplexCallClient) {
+	t.Helper()
+	if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMessagesOfAStreamAreCharged(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "messages", limit.PerHour(10))
+	client, _ := serve(t, newServer(t, l,
+		Limit(newRule(t, l, "streams", limit.PerHour(1)), Peer),
+		Limit(rule, Peer, PerMessage(), Cost(func(_ context.Context, _ string, message any) int64 {
+			if message == nil {
+				return 1
+			}
+			return int64(message.(*pb.StreamingOutputCallRequest).GetResponseParameters()[0].GetSize())
+		}))))
+	stream, err := client.FullDuplexCall(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(size int32) error {
+		if err := stream.Send(&pb.StreamingOutputCallRequest{ResponseParameters: []*pb.ResponseParameters{{Size: size}}}); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	if err := send(9); err != nil {
+		t.Fatalf("the tenth unit: %v", err)
+	}
+	if code, _, violated := details(send(1)); code != codes.ResourceExhausted || !slices.Equal(violated, []string{"messages"}) {
+		t.Errorf("the eleventh unit: %v %v", code, violated)
+	}
+}
+
+func TestWhenRuleForAndPrincipal(t *testing.T) {
+	l := newLimiter(t)
+	free := newRule(t, l, "api", limit.PerHour(1))
+	gold, err := free.WithLimit(limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := Principal(func(ctx context.Context) string { return Metadata("plan")(ctx, "") })
+	client, _ := serve(t, newServer(t, l, Limit(free, FirstOf(plan, Everyone),
+		When(func(_ context.Context, method string) bool { return method == pb.TestService_EmptyCall_FullMethodName }),
+		RuleFor(func(ctx context.Context, method string) *tiered.Rule {
+			if plan(ctx, method) == "gold" {
+				return gold
+			}
+			return nil
+		}))))
+	for plan, want := range map[string]int{"gold": 3, "free": 1, "": 1} {
+		allowed := 0
+		for range 5 {
+			ctx := context.Background()
+			if plan != "" {
+				ctx = with("plan", plan)
+			}
+			if _, err := client.EmptyCall(ctx, &pb.Empty{}); err == nil {
+				allowed++
+			}
+			if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); err != nil {
+				t.Fatalf("a method that the limit is not for: %v", err)
+			}
+		}
+		if allowed != want {
+			t.Errorf("plan %q: %d calls were let through, want %d", plan, allowed, want)
+		}
+	}
+}
+
+// Law 6: an error is never a denial.
+func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
+	l := newLimiter(t)
+	cost := int64(0)
+	limited := Limit(newRule(t, l, "api", limit.PerHour(10)), Everyone,
+		Cost(func(context.Context, string, any) int64 { return cost }))
+	client, s := serve(t, newServer(t, l, limited))
+	for _, cost = range []int64{0, 11} {
+		if _, err := client.EmptyCall(context.Background(), &pb.Empty{}); status.Code(err) != codes.Internal {
+			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
+	cost = 1
+	var seen error
+	open, _ := serve(t, newServer(t, l, limited, OnError(func(_ context.Context, _ string, err error) error {
+		seen = err
+		return nil
+	})))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := client.EmptyCall(context.Background(), &pb.Empty{})
+	if code, retry, _ := details(err); code != codes.Unavailable || retry == nil {
+		t.Errorf("closed: %v", err)
+	}
+	if s.calls.Load() != 0 {
+		t.Errorf("%d calls reached the service", s.calls.Load())
+	}
+	if _, err := open.EmptyCall(context.Background(), &pb.Empty{}); err != nil || !errors.Is(seen, limit.ErrClosed) {
+		t.Errorf("OnError let through: %v, %v", err, seen)
+	}
+}
+
+// Law 11: in an outage the rules' policies decide.
+func TestOutagePolicies(t *testing.T) {
+	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialTimeout: 100 * time.Millisecond, DialerRetries: 1})
+	defer gone.Close()
+	l := newLimiterOn(t, gone, "x")
+	deny, _ := serve(t, newServer(t, l, Limit(newRule(t, l, "login", limit.PerHour(9), tiered.OnOutage(tiered.Deny)), Everyone)))
+	_, err := deny.EmptyCall(context.Background(), &pb.Empty{})
+	if code, retry, violated := details(err); code != codes.Unavailable || retry == nil || violated != nil {
+		t.Errorf("Deny: %v", err)
+	}
+	approximate, _ := serve(t, newServer(t, l, Limit(newRule(t, l, "search", limit.PerHour(1)), Everyone)))
+	if _, err := approximate.EmptyCall(context.Background(), &pb.Empty{}); err != nil {
+		t.Errorf("Approximate: %v", err)
+	}
+	if _, err := approximate.EmptyCall(context.Background(), &pb.Empty{}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("Approximate, above the limit: %v", err)
+	}
+}
+
+func TestClientKeepsWithinAQuota(t *testing.T) {
+	l := newLimiter(t)
+	hourly := newRule(t, l, "hourly", limit.PerHour(4))
+	twice := ClientCost(func(_ context.Context, method string, message any) int64 {
+		if (message == nil) != (method == pb.TestService_FullDuplexCall_FullMethodName) {
+			t.Errorf("%s was asked about with message %v", method, message)
+		}
+		return 2
+	})
+	for name, option := range map[string]ClientOption{"at once": MaxWait(0), "longer than it may wait": MaxWait(10 * time.Second)} {
+		c, err := NewClient(hourly, option, twice, ClientKey(func(context.Context, string) string { return name }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, s := serve(t, nil, grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream))
+		if _, err := client.EmptyCall(context.Background(), &pb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := client.FullDuplexCall(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, stream)
+		start := time.Now()
+		_, err = client.EmptyCall(context.Background(), &pb.Empty{})
+		code, retry, violated := details(err)
+		if code != codes.ResourceExhausted || retry.GetRetryDelay().AsDuration() < 59*time.Minute || len(violated) != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := client.FullDuplexCall(context.Background()); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s: a stream: %v", name, err)
+		}
+		if took := time.Since(start); s.calls.Load() != 2 || took > 5*time.Second {
+			t.Errorf("%s: %d calls were sent, it took %v to say so", name, s.calls.Load(), took)
+		}
+	}
+}
+
+func TestClientWaitsForRoom(t *testing.T) {
+	const window = 200 * time.Millisecond
+	l := newLimiter(t)
+	c, err := NewClient(newRule(t, l, "quick", limit.Per(1, window)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, s := serve(t, nil, grpc.WithChainUnaryInterceptor(c.Unary))
+	start := time.Now()
+	for range 4 {
+		if _, err := client.EmptyCall(context.Background(), &pb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(start); took < 3*window-window/2 || s.calls.Load() != 4 {
+		t.Errorf("%d calls, 1 per %v, took %v", s.calls.Load(), window, took)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.wait(ctx, "/a", nil); status.Code(err) != codes.Canceled {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "api", limit.PerHour(10))
+	ok := Limit(rule, Everyone)
+	for name, options := range map[string][]Option{
+		"no limit": {}, "nil rule": {Limit(nil, Everyone)}, "nil key": {Limit(rule, nil)}, "rule twice": {ok, ok},
+		"nil When": {Limit(rule, Everyone, When(nil))}, "nil Cost": {Limit(rule, Everyone, Cost(nil))},
+		"nil RuleFor": {Limit(rule, Everyone, RuleFor(nil))}, "nil OnError": {ok, OnError(nil)},
+	} {
+		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	if _, err := NewServer(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("nil limiter: error %v", err)
+	}
+	for name, option := range map[string]ClientOption{"wait": MaxWait(-1), "key": ClientKey(nil), "cost": ClientCost(nil)} {
+		if _, err := NewClient(rule, option); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	if _, err := NewClient(nil); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("nil rule: error %v", err)
+	}
+}

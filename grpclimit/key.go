@@ -1,0 +1,84 @@
+package grpclimit
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tierlimit/tierlimit/internal/keys"
+)
+
+// KeyFunc tells whose call it is: the key that a limit charges. method is the full
+// name, like "/shop.v1.Search/Query". The key may hold any bytes and be of any length;
+// "" means that the call has none. All calls without a key share a quota of their own,
+// so that leaving something out is no way around a limit; [FirstOf] gives them another
+// key instead.
+type KeyFunc func(ctx context.Context, method string) string
+
+// Everyone is a key that all calls share, for limits on all of them together.
+func Everyone(context.Context, string) string { return "all" }
+
+// Peer is the address that a call's connection comes from: IPv4 as it is, IPv6 by its
+// /64. Behind a proxy that is the proxy's. Calls over anything but IP have no key.
+func Peer(ctx context.Context, _ string) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	if tcp, ok := p.Addr.(*net.TCPAddr); ok {
+		return keys.Address(tcp.AddrPort().Addr())
+	}
+	addr, _ := netip.ParseAddrPort(p.Addr.String())
+	return keys.Address(addr.Addr())
+}
+
+// Method is the call's full method name. A server asks limits about methods that it
+// knows only, so there are few.
+func Method(_ context.Context, method string) string { return method }
+
+// Metadata is the first value of a metadata key that the call came with, such as an
+// API key. Anyone can send as many different values as they like, each with a quota of
+// its own: use it for values that were checked before the limit, or limit the peer as
+// well.
+func Metadata(name string) KeyFunc {
+	return func(ctx context.Context, _ string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+}
+
+// Principal is who a call is made for, as an authentication before the limit left it
+// in the context. The function returns "" for nobody.
+func Principal(of func(context.Context) string) KeyFunc {
+	return func(ctx context.Context, _ string) string { return of(ctx) }
+}
+
+// Join makes one key of several, such as principal and method: each combination has
+// its own quota. Whatever their bytes, two different combinations never share a key.
+func Join(parts ...KeyFunc) KeyFunc {
+	return func(ctx context.Context, method string) string {
+		values := make([]string, len(parts))
+		for i, part := range parts {
+			values[i] = part(ctx, method)
+		}
+		return keys.Join(values...)
+	}
+}
+
+// FirstOf is the first of several keys that the call has, such as the principal, or
+// else the peer. A value of one never equals a value of another.
+func FirstOf(alternatives ...KeyFunc) KeyFunc {
+	return func(ctx context.Context, method string) string {
+		for i, alternative := range alternatives {
+			if key := alternative(ctx, method); key != "" {
+				return keys.Alternative(i, key)
+			}
+		}
+		return ""
+	}
+}

@@ -1,0 +1,116 @@
+package grpclimit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Option sets something for a server's interceptors. What it was given is checked by
+// [NewServer], which returns an error that wraps [limit.ErrInvalidOption].
+type Option func(*Server) error
+
+// Limit adds a limit: a rule, and the key to charge for a call. At least one is needed.
+// A server's limits are charged together, all or none, in one trip to Redis (see
+// tiered.Limiter.AllowAll). Each needs a rule of its own.
+func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
+	return func(s *Server) error {
+		if rule == nil || key == nil {
+			return invalid("a limit's rule or key is nil")
+		}
+		for _, other := range s.limits {
+			if other.rule.Name() == rule.Name() {
+				return invalid("two limits with rule %q: make a rule for each", rule.Name())
+			}
+		}
+		l := &rateLimit{rule: rule, key: key}
+		for _, option := range options {
+			if err := option(l); err != nil {
+				return fmt.Errorf("limit %q: %w", rule.Name(), err)
+			}
+		}
+		s.limits = append(s.limits, l)
+		s.perMessage = s.perMessage || l.perMessage
+		return nil
+	}
+}
+
+// LimitOption sets something for one limit of a server.
+type LimitOption func(*rateLimit) error
+
+// rateLimit is one limit of a server.
+type rateLimit struct {
+	rule       *tiered.Rule
+	key        KeyFunc
+	when       func(context.Context, string) bool         // nil: always
+	ruleFor    func(context.Context, string) *tiered.Rule // nil: rule
+	cost       func(context.Context, string, any) int64   // nil: 1
+	perMessage bool
+}
+
+// When says which calls the limit is for, by context and full method name; the others
+// pass it, uncharged. Without it the limit is for all.
+func When(applies func(ctx context.Context, method string) bool) LimitOption {
+	return func(l *rateLimit) error {
+		l.when = applies
+		return notNil(applies != nil, "When")
+	}
+}
+
+// Cost says how many units a call takes, at least 1; without it, 1. message is the
+// request of a unary call, the message received under [PerMessage], and nil when a
+// stream opens. What is less than 1, or more than the rule can ever grant, is an error
+// (see [OnError]): bound what comes out of the message.
+func Cost(of func(ctx context.Context, method string, message any) int64) LimitOption {
+	return func(l *rateLimit) error {
+		l.cost = of
+		return notNil(of != nil, "Cost")
+	}
+}
+
+// RuleFor chooses the rule for a call, such as that of its tenant's plan (see
+// tiered.Rule.WithLimit), or the newest version of a rule that changes at run time. nil
+// stands for the limit's own rule.
+func RuleFor(call func(ctx context.Context, method string) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		l.ruleFor = call
+		return notNil(call != nil, "RuleFor")
+	}
+}
+
+// PerMessage charges a stream for each message that the client sends on it, besides
+// its opening. A message that is denied ends the stream: receiving it returns the
+// status, which the handler should return. Without it an open stream may carry any
+// number.
+func PerMessage() LimitOption {
+	return func(l *rateLimit) error {
+		l.perMessage = true
+		return nil
+	}
+}
+
+// OnError decides about calls for which the limiter returned an error: nil lets the
+// call through, anything else is its status. Redis's absence is not among the errors.
+// By default mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]) end with
+// INTERNAL, the context's own errors with CANCELLED or DEADLINE_EXCEEDED, and all
+// others ([limit.ErrOverloaded], [limit.ErrClosed]) with UNAVAILABLE and RetryInfo.
+// Never return RESOURCE_EXHAUSTED: the client has not used up anything.
+func OnError(decide func(ctx context.Context, method string, err error) error) Option {
+	return func(s *Server) error {
+		s.onError = decide
+		return notNil(decide != nil, "OnError")
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
+}
+
+func notNil(ok bool, option string) error {
+	if !ok {
+		return invalid("%s was given nil", option)
+	}
+	return nil
+}

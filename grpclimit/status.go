@@ -1,0 +1,66 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/tierlimit/tierlimit/internal/admission"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// deniedStatus is what a denied call ends with.
+func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
+	retry := retryInfo(admission.RetryAfter(decisions))
+	if admission.ByOutage(requests, decisions) {
+		return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retry)
+	}
+	quota := &errdetails.QuotaFailure{}
+	for i, d := range decisions {
+		if admission.Violated(d) {
+			quota.Violations = append(quota.Violations, violation(requests[i].Rule))
+		}
+	}
+	return withDetails(codes.ResourceExhausted, "quota exceeded", retry, quota)
+}
+
+// violation names a rule that is in the way. Whose quota it is, is not told: a key may
+// be a secret.
+func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
+	return &errdetails.QuotaFailure_Violation{
+		Subject:     rule.Name(),
+		Description: fmt.Sprintf("the quota of %d per %v is used up", rule.Limit().Quota(), rule.Limit().Window()),
+	}
+}
+
+// errorStatus is what OnError replaces. What was wrong is not for the client.
+func errorStatus(_ context.Context, _ string, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, limit.ErrInvalidCost), errors.Is(err, limit.ErrCostExceedsLimit),
+		errors.Is(err, limit.ErrInvalidRule), errors.Is(err, limit.ErrInvalidKey):
+		return status.Error(codes.Internal, "the call could not be counted")
+	}
+	return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retryInfo(time.Second))
+}
+
+func retryInfo(after time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
+}
+
+func withDetails(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+	s := status.New(code, message)
+	if detailed, err := s.WithDetails(details...); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}

@@ -1,0 +1,195 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/httplimit"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// newLimiter stands for a limiter on a Redis of yours.
+func newLimiter() (*tiered.Limiter, func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return limiter, func() { _ = limiter.Close(); server.Close() }
+}
+
+var search = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "found nothing") })
+
+// call sends a request to a handler and prints what a client would see.
+func call(h http.Handler, header ...string) {
+	r := httptest.NewRequest(http.MethodGet, "/search", nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Header().Get("RateLimit"))
+}
+
+// One limit on each client's address.
+func Example() {
+	limiter, stop := newLimiter()
+	defer stop()
+	perClient, err := limiter.Rule("search", limit.PerMinute(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limits, err := httplimit.New(limiter, httplimit.Limit(perClient, httplimit.ClientAddress))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	handler := limits(search)
+	for range 3 {
+		call(handler)
+	}
+	// Output:
+	// 200 "search";r=1;t=60
+	// 200 "search";r=0;t=60
+	// 429 "search";r=0;t=60
+}
+
+// A tenant's quota and an endpoint's limit, charged together or not at all.
+func ExampleLimit() {
+	limiter, stop := newLimiter()
+	defer stop()
+	quota, err := limiter.Rule("tenant", limit.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	export, err := limiter.Rule("export", limit.PerMinute(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	tenant := httplimit.Header("X-Tenant") // of an authenticated request
+	limits, err := httplimit.New(limiter,
+		httplimit.Limit(quota, tenant, httplimit.Cost(func(*http.Request) int64 { return 50 })),
+		httplimit.Limit(export, httplimit.Everyone),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	call(limits(search), "X-Tenant", "a")
+	call(limits(search), "X-Tenant", "a")
+	d, err := quota.Peek(context.Background(), "a", 1)
+	fmt.Println(d.Remaining, err) // the second request cost the tenant nothing
+	// Output:
+	// 200 "tenant";r=950;t=3600, "export";r=0;t=60
+	// 429 "export";r=0;t=60
+	// 950 <nil>
+}
+
+// Behind reverse proxies: the address that the outermost trusted one was called from
+// counts, not what the client claims.
+func ExampleNewProxies() {
+	proxies, err := httplimit.NewProxies("X-Forwarded-For", "10.0.0.0/8", "2001:db8:ff::/48")
+	if err != nil {
+		log.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = "10.0.0.1:4711"
+	r.Header.Set("X-Forwarded-For", "127.0.0.1, 2001:db8:1:2:3:4:5:6, 10.0.0.2")
+	fmt.Println(proxies.Client(r))
+	fmt.Println(proxies.ClientAddress(r)) // the key: IPv6 by its /64
+	// Output:
+	// 2001:db8:1:2:3:4:5:6
+	// 2001:db8:1:2::/64
+}
+
+// Who is logged in by their name, everyone else by their address.
+func ExampleFirstOf() {
+	type userKey struct{}
+	user := httplimit.Principal(func(ctx context.Context) string {
+		name, _ := ctx.Value(userKey{}).(string)
+		return name
+	})
+	key := httplimit.FirstOf(user, httplimit.ClientAddress)
+
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	fmt.Println(key(r))
+	fmt.Println(key(r.WithContext(context.WithValue(r.Context(), userKey{}, "ann"))))
+	// Output:
+	// 1:192.0.2.1
+	// 0:ann
+}
+
+// A metered API: 10 units are reserved, and what the response says is charged.
+func ExampleSettle() {
+	limiter, stop := newLimiter()
+	defer stop()
+	metered, err := limiter.Rule("metered", limit.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limits, err := httplimit.New(limiter, httplimit.Limit(metered, httplimit.Everyone,
+		httplimit.Cost(func(*http.Request) int64 { return 10 }),
+		httplimit.Settle(func(_ *http.Request, response httplimit.Response) int64 {
+			units, _ := strconv.ParseInt(response.Header.Get("Units"), 10, 64)
+			return units
+		}),
+	))
+	if err != nil {
+		log.Fatal(err)
+	}
+	call(limits(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Units", "3") })))
+	d, err := metered.Peek(context.Background(), "all", 1)
+	fmt.Println(d.Remaining, err)
+	// Output:
+	// 200 "metered";r=90;t=3600
+	// 97 <nil>
+}
+
+// A client of somebody else's service, whose quota all our processes share.
+func ExampleNewTransport() {
+	limiter, stop := newLimiter()
+	defer stop()
+	quota, err := limiter.Rule("weather-api", limit.PerDay(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	transport, err := httplimit.NewTransport(nil, quota,
+		httplimit.TransportCost(func(r *http.Request) int64 { return 6 }),
+		httplimit.MaxWait(time.Second),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+
+	service := httptest.NewServer(search)
+	defer service.Close()
+	for range 2 {
+		response, err := client.Get(service.URL)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		var notSent *httplimit.NotSentError
+		if errors.As(err, &notSent) {
+			fmt.Println(notSent.Reason, notSent.RetryAfter.Round(time.Hour))
+		} else {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// <nil>
+	// httplimit: the upstream's quota is used up 24h0m0s
+}

@@ -1,0 +1,172 @@
+package httplimit
+
+import (
+	"encoding/base64"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/admission"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// The fields' names as net/http keeps them.
+const (
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldLimit      = "Ratelimit"
+	fieldXLimit     = "X-Ratelimit-Limit"
+	fieldXRemaining = "X-Ratelimit-Remaining"
+	fieldXReset     = "X-Ratelimit-Reset"
+	fieldRetryAfter = "Retry-After"
+)
+
+// maxPartition is how much of a partition key a client is shown.
+const maxPartition = 128
+
+// setHeaders tells the client what is left.
+func (m *middleware) setHeaders(h http.Header, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+	switch m.headers {
+	case DraftHeaders:
+		setDraft(h, charges, requests, decisions)
+	case XHeaders:
+		setX(h, decisions, time.Now())
+	}
+}
+
+// setDraft adds the fields to what a middleware around this one may have set: they
+// are lists, which may come in several lines.
+func setDraft(h http.Header, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+	var space [512]byte
+	policy := space[:0:256]
+	for i, c := range charges {
+		if i > 0 {
+			policy = append(policy, ", "...)
+		}
+		if rule := requests[i].Rule; rule == c.limit.rule {
+			policy = append(policy, c.limit.policy...)
+		} else {
+			policy = appendPolicy(policy, rule, c.limit.unit)
+		}
+		policy = appendPartition(policy, c.partition)
+	}
+	left := space[256:256]
+	denied := admission.Denied(decisions)
+	for i, c := range charges {
+		d := &decisions[i]
+		if denied && !admission.Violated(*d) {
+			continue // what is left of it was not asked, or is not known
+		}
+		if len(left) > 0 {
+			left = append(left, ", "...)
+		}
+		left = appendLeft(left, requests[i].Rule, d)
+		left = appendPartition(left, c.partition)
+	}
+	values := make([]string, 2) // one allocation for both
+	values[0], values[1] = string(policy), string(left)
+	if h[fieldPolicy] != nil || h[fieldLimit] != nil {
+		h.Add(fieldPolicy, values[0])
+		h.Add(fieldLimit, values[1])
+		return
+	}
+	h[fieldPolicy], h[fieldLimit] = values[0:1:1], values[1:2:2]
+}
+
+// appendPolicy appends an item of RateLimit-Policy. Names of rules have no character
+// that a structured field's string would have to escape, and quotas are below 2^40,
+// within its integers.
+func appendPolicy(b []byte, rule *tiered.Rule, unit string) []byte {
+	b = append(b, '"')
+	b = append(b, rule.Name()...)
+	b = append(b, `";q=`...)
+	b = strconv.AppendInt(b, rule.Limit().Quota(), 10)
+	if unit != "" {
+		b = append(b, `;qu="`...)
+		b = append(b, unit...)
+		b = append(b, '"')
+	}
+	if w := rule.Limit().Window(); w%time.Second == 0 {
+		b = append(b, ";w="...)
+		b = strconv.AppendInt(b, int64(w/time.Second), 10)
+	}
+	return b
+}
+
+// appendLeft appends an item of RateLimit.
+func appendLeft(b []byte, rule *tiered.Rule, d *limit.Decision) []byte {
+	b = append(b, '"')
+	b = append(b, rule.Name()...)
+	b = append(b, `";r=`...)
+	b = strconv.AppendInt(b, d.Remaining, 10)
+	b = append(b, ";t="...)
+	return strconv.AppendInt(b, effective(rule, d), 10)
+}
+
+// appendPartition appends the parameter pk, a byte sequence.
+func appendPartition(b []byte, key string) []byte {
+	if key == "" {
+		return b
+	}
+	b = append(b, ";pk=:"...)
+	b = base64.StdEncoding.AppendEncode(b, []byte(key[:min(len(key), maxPartition)]))
+	return append(b, ':')
+}
+
+// effective is for how many seconds the client should make do with what remains. If
+// it was denied, until it no longer would be; otherwise until everything is back.
+// Under GCRA that can be in a moment, though at the limit's rate as much as remains
+// takes longer to come back: a client that used r every t seconds would be far above
+// the limit. There t is that longer time.
+func effective(rule *tiered.Rule, d *limit.Decision) int64 {
+	if !d.Allowed {
+		return seconds(d.RetryAfter)
+	}
+	t := d.ResetAfter
+	if d.Algorithm == limit.GCRA() {
+		hi, lo := bits.Mul64(uint64(max(0, d.Remaining)), uint64(rule.Limit().Window()))
+		if quota := uint64(rule.Limit().Quota()); hi < quota {
+			even, _ := bits.Div64(hi, lo, quota)
+			t = max(t, time.Duration(min(even, uint64(limit.MaxWindow))))
+		}
+	}
+	return seconds(t)
+}
+
+// setX sets the three fields of the limit that is nearest to its end, or longest in
+// the way. What a middleware around this one may have set is replaced.
+func setX(h http.Header, decisions []limit.Decision, now time.Time) {
+	worst := &decisions[0]
+	for i := range decisions[1:] {
+		if d := &decisions[i+1]; nearer(d, worst) {
+			worst = d
+		}
+	}
+	wait := worst.ResetAfter
+	if !worst.Allowed {
+		wait = worst.RetryAfter
+	}
+	reset := now.Add(wait + time.Second - 1).Unix()
+	values := []string{
+		strconv.FormatInt(worst.Limit, 10),
+		strconv.FormatInt(worst.Remaining, 10),
+		strconv.FormatInt(reset, 10),
+	}
+	h[fieldXLimit], h[fieldXRemaining], h[fieldXReset] = values[0:1:1], values[1:2:2], values[2:3:3]
+}
+
+// nearer reports whether a is longer in the way than b, or has less of its limit
+// left.
+func nearer(a, b *limit.Decision) bool {
+	if !a.Allowed {
+		return a.RetryAfter > b.RetryAfter
+	}
+	return float64(a.Remaining)/float64(a.Limit) < float64(b.Remaining)/float64(b.Limit)
+}
+
+// seconds is a wait in whole seconds, rounded up: what a client waits is never too
+// short.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}

@@ -1,0 +1,219 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// failer is a testing.T or a rapid.T.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// parsed is a field as somebody else's parser of RFC 9651 reads it: the parameters of
+// each item, by its name.
+func parsed(t failer, h http.Header, field string) map[string]map[string]any {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList(h.Values(field))
+	if err != nil {
+		t.Fatalf("%s: %q is no structured field: %v", field, h.Values(field), err)
+	}
+	items := make(map[string]map[string]any)
+	for _, member := range list {
+		item, ok := member.(httpsfv.Item)
+		name, isString := item.Value.(string)
+		if !ok || !isString {
+			t.Fatalf("%s: %q has a member that is no string", field, h.Values(field))
+		}
+		items[name] = make(map[string]any)
+		for _, parameter := range item.Params.Names() {
+			items[name][parameter], _ = item.Params.Get(parameter)
+		}
+	}
+	return items
+}
+
+func TestDraftHeaders(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l,
+		Limit(newRule(t, l, "burst", limit.Per(2, 1500*time.Millisecond)), ClientAddress),
+		Limit(newRule(t, l, "tenant/daily.v1", limit.PerDay(500)), ClientAddress,
+			Unit("content-bytes"), Cost(func(*http.Request) int64 { return 100 }),
+			PartitionKey(func(*http.Request) string { return "\x00key\xff" })),
+	)(done)
+	w := get(h)
+	want := map[string]map[string]any{
+		"burst":           {"q": int64(2)}, // 1.5 s cannot be said
+		"tenant/daily.v1": {"q": int64(500), "w": int64(86400), "qu": "content-bytes", "pk": []byte("\x00key\xff")},
+	}
+	if got := parsed(t, w.Header(), "RateLimit-Policy"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("RateLimit-Policy is %v, want %v", got, want)
+	}
+	want = map[string]map[string]any{
+		"burst":           {"r": int64(1), "t": int64(2)},
+		"tenant/daily.v1": {"r": int64(400), "t": int64(86400), "pk": []byte("\x00key\xff")},
+	}
+	if got := parsed(t, w.Header(), "RateLimit"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("RateLimit is %v, want %v", got, want)
+	}
+}
+
+// A middleware inside another adds to the lists instead of replacing them.
+func TestNestedMiddlewaresBothTell(t *testing.T) {
+	l := newLimiter(t)
+	inner := newMiddleware(t, l, Limit(newRule(t, l, "inner", limit.PerHour(10)), ClientAddress))(done)
+	outer := newMiddleware(t, l, Limit(newRule(t, l, "outer", limit.PerHour(20)), ClientAddress))(inner)
+	w := get(outer)
+	for _, field := range []string{"RateLimit", "RateLimit-Policy"} {
+		if got := parsed(t, w.Header(), field); got["inner"] == nil || got["outer"] == nil {
+			t.Errorf("%s is %v", field, got)
+		}
+	}
+}
+
+// Whatever the limits, the fields are what the draft says, and Retry-After is not
+// earlier than the end of any effective window.
+func TestHeadersParseForAnyLimits(t *testing.T) {
+	l := newLimiter(t)
+	n := atomic.Int64{}
+	rapid.Check(t, func(t *rapid.T) {
+		options := []Option{}
+		windows := map[string]time.Duration{}
+		for range rapid.IntRange(1, 4).Draw(t, "limits") {
+			name := rapid.StringMatching(`[a-zA-Z0-9_./-]{1,40}`).Draw(t, "name") + strconv.FormatInt(n.Add(1), 10)
+			window := time.Duration(rapid.Int64Range(1, 400_000_000).Draw(t, "ms")) * time.Millisecond
+			lim := limit.Per(rapid.SampledFrom([]int64{1, 2, 1000, 1_000_000, limit.MaxQuota}).Draw(t, "quota"), window)
+			rule, err := l.Rule(name, lim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			windows[name] = window
+			limitOptions := []LimitOption{}
+			if rapid.Bool().Draw(t, "pk") {
+				key := rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t, "partition")
+				limitOptions = append(limitOptions, PartitionKey(func(*http.Request) string { return string(key) }))
+			}
+			options = append(options, Limit(rule, Everyone, limitOptions...))
+		}
+		limits, err := New(l, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			w := get(limits(done))
+			for name, p := range parsed(t, w.Header(), "RateLimit-Policy") {
+				q, _ := p["q"].(int64)
+				seconds, whole := p["w"].(int64)
+				if q < 1 || whole != (windows[name]%time.Second == 0) || whole && time.Duration(seconds)*time.Second != windows[name] {
+					t.Fatalf("%s has policy %v for a window of %v", name, p, windows[name])
+				}
+			}
+			retryAfter, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+			left := parsed(t, w.Header(), "RateLimit")
+			for name, p := range left {
+				r, ok := p["r"].(int64)
+				until, ok2 := p["t"].(int64)
+				if !ok || !ok2 || r < 0 || until < 1 || w.Code == 429 && until > retryAfter {
+					t.Fatalf("status %d: %s has %v left, Retry-After %d", w.Code, name, p, retryAfter)
+				}
+			}
+			if len(left) == 0 || w.Code == 429 && retryAfter < 1 {
+				t.Fatalf("status %d with %v", w.Code, w.Header())
+			}
+		}
+	})
+}
+
+// A client that comes back when it was told to is let in; told a second less, it
+// would not have been.
+func TestRetryAfterIsNeverEarly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(1, int64(limit.MaxWindow)).Draw(t, "wait"))
+		if s := time.Duration(seconds(d)) * time.Second; s < d || s-d >= time.Second {
+			t.Fatalf("%v is told as %v", d, s)
+		}
+	})
+	var now atomic.Int64
+	now.Store(1_800_000_000_123_456)
+	client, server := redistest.Embedded(t)
+	server.SetTime(time.UnixMicro(now.Load()))
+	l := newLimiterOn(t, client, tiered.VirtualClock(func() time.Time { return time.UnixMicro(now.Load()) }))
+	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.Per(3, 10*time.Second)), Everyone))(done)
+	for range 200 {
+		w := get(h)
+		if w.Code == 429 {
+			wait, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+			if err != nil || wait < 1 {
+				t.Fatalf("Retry-After %q", w.Header().Get("Retry-After"))
+			}
+			now.Add((wait - 1) * 1e6)
+			if get(h).Code != 429 {
+				t.Fatalf("let in %d s after a denial that said %d", wait-1, wait)
+			}
+			now.Add(1e6)
+			if w = get(h); w.Code != 200 {
+				t.Fatalf("denied after the %d s that were told", wait)
+			}
+		}
+		now.Add(700_001)
+	}
+}
+
+func TestXHeaders(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l, Headers(XHeaders),
+		Limit(newRule(t, l, "daily", limit.PerDay(100)), ClientAddress),
+		Limit(newRule(t, l, "hourly", limit.PerHour(2)), ClientAddress),
+	)(done)
+	for i, want := range []string{"1", "0", "0"} {
+		before := time.Now()
+		w := get(h)
+		if w.Header().Get("X-RateLimit-Limit") != "2" || w.Header().Get("X-RateLimit-Remaining") != want || w.Header().Get("RateLimit") != "" {
+			t.Errorf("request %d: %v", i, w.Header())
+		}
+		reset, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+		if at := time.Unix(reset, 0); err != nil || at.Before(before.Add(time.Hour-time.Minute)) || at.After(time.Now().Add(time.Hour+time.Second)) {
+			t.Errorf("request %d: reset %q", i, w.Header().Get("X-RateLimit-Reset"))
+		}
+	}
+}
+
+func TestNoHeaders(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l, Headers(NoHeaders), Limit(newRule(t, l, "api", limit.PerHour(1)), ClientAddress))(done)
+	get(h)
+	w := get(h)
+	if w.Code != 429 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	for name := range w.Header() {
+		if strings.Contains(strings.ToLower(name), "ratelimit") {
+			t.Errorf("header has %s", name)
+		}
+	}
+}
+
+// Under GCRA the debt of a first request is paid off in a moment. A client that took
+// what remains in each such moment would be far above the limit.
+func TestWhatRemainsIsNotToldForTooShortATime(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "api", limit.PerHour(3600).WithBurst(600), tiered.Use(limit.GCRA()))
+	w := get(newMiddleware(t, l, Limit(rule, ClientAddress))(done))
+	p := parsed(t, w.Header(), "RateLimit")["api"]
+	if r, until := p["r"].(int64), p["t"].(int64); r != 599 || until != 599 {
+		t.Errorf("%d in %d s, at 1 per second", r, until)
+	}
+}

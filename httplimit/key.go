@@ -1,0 +1,96 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+
+	"github.com/tierlimit/tierlimit/internal/keys"
+)
+
+// KeyFunc tells whose request it is: the key that a limit charges. The key may hold
+// any bytes and be of any length; "" means that the request has none. All requests
+// without a key share a quota of their own, so that leaving something out of a
+// request is no way around a limit; [FirstOf] gives them another key instead.
+//
+// It is called once for a request, from many goroutines at a time.
+type KeyFunc func(r *http.Request) string
+
+// Everyone is a key that all requests share, for limits on all of them together.
+func Everyone(*http.Request) string { return "all" }
+
+// ClientAddress is the address of the connection that the request came on: IPv4 as
+// it is, IPv6 by its /64, which is the least that one customer of a network is given.
+// Headers are not looked at: behind a reverse proxy this is the proxy's address, see
+// [Proxies]. It is r.RemoteAddr, so do not use it after a middleware that puts
+// something out of a header there.
+func ClientAddress(r *http.Request) string {
+	addr, _ := peer(r)
+	return AddressKey(addr)
+}
+
+// AddressKey is the key of an address: IPv4 as it is, also where it comes inside an
+// IPv6 address, and IPv6 by its /64. "" if addr is not valid.
+func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
+
+// Header is the first value of a header field, such as an API key. Anyone can send
+// as many different values as they like, each with a quota of its own: use it for
+// values that were checked before the limit, or limit the client's address as well.
+func Header(name string) KeyFunc {
+	name = http.CanonicalHeaderKey(name)
+	if name == "Host" { // net/http keeps it elsewhere
+		return func(r *http.Request) string { return r.Host }
+	}
+	return func(r *http.Request) string {
+		if values := r.Header[name]; len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+}
+
+// Principal is who a request is made for, as an authentication before the limit left
+// it in the request's context. The function returns "" for nobody.
+func Principal(of func(context.Context) string) KeyFunc {
+	return func(r *http.Request) string { return of(r.Context()) }
+}
+
+// Pattern is the pattern that the request matches in mux, like "GET /items/{id}":
+// of these there are few, unlike paths, which a client may choose freely. Where the
+// middleware wraps handlers inside a mux instead of the mux, mux may be nil: the
+// pattern is then known already (http.Request.Pattern).
+func Pattern(mux *http.ServeMux) KeyFunc {
+	return func(r *http.Request) string {
+		if r.Pattern != "" || mux == nil {
+			return r.Pattern
+		}
+		_, pattern := mux.Handler(r)
+		return pattern
+	}
+}
+
+// Join makes one key of several, such as principal and pattern: each combination has
+// its own quota. Whatever their bytes, two different combinations never share a key.
+func Join(parts ...KeyFunc) KeyFunc {
+	return func(r *http.Request) string {
+		var space [4]string
+		values := space[:0]
+		for _, part := range parts {
+			values = append(values, part(r))
+		}
+		return keys.Join(values...)
+	}
+}
+
+// FirstOf is the first of several keys that the request has, such as the principal,
+// or else the client's address. A value of one never equals a value of another.
+func FirstOf(alternatives ...KeyFunc) KeyFunc {
+	return func(r *http.Request) string {
+		for i, alternative := range alternatives {
+			if key := alternative(r); key != "" {
+				return keys.Alternative(i, key)
+			}
+		}
+		return ""
+	}
+}

@@ -1,0 +1,191 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/admission"
+	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// New returns a middleware that holds requests to limits: one [Limit] at least, all
+// of rules of the limiter. It is safe for concurrent use and may wrap any number of
+// handlers, which then share the limits. Errors wrap [limit.ErrInvalidOption].
+//
+// A request is charged before the handler is called, and stays charged whatever the
+// handler does, unless [Settle] says otherwise.
+func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Handler, error) {
+	m := &middleware{limiter: limiter, onDenied: sendDenial, log: newMistakes()}
+	m.onError = m.answerError
+	if limiter == nil {
+		return nil, invalid("the limiter is nil")
+	}
+	for _, option := range options {
+		if err := option(m); err != nil {
+			return nil, err
+		}
+	}
+	if len(m.limits) == 0 {
+		return nil, invalid("a middleware without a Limit")
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+type middleware struct {
+	limiter  *tiered.Limiter
+	limits   []*rateLimit
+	headers  HeaderStyle
+	settles  bool // at least one limit does
+	onDenied func(http.ResponseWriter, *http.Request, Denial)
+	onError  func(http.ResponseWriter, *http.Request, error) bool
+	log      *mistakes
+}
+
+// charge is what belongs to a request to the limiter and is not told it.
+type charge struct {
+	limit     *rateLimit
+	partition string
+}
+
+// few limits are decided about without allocating lists.
+const few = 2
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var chargeSpace [few]charge
+	var requestSpace [few]tiered.Request
+	charges, requests := m.requests(r, chargeSpace[:0], requestSpace[:0])
+	if len(requests) == 0 {
+		next.ServeHTTP(w, r)
+		return
+	}
+	var decisionSpace [few]limit.Decision
+	decisions := decisionSpace[:]
+	if len(requests) > few {
+		decisions = make([]limit.Decision, len(requests))
+	}
+	decisions = decisions[:len(requests)]
+	if err := admission.Decide(r.Context(), m.limiter, requests, decisions); err != nil {
+		if m.onError(w, r, err) {
+			next.ServeHTTP(w, r)
+		}
+		return
+	}
+	m.setHeaders(w.Header(), charges, requests, decisions)
+	switch {
+	case admission.Denied(decisions):
+		m.deny(w, r, requests, decisions)
+	case m.settles:
+		m.serveAndSettle(w, r, next, charges, requests, decisions)
+	default:
+		next.ServeHTTP(w, r)
+	}
+}
+
+// requests appends what to charge for a request: by the limits that are for it.
+func (m *middleware) requests(r *http.Request, charges []charge, requests []tiered.Request) ([]charge, []tiered.Request) {
+	for _, l := range m.limits {
+		if l.when != nil && !l.when(r) {
+			continue
+		}
+		q := tiered.Request{Rule: l.rule, Key: keys.OrNone(l.key(r)), Cost: 1}
+		if l.ruleFor != nil {
+			if rule := l.ruleFor(r); rule != nil {
+				q.Rule = rule
+			}
+		}
+		if l.cost != nil {
+			q.Cost = l.cost(r)
+		}
+		c := charge{limit: l}
+		if l.partition != nil {
+			c.partition = l.partition(r)
+		}
+		charges, requests = append(charges, c), append(requests, q)
+	}
+	return charges, requests
+}
+
+// deny answers a denied request.
+func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tiered.Request, decisions []limit.Decision) {
+	// The handler may keep what it is told: the lists are its own.
+	d := Denial{Status: http.StatusTooManyRequests, Decisions: append([]limit.Decision(nil), decisions...)}
+	if admission.ByOutage(requests, decisions) {
+		d.Status = http.StatusServiceUnavailable
+	}
+	for i := range decisions {
+		if admission.Violated(decisions[i]) {
+			d.Violated = append(d.Violated, requests[i].Rule.Name())
+		}
+	}
+	h := w.Header()
+	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(admission.RetryAfter(decisions)), 10)}
+	h["Cache-Control"] = []string{"no-store"} // as RFC 6585 demands of 429
+	m.onDenied(w, r, d)
+}
+
+// serveAndSettle serves an admitted request and settles its charges, also if the
+// handler panics or the client goes away.
+func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+	recorded := &recorder{ResponseWriter: w}
+	began, aborted := time.Now(), true
+	defer func() {
+		response := recorded.response(aborted)
+		ctx := context.WithoutCancel(r.Context())
+		for i, c := range charges {
+			if c.limit.settle == nil {
+				continue
+			}
+			if err := settle(ctx, requests[i], &decisions[i], c.limit.settle(r, response), time.Since(began)); err != nil {
+				m.log.warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
+			}
+		}
+	}()
+	next.ServeHTTP(recorded, r)
+	aborted = false
+}
+
+// settle makes what was charged for a request, a time ago, what it took.
+func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
+	switch more := max(0, actual) - q.Cost; {
+	case more > 0:
+		_, err := q.Rule.AllowUpTo(ctx, q.Key, more)
+		return err
+	case more < 0 && d.Degraded() && ago >= q.Rule.Limit().Window():
+		return nil // has left the window, which nothing but we can tell: see Rule.Refund
+	case more < 0:
+		return q.Rule.Refund(ctx, q.Key, d, -more)
+	}
+	return nil
+}
+
+// answerError is what OnError replaces.
+func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
+	status := http.StatusServiceUnavailable
+	if isMistake(err) {
+		status = http.StatusInternalServerError
+		m.log.error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)
+	} else {
+		w.Header()[fieldRetryAfter] = []string{"1"}
+	}
+	sendError(w, status)
+	return false
+}
+
+// isMistake reports whether an error will come again until the program is changed.
+func isMistake(err error) bool {
+	for _, mistake := range []error{
+		limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey,
+	} {
+		if errors.Is(err, mistake) {
+			return true
+		}
+	}
+	return false
+}

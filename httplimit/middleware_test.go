@@ -1,0 +1,311 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func TestDeniesAboveTheLimit(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l, Limit(newRule(t, l, "search", limit.PerHour(3)), ClientAddress))(done)
+	if got := statuses(h, 5); !maps.Equal(got, map[int]int{200: 3, 429: 2}) {
+		t.Errorf("5 requests: %v", got)
+	}
+	if got := statuses(h, 1, from("203.0.113.9:1")); got[200] != 1 {
+		t.Errorf("another client: %v", got)
+	}
+}
+
+func TestDenialIsAProblemDocument(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l,
+		Limit(newRule(t, l, "daily", limit.PerDay(100)), ClientAddress),
+		Limit(newRule(t, l, "search", limit.PerHour(1)), ClientAddress),
+	)(done)
+	get(h)
+	w := get(h)
+	var problem struct {
+		Type     string   `json:"type"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Violated []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	if problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || problem.Status != 429 ||
+		!slices.Equal(problem.Violated, []string{"search"}) || problem.Title == "" {
+		t.Errorf("problem is %+v", problem)
+	}
+	h1 := w.Header()
+	if h1.Get("Content-Type") != "application/problem+json" || h1.Get("Cache-Control") != "no-store" {
+		t.Errorf("header is %v", h1)
+	}
+	if s, err := strconv.Atoi(h1.Get("Retry-After")); err != nil || s < 3590 || s > 3600 {
+		t.Errorf("Retry-After is %q", h1.Get("Retry-After"))
+	}
+}
+
+// Law 9: a request that one limit denies is charged to none.
+func TestLaw9SeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
+	l := newLimiter(t)
+	tenant, endpoint := newRule(t, l, "tenant", limit.PerHour(10)), newRule(t, l, "endpoint", limit.PerHour(4))
+	third := newRule(t, l, "third", limit.PerHour(100))
+	h := newMiddleware(t, l,
+		Limit(tenant, Header("Tenant")),
+		Limit(endpoint, Join(Header("Tenant"), Everyone)),
+		Limit(third, Everyone),
+	)(done)
+	if got := statuses(h, 20, with("Tenant", "a")); got[200] != 4 {
+		t.Errorf("statuses %v, want 4 of 200", got)
+	}
+	for rule, want := range map[*tiered.Rule]int64{tenant: 6, third: 96} {
+		key := map[*tiered.Rule]string{tenant: "a", third: "all"}[rule]
+		if d, err := rule.Peek(context.Background(), key, 1); err != nil || d.Remaining != want {
+			t.Errorf("%s has %d left, want %d (%v)", rule.Name(), d.Remaining, want, err)
+		}
+	}
+}
+
+func TestWhenCostAndRuleFor(t *testing.T) {
+	l := newLimiter(t)
+	free := newRule(t, l, "api", limit.PerHour(10))
+	gold, err := free.WithLimit(limit.PerHour(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newMiddleware(t, l, Limit(free, Header("Tenant"),
+		When(func(r *http.Request) bool { return r.Header.Get("Internal") == "" }),
+		Cost(func(r *http.Request) int64 { return 5 }),
+		RuleFor(func(r *http.Request) *tiered.Rule {
+			if r.Header.Get("Tenant") == "gold" {
+				return gold
+			}
+			return nil
+		}),
+	))(done)
+	if got := statuses(h, 30, with("Tenant", "free")); got[200] != 2 {
+		t.Errorf("free: %v, want 2 of 200", got)
+	}
+	if got := statuses(h, 30, with("Tenant", "gold")); got[200] != 20 {
+		t.Errorf("gold: %v, want 20 of 200", got)
+	}
+	if got := get(h, with("Tenant", "gold")).Header().Get("RateLimit-Policy"); got != `"api";q=100;w=3600` {
+		t.Errorf("gold is told %s", got)
+	}
+	w := get(h, with("Tenant", "free"), with("Internal", "1"))
+	if w.Code != 200 || w.Header().Get("RateLimit") != "" {
+		t.Errorf("a request that the limit is not for: %d %v", w.Code, w.Header())
+	}
+}
+
+// Requests without a key have a quota, and one that no key can reach.
+func TestNoKeyIsNoWayAroundALimit(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(3)), Header("Api-Key")))(done)
+	if got := statuses(h, 5); got[200] != 3 {
+		t.Errorf("without a key: %v, want 3 of 200", got)
+	}
+	for _, key := range []string{"\x00", "all", "0:", "x"} {
+		if got := statuses(h, 1, with("Api-Key", key)); got[200] != 1 {
+			t.Errorf("key %q shares the quota of requests without one", key)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	type user struct{}
+	mux := http.NewServeMux()
+	mux.Handle("GET /items/{id}", done)
+	named := Principal(func(ctx context.Context) string { s, _ := ctx.Value(user{}).(string); return s })
+	request := func(change ...func(*http.Request)) *http.Request {
+		r, err := http.NewRequest(http.MethodGet, "http://shop.example/items/7", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.RemoteAddr = "192.0.2.7:80"
+		for _, c := range change {
+			c(r)
+		}
+		return r
+	}
+	signedIn := func(name string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(context.WithValue(r.Context(), user{}, name)) }
+	}
+	for name, c := range map[string]struct {
+		key     KeyFunc
+		request *http.Request
+		want    string
+	}{
+		"address":               {ClientAddress, request(), "192.0.2.7"},
+		"header":                {Header("x-api-key"), request(with("X-Api-Key", "k")), "k"},
+		"host":                  {Header("host"), request(), "shop.example"},
+		"principal":             {named, request(signedIn("ann")), "ann"},
+		"nobody":                {named, request(), ""},
+		"pattern":               {Pattern(mux), request(), "GET /items/{id}"},
+		"pattern inside a mux":  {Pattern(nil), request(func(r *http.Request) { r.Pattern = "/a" }), "/a"},
+		"join":                  {Join(named, Pattern(mux)), request(signedIn("ann")), "3:ann15:GET /items/{id}"},
+		"first":                 {FirstOf(named, ClientAddress), request(signedIn("192.0.2.7")), "0:192.0.2.7"},
+		"second":                {FirstOf(named, ClientAddress), request(), "1:192.0.2.7"},
+		"none of several":       {FirstOf(named, Header("X")), request(), ""},
+		"everyone":              {Everyone, request(), "all"},
+		"address of a network":  {ClientAddress, request(from("[2001:db8::1]:80")), "2001:db8::/64"},
+		"no address whatsoever": {ClientAddress, request(from("@")), ""},
+	} {
+		if got := c.key(c.request); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Law 6: an error is not a denial.
+func TestLaw6AnErrorIsNever429(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "api", limit.PerHour(10))
+	cost := int64(0)
+	reached := 0
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ })
+	limited := Limit(rule, ClientAddress, Cost(func(*http.Request) int64 { return cost }))
+	var log strings.Builder
+	h := newMiddleware(t, l, limited, Logger(slog.New(slog.NewTextHandler(&log, nil))))(handler)
+	for _, cost = range []int64{0, -1, 11} {
+		if w := get(h); w.Code != 500 || w.Header().Get("RateLimit") != "" || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("cost %d: status %d, %v, %s", cost, w.Code, w.Header(), w.Body)
+		}
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "cost") {
+		t.Errorf("%d lines logged in a moment: %s", lines, log.String())
+	}
+
+	cost = 1
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if w := get(h, func(r *http.Request) { *r = *r.WithContext(gone) }); w.Code != 503 {
+		t.Errorf("cancelled: status %d", w.Code)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := get(h); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("closed: status %d, %v", w.Code, w.Header())
+	}
+	if reached != 0 {
+		t.Errorf("%d requests reached the handler", reached)
+	}
+
+	var seen error
+	open := newMiddleware(t, l, limited, OnError(func(_ http.ResponseWriter, _ *http.Request, err error) bool {
+		seen = err
+		return true
+	}))(handler)
+	if w := get(open); w.Code != 200 || reached != 1 || !errors.Is(seen, limit.ErrClosed) {
+		t.Errorf("OnError let through: status %d, reached %d, error %v", w.Code, reached, seen)
+	}
+}
+
+// Overload is no denial either: with more decisions waiting than the queue holds,
+// requests get 503, none 429.
+func TestOverloadIs503(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), tiered.QueueLength(1), tiered.Deadline(500*time.Millisecond))
+	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(1000)), Everyone))(done)
+	get(h)
+	server.Pause()
+	defer server.Resume()
+	codes := make(chan int, 20)
+	for range 20 {
+		go func() { codes <- get(h).Code }()
+	}
+	counts := map[int]int{}
+	for range 20 {
+		counts[<-codes]++
+	}
+	if counts[503] < 10 || counts[429] != 0 || counts[200]+counts[503] != 20 {
+		t.Errorf("statuses %v, want mostly 503 and no 429", counts)
+	}
+}
+
+// Law 11: in an outage the rules' policies decide. Who is denied because nobody gets
+// in is told 503, who used up the instance's share is told 429.
+func TestOutagePolicies(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialTimeout: 100 * time.Millisecond, DialerRetries: 1})
+	defer client.Close()
+	l := newLimiterOn(t, client, tiered.FleetSize(2))
+	deny := newRule(t, l, "login", limit.PerHour(10), tiered.OnOutage(tiered.Deny))
+	share := newRule(t, l, "search", limit.PerHour(10))
+	allow := newRule(t, l, "feed", limit.PerHour(10), tiered.OnOutage(tiered.Allow))
+
+	w := get(newMiddleware(t, l, Limit(deny, ClientAddress), Limit(allow, ClientAddress))(done))
+	if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
+		!strings.Contains(w.Body.String(), `#temporary-reduced-capacity"`) || !strings.Contains(w.Body.String(), `["login"]`) {
+		t.Errorf("Deny: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	if got := statuses(newMiddleware(t, l, Limit(share, ClientAddress))(done), 8); got[200] != 5 || got[429] != 3 {
+		t.Errorf("Approximate, 10 per hour shared by 2: %v, want 5 of 200, 3 of 429", got)
+	}
+	if got := statuses(newMiddleware(t, l, Limit(allow, ClientAddress))(done), 12); got[200] != 12 {
+		t.Errorf("Allow: %v, want 12 of 200", got)
+	}
+}
+
+func TestOnDenied(t *testing.T) {
+	l := newLimiter(t)
+	h := newMiddleware(t, l,
+		Limit(newRule(t, l, "a", limit.PerHour(1)), ClientAddress),
+		Limit(newRule(t, l, "b", limit.PerHour(9)), ClientAddress),
+		OnDenied(func(w http.ResponseWriter, _ *http.Request, d Denial) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = fmt.Fprintf(w, "%d %v %d", d.Status, d.Violated, len(d.Decisions))
+		}))(done)
+	get(h)
+	if w := get(h); w.Code != http.StatusTeapot || w.Body.String() != "429 [a] 2" || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %q %v", w.Code, w.Body, w.Header())
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "api", limit.PerHour(10))
+	ok := Limit(rule, Everyone)
+	for name, options := range map[string][]Option{
+		"no limit":       {},
+		"nil rule":       {Limit(nil, Everyone)},
+		"nil key":        {Limit(rule, nil)},
+		"rule twice":     {ok, ok},
+		"nil When":       {Limit(rule, Everyone, When(nil))},
+		"nil Cost":       {Limit(rule, Everyone, Cost(nil))},
+		"nil RuleFor":    {Limit(rule, Everyone, RuleFor(nil))},
+		"nil Settle":     {Limit(rule, Everyone, Settle(nil))},
+		"nil partition":  {Limit(rule, Everyone, PartitionKey(nil))},
+		"unit":           {Limit(rule, Everyone, Unit(`a"b`))},
+		"style":          {ok, Headers(9)},
+		"nil OnDenied":   {ok, OnDenied(nil)},
+		"nil OnError":    {ok, OnError(nil)},
+		"nil Logger":     {ok, Logger(nil)},
+		"unit is empty":  {Limit(rule, Everyone, Unit(""))},
+		"unit has space": {Limit(rule, Everyone, Unit("a b"))},
+	} {
+		if _, err := New(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s: error %v, want ErrInvalidOption", name, err)
+		}
+	}
+	if _, err := New(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("nil limiter: error %v", err)
+	}
+}

@@ -1,0 +1,218 @@
+package httplimit
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Option sets something for a middleware. What it was given is checked by [New],
+// which returns an error that wraps [limit.ErrInvalidOption].
+type Option func(*middleware) error
+
+// Limit adds a limit: a rule, and the key to charge for a request. At least one is
+// needed. A middleware's limits are charged together, all or none, in one trip to
+// Redis (see tiered.Limiter.AllowAll): a tenant's quota and an endpoint's limit, say.
+// Each needs a rule of its own; its name is the policy's name that clients see.
+func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
+	return func(m *middleware) error {
+		if rule == nil || key == nil {
+			return invalid("a limit's rule or key is nil")
+		}
+		for _, other := range m.limits {
+			if other.rule.Name() == rule.Name() {
+				return invalid("two limits with rule %q: make a rule for each", rule.Name())
+			}
+		}
+		l := &rateLimit{rule: rule, key: key}
+		for _, option := range options {
+			if err := option(l); err != nil {
+				return fmt.Errorf("limit %q: %w", rule.Name(), err)
+			}
+		}
+		l.policy = string(appendPolicy(nil, rule, l.unit))
+		m.limits = append(m.limits, l)
+		m.settles = m.settles || l.settle != nil
+		return nil
+	}
+}
+
+// LimitOption sets something for one limit of a middleware.
+type LimitOption func(*rateLimit) error
+
+// rateLimit is one limit of a middleware.
+type rateLimit struct {
+	rule      *tiered.Rule
+	key       KeyFunc
+	when      func(*http.Request) bool         // nil: always
+	ruleFor   func(*http.Request) *tiered.Rule // nil: rule
+	cost      func(*http.Request) int64        // nil: 1
+	settle    func(*http.Request, Response) int64
+	unit      string
+	partition KeyFunc // nil: not shown
+	policy    string  // what the client is told of rule
+}
+
+// When says which requests the limit is for; the others pass it, uncharged. Without
+// it the limit is for all.
+func When(applies func(*http.Request) bool) LimitOption {
+	return func(l *rateLimit) error {
+		l.when = applies
+		return notNil(applies != nil, "When")
+	}
+}
+
+// Cost says how many units a request takes, at least 1; without it, 1. What is less
+// than 1, or more than the rule can ever grant, is an error (see [OnError]): bound
+// what comes out of the request.
+func Cost(of func(*http.Request) int64) LimitOption {
+	return func(l *rateLimit) error {
+		l.cost = of
+		return notNil(of != nil, "Cost")
+	}
+}
+
+// RuleFor chooses the rule for a request, such as that of its tenant's plan (see
+// tiered.Rule.WithLimit), or the newest version of a rule that changes at run time.
+// nil stands for the limit's own rule.
+func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		l.ruleFor = request
+		return notNil(request != nil, "RuleFor")
+	}
+}
+
+// Settle corrects the charge when the response is done: the request's [Cost] is
+// reserved before, and the function says what it took in the end. What was reserved
+// too much is refunded, down to nothing at all. What was reserved too little is
+// charged as far as it fits, so that the next requests wait for it; what does not fit
+// is lost. Reserve the most that a request may take where the limit must hold for
+// it, too.
+//
+// It costs a trip to Redis before the end of the response, if there is something to
+// correct, and is not cut short by a client that goes away. If Redis cannot be
+// reached the reservation stands. The fields that the client sees were sent before
+// and tell of the reservation.
+func Settle(actual func(*http.Request, Response) int64) LimitOption {
+	return func(l *rateLimit) error {
+		l.settle = actual
+		return notNil(actual != nil, "Settle")
+	}
+}
+
+// Unit tells clients what is counted, if not requests: "content-bytes" and
+// "concurrent-requests" are the draft's other units (parameter qu).
+func Unit(name string) LimitOption {
+	return func(l *rateLimit) error {
+		if !isToken(name) {
+			return invalid("unit %q, must be a word like content-bytes", name)
+		}
+		l.unit = name
+		return nil
+	}
+}
+
+// PartitionKey tells clients which quota a request was charged to (parameter pk), for
+// clients that use several: a name for it, of which at most 128 bytes are shown.
+// Without it nothing is told. Do not show what the client may not know.
+func PartitionKey(name KeyFunc) LimitOption {
+	return func(l *rateLimit) error {
+		l.partition = name
+		return notNil(name != nil, "PartitionKey")
+	}
+}
+
+// HeaderStyle is how clients are told what is left.
+type HeaderStyle uint8
+
+const (
+	// DraftHeaders are RateLimit-Policy and RateLimit, structured fields (RFC 9651) as
+	// in draft-ietf-httpapi-ratelimit-headers-11, which list all limits by the names of
+	// their rules:
+	//
+	//	RateLimit-Policy: "search";q=60;w=60
+	//	RateLimit: "search";r=59;t=60
+	//
+	// q units per w seconds; r are left, and that is what to use at most in the next t
+	// seconds. w is left out where the window is no whole number of seconds; of a
+	// calendar's month it is 31 days. On a denial RateLimit has the limits in the way,
+	// and t is when they no longer are.
+	DraftHeaders HeaderStyle = iota
+	// XHeaders are X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the
+	// last in seconds since 1970 as with GitHub, of the one limit that is nearest to
+	// its end, or longest in the way.
+	XHeaders
+	// NoHeaders: clients are told Retry-After on a denial, and nothing else.
+	NoHeaders
+)
+
+// Headers chooses how clients are told what is left; the default is [DraftHeaders].
+func Headers(style HeaderStyle) Option {
+	return func(m *middleware) error {
+		if style > NoHeaders {
+			return invalid("header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
+		}
+		m.headers = style
+		return nil
+	}
+}
+
+// Denial is what a handler of [OnDenied] is told.
+type Denial struct {
+	// Status is 429 (Too Many Requests), or 503 (Service Unavailable) if Redis cannot be
+	// reached and a rule then lets nothing through (tiered.Deny).
+	Status int
+	// Violated are the names of the rules in the way.
+	Violated []string
+	// Decisions are those of all limits that apply to the request.
+	Decisions []limit.Decision
+}
+
+// OnDenied answers denied requests, in place of the problem document that the
+// default sends. All headers are set already, Retry-After included, and can be
+// changed; the function sends d.Status, or another one, and a body.
+func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Option {
+	return func(m *middleware) error {
+		m.onDenied = answer
+		return notNil(answer != nil, "OnDenied")
+	}
+}
+
+// OnError decides about requests for which the limiter returned an error. The
+// function lets the request through by returning true; otherwise it has answered it.
+//
+// Such errors are mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]),
+// [limit.ErrOverloaded], [limit.ErrClosed], and those of the request's context.
+// Redis's absence is not among them. The default answers 500 to mistakes, and logs
+// them, and 503 with Retry-After to all others. It lets none through: more decisions
+// waiting than the limiter has room for is the last moment to let everyone in
+// unlimited. Never answer 429: the client has not used up anything.
+func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (proceed bool)) Option {
+	return func(m *middleware) error {
+		m.onError = decide
+		return notNil(decide != nil, "OnError")
+	}
+}
+
+// Logger sets where mistakes are logged, and corrections of [Settle] that failed: a
+// line a second at most. The default is slog.Default().
+func Logger(logger *slog.Logger) Option {
+	return func(m *middleware) error {
+		m.log.logger = logger
+		return notNil(logger != nil, "Logger")
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
+}
+
+func notNil(ok bool, option string) error {
+	if !ok {
+		return invalid("%s was given nil", option)
+	}
+	return nil
+}

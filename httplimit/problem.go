@@ -1,0 +1,55 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// The draft's problem types (sections 5.1 and 5.2), for which it asks IANA.
+const (
+	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// sendDenial answers a denied request with a problem document.
+func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) {
+	kind, title := typeQuotaExceeded, "Quota Exceeded"
+	if d.Status == http.StatusServiceUnavailable {
+		kind, title = typeReducedCapacity, "Temporary Reduced Capacity"
+	}
+	body := append(make([]byte, 0, 256), `{"type":"`...)
+	body = append(body, kind...)
+	body = appendProblem(append(body, `",`...), title, d.Status)
+	body = append(body, `,"violated-policies":[`...)
+	for i, name := range d.Violated { // rules' names need no escaping
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, '"')
+		body = append(body, name...)
+		body = append(body, '"')
+	}
+	send(w, d.Status, append(body, "]}\n"...))
+}
+
+// sendError answers a request about which the limiter could not decide. What was
+// wrong is not for the client.
+func sendError(w http.ResponseWriter, status int) {
+	body := appendProblem([]byte{'{'}, http.StatusText(status), status)
+	send(w, status, append(body, "}\n"...))
+}
+
+func appendProblem(body []byte, title string, status int) []byte {
+	body = append(body, `"title":"`...)
+	body = append(body, title...)
+	body = append(body, `","status":`...)
+	return strconv.AppendInt(body, int64(status), 10)
+}
+
+func send(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = []string{"application/problem+json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // to a client that went away, nothing can be said
+}

@@ -1,0 +1,135 @@
+package httplimit
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// used is how much of a limit a key has used.
+func used(t *testing.T, rule *tiered.Rule, key string) int64 {
+	t.Helper()
+	d, err := rule.Peek(context.Background(), key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule.Limit().Quota() - d.Remaining
+}
+
+func TestSettleChargesWhatAResponseTook(t *testing.T) {
+	l := newLimiter(t)
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		settle  func(*http.Request, Response) int64
+		want    int64
+	}{
+		"as reserved":        {done, func(*http.Request, Response) int64 { return 10 }, 10},
+		"less":               {done, func(*http.Request, Response) int64 { return 3 }, 3},
+		"nothing":            {done, func(*http.Request, Response) int64 { return 0 }, 0},
+		"negative":           {done, func(*http.Request, Response) int64 { return -5 }, 0},
+		"more":               {done, func(*http.Request, Response) int64 { return 25 }, 25},
+		"more than there is": {done, func(*http.Request, Response) int64 { return 1000 }, 100},
+		"bytes": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "seven!!")
+				_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("five!")})
+			},
+			func(_ *http.Request, r Response) int64 { return r.Bytes }, 12,
+		},
+		"status": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusEarlyHints)
+				w.WriteHeader(http.StatusTeapot)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 400 }, 18,
+		},
+		"status by default": {done, func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20},
+		"header": {
+			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Cost", "7") },
+			func(_ *http.Request, r Response) int64 {
+				n, _ := strconv.ParseInt(r.Header.Get("Cost"), 10, 64)
+				return n
+			}, 7,
+		},
+		"panic": {
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			func(_ *http.Request, r Response) int64 {
+				if r.Aborted {
+					return 1
+				}
+				return 2
+			}, 1,
+		},
+		"no panic": {done, func(_ *http.Request, r Response) int64 {
+			if r.Aborted {
+				return 1
+			}
+			return 2
+		}, 2},
+		"client goes away": {
+			func(_ http.ResponseWriter, r *http.Request) { r.Context().Value(cancelKey{}).(context.CancelFunc)() },
+			func(*http.Request, Response) int64 { return 4 }, 4,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := newRule(t, l, strings.ReplaceAll(name, " ", "-"), limit.PerHour(100))
+			h := newMiddleware(t, l, Limit(rule, Everyone, Cost(func(*http.Request) int64 { return 10 }), Settle(c.settle)))(c.handler)
+			func() {
+				defer func() {
+					if p := recover(); p != nil && p != http.ErrAbortHandler {
+						panic(p)
+					}
+				}()
+				get(h, func(r *http.Request) {
+					ctx, cancel := context.WithCancel(r.Context())
+					t.Cleanup(cancel)
+					*r = *r.WithContext(context.WithValue(ctx, cancelKey{}, cancel))
+				})
+			}()
+			if got := used(t, rule, "all"); got != c.want {
+				t.Errorf("%d units are charged, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+type cancelKey struct{}
+
+// What was charged without Redis is given back to this instance's own record, unless
+// it has left the window: nothing but the time tells that.
+func TestSettleOfADecisionWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t))
+	rule := newRule(t, l, "api", limit.PerHour(100))
+	server.Kill()
+	for !l.Degraded() {
+		_, _ = rule.Allow(context.Background(), "someone else")
+	}
+	h := newMiddleware(t, l, Limit(rule, Everyone,
+		Cost(func(*http.Request) int64 { return 60 }), Settle(func(*http.Request, Response) int64 { return 10 })))(done)
+	if got := statuses(h, 5); got[200] != 5 {
+		t.Errorf("5 requests of 10 that reserve 60 of 100: %v", got)
+	}
+
+	for ago, want := range map[time.Duration]int64{time.Minute: 10, time.Hour: 60} {
+		q := tiered.Request{Rule: rule, Key: ago.String(), Cost: 60}
+		d, err := rule.AllowN(context.Background(), q.Key, q.Cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := settle(context.Background(), q, &d, 10, ago); err != nil {
+			t.Fatal(err)
+		}
+		if got := used(t, rule, q.Key); got != want {
+			t.Errorf("settled after %v: %d units are charged, want %d", ago, got, want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package httplimit
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// both runs a test with a middleware that passes the response writer on as it is, and
+// with one that wraps it in order to settle.
+func both(t *testing.T, test func(t *testing.T, limits func(http.Handler) http.Handler)) {
+	l := newLimiter(t)
+	plain, settled := newRule(t, l, "plain", limit.PerHour(100)), newRule(t, l, "settled", limit.PerHour(100))
+	t.Run("plain", func(t *testing.T) { test(t, newMiddleware(t, l, Limit(plain, Everyone))) })
+	t.Run("settled", func(t *testing.T) {
+		test(t, newMiddleware(t, l, Limit(settled, Everyone, Settle(func(_ *http.Request, r Response) int64 {
+			return int64(r.Status) / 100
+		}))))
+		if got := used(t, settled, "all"); got != 1 && got != 2 {
+			t.Errorf("%d units were charged", got)
+		}
+	})
+}
+
+// What a handler flushes arrives while the handler is still at it.
+func TestStreamingIsNotBuffered(t *testing.T) {
+	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
+		arrived := make(chan struct{})
+		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i, flush := range []func() error{
+				http.NewResponseController(w).Flush,
+				func() error { w.(http.Flusher).Flush(); return nil },
+			} {
+				_, _ = fmt.Fprintf(w, "data: %d\n", i)
+				if err := flush(); err != nil {
+					t.Errorf("flushing: %v", err)
+				}
+				<-arrived
+			}
+		})))
+		defer server.Close()
+		response, err := http.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		lines := bufio.NewReader(response.Body)
+		for i := range 2 {
+			line, err := lines.ReadString('\n')
+			if err != nil || line != fmt.Sprintf("data: %d\n", i) {
+				t.Fatalf("line %d is %q (%v)", i, line, err)
+			}
+			arrived <- struct{}{}
+		}
+		_, _ = io.Copy(io.Discard, lines)
+	})
+}
+
+// A websocket library takes the connection over, either way that it may ask.
+func TestConnectionsCanBeTakenOver(t *testing.T) {
+	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
+		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			hijack := http.NewResponseController(w).Hijack
+			if r.URL.Path == "/itself" {
+				hijack = w.(http.Hijacker).Hijack
+			}
+			conn, buffered, err := hijack()
+			if err != nil {
+				t.Errorf("taking over: %v", err)
+				return
+			}
+			defer conn.Close()
+			_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = buffered.Flush()
+			line, _ := buffered.ReadString('\n')
+			_, _ = io.WriteString(conn, strings.ToUpper(line))
+		})))
+		defer server.Close()
+		for _, path := range []string{"/controller", "/itself"} {
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello\n", path)
+			answer, err := io.ReadAll(conn)
+			if err != nil || !strings.HasSuffix(string(answer), "HELLO\n") {
+				t.Errorf("%s: %q (%v)", path, answer, err)
+			}
+		}
+	})
+}
+
+// Deadlines and reading while writing reach the connection, too.
+func TestResponseControllerReachesTheConnection(t *testing.T) {
+	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
+		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+				t.Errorf("reading while writing: %v", err)
+			}
+		})))
+		defer server.Close()
+		response, err := http.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	})
+}

@@ -1,0 +1,247 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Why a [Transport] did not send a request. What it returns is a [*NotSentError] that
+// wraps one of them; http.Client wraps that in a *url.Error. Nothing was charged.
+var (
+	// ErrQuota: the quota has no room for the request, for longer than it may wait.
+	ErrQuota = errors.New("httplimit: the upstream's quota is used up")
+	// ErrHeldBack: the upstream asked to be left alone (status 429 or 503 with
+	// Retry-After), for longer than the request may wait.
+	ErrHeldBack = errors.New("httplimit: the upstream asked to be left alone")
+)
+
+// NotSentError says why a request was not sent, and when one could be.
+type NotSentError struct {
+	// Reason is ErrQuota or ErrHeldBack.
+	Reason error
+	// Host is the upstream's.
+	Host string
+	// RetryAfter is how long to wait, from when the error was returned.
+	RetryAfter time.Duration
+}
+
+// Error names the host and the wait.
+func (e *NotSentError) Error() string {
+	return fmt.Sprintf("%v: %s has room again in %v", e.Reason, e.Host, e.RetryAfter.Round(time.Millisecond))
+}
+
+// Unwrap returns the reason, for errors.Is.
+func (e *NotSentError) Unwrap() error { return e.Reason }
+
+// DefaultMaxWait is how long a [Transport] lets a request wait, see [MaxWait].
+const DefaultMaxWait = time.Minute
+
+// DefaultMaxHold is how long a [Transport] keeps away from a host, see [MaxHold].
+const DefaultMaxHold = 10 * time.Minute
+
+// Transport is an http.RoundTripper that keeps a fleet within the quota of the
+// services it calls: all processes that use rules of the same name on the same Redis
+// share it. Make it with [NewTransport]. It is safe for concurrent use.
+//
+// A request that finds no room waits, in no particular order, but not beyond its
+// context's deadline (which an http.Client's Timeout sets, too) nor [MaxWait]. If it
+// would have to, it gets a [*NotSentError] at once.
+//
+// When an upstream answers 429 or 503 with Retry-After, this process sends it nothing
+// more until then. The answer itself goes to the caller: nothing is sent twice.
+//
+// A request is charged before it is sent, and stays charged if it fails: whether the
+// upstream counted it is not known.
+type Transport struct {
+	base    http.RoundTripper
+	rule    *tiered.Rule
+	key     KeyFunc
+	cost    func(*http.Request) int64
+	maxWait time.Duration
+	holds   holds
+}
+
+// TransportOption sets something for a [Transport].
+type TransportOption func(*Transport) error
+
+// NewTransport returns a transport that charges requests to a rule before it passes
+// them on to base, or to http.DefaultTransport if that is nil. Errors wrap
+// [limit.ErrInvalidOption].
+func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...TransportOption) (*Transport, error) {
+	if rule == nil {
+		return nil, invalid("the transport's rule is nil")
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &Transport{
+		base:    base,
+		rule:    rule,
+		key:     Host,
+		cost:    func(*http.Request) int64 { return 1 },
+		maxWait: DefaultMaxWait,
+		holds:   holds{longest: DefaultMaxHold},
+	}
+	for _, option := range options {
+		if err := option(t); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Host is the host that an outgoing request goes to, with its port unless that is the
+// scheme's own: the key of a [Transport] that is not told another.
+func Host(r *http.Request) string {
+	host := strings.ToLower(r.URL.Host)
+	switch r.URL.Scheme {
+	case "https":
+		return strings.TrimSuffix(host, ":443")
+	case "http":
+		return strings.TrimSuffix(host, ":80")
+	}
+	return host
+}
+
+// TransportKey says which quota an outgoing request uses; without it, its [Host]'s.
+// Services that give each credential a quota need a key that tells credentials apart,
+// and not the credential itself: keys are stored in Redis.
+func TransportKey(key KeyFunc) TransportOption {
+	return func(t *Transport) error {
+		t.key = key
+		return notNil(key != nil, "TransportKey")
+	}
+}
+
+// TransportCost says how many units of the quota an outgoing request uses, at least 1;
+// without it, 1.
+func TransportCost(of func(*http.Request) int64) TransportOption {
+	return func(t *Transport) error {
+		t.cost = of
+		return notNil(of != nil, "TransportCost")
+	}
+}
+
+// MaxWait bounds how long a request waits for room; the default is [DefaultMaxWait].
+// With 0 no request waits.
+func MaxWait(d time.Duration) TransportOption {
+	return func(t *Transport) error {
+		if d < 0 {
+			return invalid("longest wait %v, must not be negative", d)
+		}
+		t.maxWait = d
+		return nil
+	}
+}
+
+// MaxHold bounds for how long an upstream's Retry-After is believed; the default is
+// [DefaultMaxHold]. With 0 it is ignored.
+func MaxHold(d time.Duration) TransportOption {
+	return func(t *Transport) error {
+		if d < 0 {
+			return invalid("longest hold %v, must not be negative", d)
+		}
+		t.holds.longest = d
+		return nil
+	}
+}
+
+// RoundTrip sends a request when there is room for it. Errors are a [*NotSentError],
+// those of tiered.Rule.Wait, and those of the base transport.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.admit(r); err != nil {
+		if r.Body != nil { // a RoundTripper closes it in any case
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	response, err := t.base.RoundTrip(r)
+	if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable) {
+		if after, ok := retryAfter(response.Header, time.Now()); ok {
+			t.holds.hold(Host(r), after)
+		}
+	}
+	return response, err
+}
+
+// CloseIdleConnections does so in the base transport.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// admit waits until the host may be called and the request is charged.
+func (t *Transport) admit(r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), t.maxWait)
+	defer cancel()
+	host, key, cost := Host(r), keys.OrNone(t.key(r)), t.cost(r)
+	for {
+		if err := t.waitForHost(r.Context(), ctx, host); err != nil {
+			return err
+		}
+		d, err := t.charge(r.Context(), ctx, key, cost)
+		switch {
+		case errors.Is(err, limit.ErrWouldExceedDeadline):
+			return &NotSentError{Reason: ErrQuota, Host: host, RetryAfter: d.RetryAfter}
+		case err != nil:
+			return err
+		case t.holds.left(host) == 0:
+			return nil
+		}
+		// The host asked to be left alone while this request waited for its turn.
+		if err := t.rule.Refund(context.WithoutCancel(ctx), key, &d, d.Granted); err != nil {
+			return err
+		}
+	}
+}
+
+// waitForHost waits until a host no longer asks to be left alone. ctx ends with the
+// longest wait, request with the request.
+func (t *Transport) waitForHost(request, ctx context.Context, host string) error {
+	for {
+		wait := t.holds.left(host)
+		if wait == 0 {
+			return nil
+		}
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) <= wait {
+			return &NotSentError{Reason: ErrHeldBack, Host: host, RetryAfter: wait}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-request.Done():
+			timer.Stop()
+			return request.Err()
+		}
+	}
+}
+
+// charge waits for room and charges a request. That the longest wait is over is told
+// as limit.ErrWouldExceedDeadline, with the decision that says for how long; the end
+// of the request itself as its error.
+func (t *Transport) charge(request, ctx context.Context, key string, cost int64) (limit.Decision, error) {
+	if t.maxWait == 0 {
+		d, err := t.rule.AllowN(request, key, cost)
+		if err == nil && !d.Allowed {
+			err = limit.ErrWouldExceedDeadline
+		}
+		return d, err
+	}
+	d, err := t.rule.Wait(ctx, key, cost)
+	if err != nil && request.Err() != nil {
+		return d, request.Err()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = limit.ErrWouldExceedDeadline
+	}
+	return d, err
+}

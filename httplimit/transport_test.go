@@ -1,0 +1,365 @@
+package httplimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func newTransport(t testing.TB, rule *tiered.Rule, options ...TransportOption) *Transport {
+	t.Helper()
+	transport, err := NewTransport(&http.Transport{}, rule, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// upstream counts what reaches it.
+func upstream(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
+	var calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server, &calls
+}
+
+// Three processes with 8 workers each call an upstream as fast as they may: together no
+// faster than its quota.
+func TestAFleetStaysWithinAnUpstreamsQuota(t *testing.T) {
+	const quota, window, cost, calls = 20, 300 * time.Millisecond, 2, 60
+	var mu sync.Mutex
+	var seen []time.Time
+	server, _ := upstream(t, func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		seen = append(seen, time.Now())
+		mu.Unlock()
+	})
+	shared, prefix := redistest.Shared(t), redistest.Prefix()
+	var left atomic.Int64
+	left.Store(calls)
+	var workers sync.WaitGroup
+	for range 3 {
+		l := newLimiterOn(t, shared.Client(t), tiered.Prefix(prefix))
+		rule := newRule(t, l, "upstream", limit.Per(quota, window))
+		client := &http.Client{Transport: newTransport(t, rule, TransportCost(func(*http.Request) int64 { return cost }))}
+		for range 8 {
+			workers.Go(func() {
+				for left.Add(-1) >= 0 {
+					response, err := client.Get(server.URL)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = response.Body.Close()
+				}
+			})
+		}
+	}
+	workers.Wait()
+	if len(seen) != calls {
+		t.Fatalf("the upstream saw %d calls, want %d", len(seen), calls)
+	}
+	// Calls are charged in time, but arrive a little later, some more than others: so
+	// it is the whole that is looked at, with half a window to spare.
+	const perWindow = quota / cost
+	if took := seen[len(seen)-1].Sub(seen[0]); took < window*(calls/perWindow-1)-window/2 {
+		t.Errorf("%d calls took %v: the quota is %d per %v", calls, took, perWindow, window)
+	}
+}
+
+// Law 6, for clients: what cannot be sent in time is an error that says why and when.
+func TestTransportFailsClearly(t *testing.T) {
+	l := newLimiter(t)
+	server, calls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	rule := newRule(t, l, "upstream", limit.PerHour(1))
+	for name, c := range map[string]struct {
+		options []TransportOption
+		timeout time.Duration
+	}{
+		"at once":                  {[]TransportOption{MaxWait(0)}, 0},
+		"longer than it may wait":  {nil, 0},
+		"longer than the client's": {[]TransportOption{MaxWait(2 * time.Hour)}, 10 * time.Second},
+	} {
+		key := func(*http.Request) string { return name }
+		transport := newTransport(t, rule, append(c.options, TransportKey(key))...)
+		client := &http.Client{Transport: transport, Timeout: c.timeout}
+		response, err := client.Get(server.URL)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_ = response.Body.Close()
+		before, start := calls.Load(), time.Now()
+		body := &closable{Reader: strings.NewReader("body")}
+		r, err := http.NewRequest(http.MethodPost, server.URL, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Do(r)
+		var notSent *NotSentError
+		if !errors.Is(err, ErrQuota) || !errors.As(err, &notSent) || notSent.RetryAfter < 59*time.Minute ||
+			notSent.Host != Host(r) || !strings.Contains(err.Error(), "quota") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: it took %v to say so", name, took)
+		}
+		if calls.Load() != before || !body.closed.Load() {
+			t.Errorf("%s: sent: %v, body closed: %v", name, calls.Load() != before, body.closed.Load())
+		}
+	}
+}
+
+// closable tells whether it was closed.
+type closable struct {
+	io.Reader
+	closed atomic.Bool
+}
+
+func (c *closable) Close() error { c.closed.Store(true); return nil }
+
+func TestTransportIsCancelledWhileItWaits(t *testing.T) {
+	l := newLimiter(t)
+	server, _ := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	rule := newRule(t, l, "upstream", limit.PerHour(1))
+	transport := newTransport(t, rule, MaxWait(2*time.Hour))
+	ctx, cancel := context.WithCancel(context.Background())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+}
+
+// An upstream that says when to come back is left alone until then, at no cost, while
+// other hosts are called.
+func TestTransportHonoursRetryAfter(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "upstream", limit.PerHour(100))
+	server, calls := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/full" {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	other, otherCalls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	transport := newTransport(t, rule, TransportKey(Everyone))
+	do := func(ctx context.Context, url string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(r)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return response, err
+	}
+	ctx := context.Background()
+	if response, err := do(ctx, server.URL+"/full"); err != nil || response.StatusCode != 429 {
+		t.Fatalf("the upstream's answer goes to the caller: %v, %v", response, err)
+	}
+	start := time.Now()
+	if _, err := do(ctx, other.URL); err != nil || otherCalls.Load() != 1 {
+		t.Errorf("another host: %v", err)
+	}
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	var notSent *NotSentError
+	if _, err := do(short, server.URL); !errors.Is(err, ErrHeldBack) || !errors.As(err, &notSent) || notSent.RetryAfter > time.Second {
+		t.Errorf("a request that cannot wait: %v", err)
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the upstream was called %d times", n)
+	}
+	if _, err := do(ctx, server.URL); err != nil {
+		t.Error(err)
+	}
+	if waited := time.Since(start); waited < 900*time.Millisecond {
+		t.Errorf("the host was called again after %v", waited)
+	}
+	if got := used(t, rule, "all"); got != 3 {
+		t.Errorf("3 requests were sent, %d are charged", got)
+	}
+}
+
+// A request that waits for quota when its host asks to be left alone gives its units
+// back and waits again.
+func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	l := newLimiter(t, tiered.Metrics(metrics))
+	rule := newRule(t, l, "upstream", limit.Per(2, 1500*time.Millisecond))
+	server, calls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	transport := newTransport(t, rule, MaxWait(time.Minute))
+	r, err := http.NewRequest(http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rule.AllowN(context.Background(), Host(r), 2); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error)
+	go func() {
+		response, err := transport.RoundTrip(r)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		sent <- err
+	}()
+	waitFor(t, "the request to be denied at first", func() bool { return decisions(t, metrics, "denied") > 0 })
+	start := time.Now()
+	transport.holds.hold(Host(r), 1800*time.Millisecond)
+	if err := <-sent; err != nil || calls.Load() != 1 {
+		t.Fatalf("error %v after %d calls", err, calls.Load())
+	}
+	if waited := time.Since(start); waited < 1800*time.Millisecond {
+		t.Errorf("the held host was called after %v", waited)
+	}
+	if got := used(t, rule, Host(r)); got != 1 {
+		t.Errorf("one request was sent, %d are charged", got)
+	}
+	if n := decisions(t, metrics, "allowed"); n != 3 {
+		t.Errorf("%v decisions allowed, want the first, one given back, and the last", n)
+	}
+}
+
+// decisions is how many decisions the metrics count with an outcome.
+func decisions(t *testing.T, metrics *prometheus.Registry, outcome string) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0.0
+	for _, family := range families {
+		if family.GetName() != "tierlimit_decisions_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "outcome" && label.GetValue() == outcome {
+					n += metric.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+func TestHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := holds{longest: time.Minute}
+		h.hold("a", 10*time.Second)
+		h.hold("a", time.Second) // an older answer
+		h.hold("b", time.Hour)
+		h.hold("c", -time.Second)
+		if a, b, c := h.left("a"), h.left("b"), h.left("c"); a != 10*time.Second || b != time.Minute || c != 0 {
+			t.Errorf("held for %v, %v and %v", a, b, c)
+		}
+		time.Sleep(10 * time.Second)
+		if a, b := h.left("a"), h.left("b"); a != 0 || b != 50*time.Second {
+			t.Errorf("10 s later: %v and %v", a, b)
+		}
+		for i := range 3 * maxHolds {
+			h.hold(strings.Repeat("x", i), time.Duration(1+i)*time.Millisecond)
+		}
+		if len(h.until) > maxHolds {
+			t.Errorf("%d hosts are remembered", len(h.until))
+		}
+		if h.left("b") == 0 {
+			t.Error("the longest hold was forgotten first")
+		}
+	})
+}
+
+func TestRetryAfterHeader(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"0": 0, "120": 2 * time.Minute, " 7 ": 7 * time.Second,
+		"99999999999999999999": limit.MaxWindow, "31622401": limit.MaxWindow,
+		"Sat, 21 Nov 2026 12:00:30 GMT": 30 * time.Second,
+		"Sat, 21 Nov 2026 11:00:00 GMT": -time.Hour,
+	} {
+		if got, ok := retryAfter(http.Header{"Retry-After": {text}}, now); !ok || got != want {
+			t.Errorf("%q: %v, %v, want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "soon", "-1", "1.5", "1 2"} {
+		if got, ok := retryAfter(http.Header{"Retry-After": {text}}, now); ok {
+			t.Errorf("%q was read as %v", text, got)
+		}
+	}
+	// The upstream's clock is wrong by an hour; its wait is not.
+	h := http.Header{"Retry-After": {"Sat, 21 Nov 2026 13:00:30 GMT"}, "Date": {"Sat, 21 Nov 2026 13:00:00 GMT"}}
+	if got, _ := retryAfter(h, now); got != 30*time.Second {
+		t.Errorf("by the upstream's own clock: %v", got)
+	}
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	f.Add("120", "")
+	f.Add("Sat, 21 Nov 2026 12:00:30 GMT", "Sat, 21 Nov 2026 12:00:00 GMT")
+	f.Fuzz(func(t *testing.T, text, date string) {
+		after, ok := retryAfter(http.Header{"Retry-After": {text}, "Date": {date}}, time.Now())
+		h := holds{longest: time.Minute}
+		if h.hold("a", after); h.left("a") > time.Minute || !ok && after != 0 {
+			t.Errorf("%q, %q: %v, held for %v", text, date, after, h.left("a"))
+		}
+	})
+}
+
+func TestHost(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://API.example/a": "api.example", "https://api.example:443": "api.example",
+		"http://api.example:80/": "api.example", "http://api.example:443/": "api.example:443",
+	} {
+		r, err := http.NewRequest(http.MethodGet, url, bytes.NewReader(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Host(r); got != want {
+			t.Errorf("%s: host %q, want %q", url, got, want)
+		}
+	}
+}
+
+func TestTransportOptionsAreChecked(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "upstream", limit.PerHour(1))
+	for name, o := range map[string]TransportOption{
+		"wait": MaxWait(-1), "hold": MaxHold(-1), "key": TransportKey(nil), "cost": TransportCost(nil),
+	} {
+		if _, err := NewTransport(nil, rule, o); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	if _, err := NewTransport(nil, nil); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("nil rule: error %v", err)
+	}
+}

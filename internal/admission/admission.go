@@ -1,0 +1,53 @@
+// Package admission decides about a request that several limits apply to. The
+// middlewares for HTTP and gRPC have it in common.
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Decide charges all requests or none (law 9) and puts the decisions into decisions,
+// which is as long as requests. It is denied if any of them is.
+func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) error {
+	if len(requests) == 1 { // costs less than a group of one
+		d, err := requests[0].Rule.AllowN(ctx, requests[0].Key, requests[0].Cost)
+		decisions[0] = d
+		return err
+	}
+	all, err := limiter.AllowAll(ctx, requests...)
+	copy(decisions, all)
+	return err
+}
+
+// Denied reports whether decisions that were made together are denials.
+func Denied(decisions []limit.Decision) bool {
+	return len(decisions) > 0 && !decisions[0].Allowed
+}
+
+// Violated reports whether this one of decisions that were made together stood in
+// the way of all. The others would have fitted.
+func Violated(d limit.Decision) bool { return !d.Allowed && d.RetryAfter > 0 }
+
+// RetryAfter is when all of denied decisions would be granted.
+func RetryAfter(decisions []limit.Decision) time.Duration {
+	var after time.Duration
+	for _, d := range decisions {
+		after = max(after, d.RetryAfter)
+	}
+	return after
+}
+
+// ByOutage reports whether a request was denied not for what it used but because
+// Redis cannot be asked and a rule then lets nothing through.
+func ByOutage(requests []tiered.Request, decisions []limit.Decision) bool {
+	for i, d := range decisions {
+		if Violated(d) && d.Degraded() && requests[i].Rule.OutagePolicy() == tiered.Deny {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package keys
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// parts are strings that look like what Join writes itself.
+var parts = rapid.SliceOfN(rapid.OneOf(
+	rapid.StringMatching(`[0-9:]{0,6}`),
+	rapid.StringMatching(`([0-9]:[a-c]?){0,3}`),
+	rapid.String(),
+), 1, 4)
+
+// Different lists of parts, of any bytes and lengths, never make the same key.
+func TestJoinedPartsNeverCollide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := parts.Draw(t, "a"), parts.Draw(t, "b")
+		joined := Join(a...)
+		if joined == "" {
+			return // all empty: no key
+		}
+		if joined == Join(b...) && !slices.Equal(a, b) {
+			t.Fatalf("%q and %q share the key %q", a, b, joined)
+		}
+		// Moving a byte over a boundary is what joining with a separator falls for.
+		for i := range len(a) - 1 {
+			if a[i] == "" {
+				continue
+			}
+			moved := slices.Clone(a)
+			last := len(moved[i]) - 1
+			moved[i], moved[i+1] = moved[i][:last], moved[i][last:]+moved[i+1]
+			if Join(moved...) == joined {
+				t.Fatalf("%q and %q share the key %q", a, moved, joined)
+			}
+		}
+	})
+}
+
+// What collides where lengths or numbers are not told from what follows them.
+func TestNumbersEnd(t *testing.T) {
+	zeros := strings.Repeat("0", 11)
+	if a, b := Join(zeros), Join(append([]string{"1"}, make([]string, 11)...)...); a == b {
+		t.Errorf("two lists share the key %q", a)
+	}
+	if a, b := Alternative(1, "1:x"), Alternative(11, ":x"); a == b {
+		t.Errorf("two alternatives share the key %q", a)
+	}
+}
+
+// No request can claim the key of those that have none.
+func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.OneOf(rapid.StringMatching("\x00{0,3}a?"), rapid.String()).Draw(t, "a")
+		other := rapid.OneOf(rapid.StringMatching("\x00{0,3}a?"), rapid.String()).Draw(t, "b")
+		if key != other && OrNone(key) == OrNone(other) {
+			t.Fatalf("%q and %q share the key %q", key, other, OrNone(key))
+		}
+		if OrNone(key) == "" {
+			t.Fatalf("%q gives an empty key", key)
+		}
+	})
+}
+
+func TestAlternativesNeverCollide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i, j := rapid.IntRange(0, 12).Draw(t, "i"), rapid.IntRange(0, 12).Draw(t, "j")
+		a, b := rapid.StringMatching(`[0-9:]{0,4}`).Draw(t, "a"), rapid.StringMatching(`[0-9:]{0,4}`).Draw(t, "b")
+		if (i != j || a != b) && Alternative(i, a) == Alternative(j, b) {
+			t.Fatalf("%d %q and %d %q share the key %q", i, a, j, b, Alternative(i, a))
+		}
+	})
+}
+
+func TestAddress(t *testing.T) {
+	for _, c := range []struct{ addr, key string }{
+		{"192.0.2.7", "192.0.2.7"},
+		{"::ffff:192.0.2.7", "192.0.2.7"},  // IPv4 on a socket for both
+		{"64:ff9b::c000:207", "192.0.2.7"}, // IPv4 that a translator shows an IPv6 server
+		{"2001:db8:1:2::1", "2001:db8:1:2::/64"},
+		{"2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::/64"},
+		{"2001:db8:1:3::1", "2001:db8:1:3::/64"},
+		{"fe80::1%eth0", "fe80::/64"},
+		{"fe80::1%whatever-a-client-likes", "fe80::/64"},
+		{"::1", "::/64"},
+	} {
+		if got := Address(netip.MustParseAddr(c.addr)); got != c.key {
+			t.Errorf("Address(%s) = %q, want %q", c.addr, got, c.key)
+		}
+	}
+	if got := Address(netip.Addr{}); got != "" {
+		t.Errorf("Address of no address = %q", got)
+	}
+}
