@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -178,6 +179,7 @@ type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
 	algorithm limit.Algorithm
+	need      plan.Need // nothing stated: choose by the size of the limit
 	policy    OutagePolicy
 }
 

@@ -20,6 +20,7 @@ type Rule struct {
 	limit      limit.Limit
 	config     ruleConfig
 	algorithm  limit.Algorithm
+	why        string // it has this algorithm
 	capacity   int64
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
@@ -31,9 +32,9 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	a := c.algorithm
-	if a.IsAutomatic() {
-		a = l.config.choose(lim)
+	lim, a, why, err := l.plan(name, lim, c)
+	if err != nil {
+		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	encoded, err := remote.NewRule(lim, a)
 	if err != nil {
@@ -45,6 +46,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
+		why:        why,
 		capacity:   a.Capacity(lim),
 		encoded:    encoded,
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
