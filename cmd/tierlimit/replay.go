@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -45,9 +43,7 @@ type replayFlags struct {
 
 func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
-	set := flag.NewFlagSet("replay", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // what is wrong is said once, by main
-	set.Usage = func() {}
+	set := newFlags("replay")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
@@ -64,17 +60,8 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	})
 	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
 	set.BoolVar(&f.json, "json", false, "print JSON")
-	if err := set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, replayUsage)
-			set.SetOutput(stdout)
-			set.PrintDefaults()
-			return f, err
-		}
-		return f, usageError{fmt.Errorf("%w (\"tierlimit replay -h\" lists the flags)", err)}
-	}
-	if set.NArg() > 1 {
-		return f, usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+	if err := parseFlags(set, args, replayUsage, 1, stdout); err != nil {
+		return f, err
 	}
 	if f.instances < 1 || f.instances > 1000 {
 		return f, usageError{fmt.Errorf("-instances %d: must be between 1 and 1000", f.instances)}
