@@ -58,6 +58,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return runReplay(ctx, args[1:], stdin, stdout, stderr)
 	case "plan":
 		return runPlan(ctx, args[1:], stdout, stderr)
+	case "report":
+		return runReport(ctx, args[1:], stdin, stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		return nil

@@ -100,7 +100,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f, stdin, stderr)
+	tr, err := loadTrace(f.file, f.key, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -144,15 +144,16 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	return printTable(stdout, rep, f)
 }
 
-func loadTrace(f replayFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+// loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
+func loadTrace(name string, key accesslog.KeyKind, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
-	switch f.file {
+	switch name {
 	case "":
 		in = nasa.Open()
 	case "-":
 		in = stdin
 	default:
-		file, err := os.Open(f.file)
+		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
@@ -161,20 +162,20 @@ func loadTrace(f replayFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, 
 	}
 	reader, err := accesslog.NewReader(bufio.NewReaderSize(in, 1<<16))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
-	tr, err := trace.Load(reader, f.key, nil)
+	tr, err := trace.Load(reader, key, nil)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(f.file), n, reader.Lines())
+		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(name), n, reader.Lines())
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
 	}
 	if len(tr.Events) == 0 {
-		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(f.file))
+		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(name))
 	}
 	return tr, nil
 }

@@ -69,6 +69,9 @@ func (t *Traffic) Name(key int) string { return t.names[key] }
 // Of is the requests of a key, by its number, in order.
 func (t *Traffic) Of(key int) []int32 { return t.groups[key] }
 
+// KeyOf is the number of a request's key.
+func (t *Traffic) KeyOf(request int32) int { return int(t.key[request]) }
+
 // At is the time of a request, in µs since the epoch.
 func (t *Traffic) At(request int32) int64 { return t.at[request] }
 

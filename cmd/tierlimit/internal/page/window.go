@@ -1,0 +1,103 @@
+package page
+
+import (
+	"fmt"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
+)
+
+// WorstWindow is what led to a point's fullest window: for each request around it, how
+// many units had been granted in the window that ends with it.
+func WorstWindow(w study.Window) (Picture, error) {
+	words := fmt.Sprintf("Units granted in the last window, request by request, around the fullest window of %v: it held %d, the limit is %d.", w.Candidate, w.Worst.Units, w.Limit.Quota())
+	return draws(words, func(f format) (*plot.Plot, error) {
+		p := newPlot("seconds from the window's end", "units granted in the window that ends here")
+		seconds := func(at int64) float64 { return float64(at-w.End.UnixMicro()) / 1e6 }
+		top := float64(max(w.Worst.Units, w.Limit.Quota())) * 1.3
+		low, high := seconds(w.Start.UnixMicro())*1.6, -seconds(w.Start.UnixMicro())/5
+
+		if err := shaded(p, seconds(w.Start.UnixMicro()), top); err != nil {
+			return nil, err
+		}
+		for _, at := range w.Boundaries {
+			if x := seconds(at); x >= low && x <= high {
+				if _, err := straight(p, x, 0, x, top, faint, 0.5); err != nil {
+					return nil, err
+				}
+			}
+		}
+		quota := float64(w.Limit.Quota())
+		limitLine, err := straight(p, low, quota, high, quota, red, 1.2)
+		if err != nil {
+			return nil, err
+		}
+		p.Legend.Add("limit", limitLine)
+		for _, kind := range []struct {
+			name    string
+			allowed bool
+			color   color.Color
+			shape   draw.GlyphDrawer
+		}{{"granted", true, blue, draw.CircleGlyph{}}, {"denied", false, orange, draw.CrossGlyph{}}} {
+			var xys plotter.XYs
+			for _, m := range w.Moments {
+				if x := seconds(m.At); m.Allowed == kind.allowed && x >= low && x <= high {
+					xys = append(xys, plotter.XY{X: x, Y: float64(m.Held)})
+				}
+			}
+			if len(xys) == 0 {
+				continue
+			}
+			dots, err := plotter.NewScatter(thinned(xys))
+			if err != nil {
+				return nil, err
+			}
+			dots.GlyphStyle = draw.GlyphStyle{Color: kind.color, Radius: vg.Points(2.5), Shape: kind.shape}
+			p.Add(dots)
+			p.Legend.Add(kind.name, dots)
+		}
+		p.Legend.Top, p.Legend.Left = true, true
+		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low, high, 0, top
+		return p, nil
+	})
+}
+
+// shaded marks the window itself.
+func shaded(p *plot.Plot, start, top float64) error {
+	area, err := plotter.NewPolygon(plotter.XYs{{X: start, Y: 0}, {X: 0, Y: 0}, {X: 0, Y: top}, {X: start, Y: top}})
+	if err != nil {
+		return err
+	}
+	area.Color, area.LineStyle.Width = shade, 0
+	p.Add(area)
+	return nil
+}
+
+func straight(p *plot.Plot, x0, y0, x1, y1 float64, c color.Color, width vg.Length) (*plotter.Line, error) {
+	line, err := plotter.NewLine(plotter.XYs{{X: x0, Y: y0}, {X: x1, Y: y1}})
+	if err != nil {
+		return nil, err
+	}
+	line.LineStyle = draw.LineStyle{Color: c, Width: width}
+	p.Add(line)
+	return line, nil
+}
+
+// mostDots keeps the page small: more could not be told apart.
+const mostDots = 1500
+
+func thinned(xys plotter.XYs) plotter.XYs {
+	if len(xys) <= mostDots {
+		return xys
+	}
+	var some plotter.XYs
+	for i := range mostDots {
+		some = append(some, xys[i*len(xys)/mostDots])
+	}
+	return some
+}
