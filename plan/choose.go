@@ -22,8 +22,12 @@ type Plan struct {
 
 // String is the plan in one paragraph.
 func (p Plan) String() string {
-	return fmt.Sprintf("%v for %v: %s At most %d units in any window (%s above the limit), capacity returns up to %s of the window late, %d bytes a key at rest and %d when full, Redis CPU %v.",
-		p.Candidate, p.Limit, p.Why, p.WorstCase(), percent(p.Above()), percent(p.Late()), p.BytesAtRest, p.BytesFull, p.CPU())
+	late := "no capacity returns late"
+	if p.Late() > 0 {
+		late = "capacity returns up to " + percent(p.Late()) + " of the window late"
+	}
+	return fmt.Sprintf("%v for %v: %s At most %d units in any window, %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
+		p.Candidate, p.Limit, p.Why, p.WorstCase(), late, p.BytesAtRest, p.BytesFull, p.CPU())
 }
 
 // Describe is the plan of a configuration that was chosen otherwise, for keys with
@@ -97,34 +101,40 @@ func (n Need) moreExact(a, b Candidate) int {
 	)
 }
 
-// passedOver says what came before the choice and why it was not taken: the nearest
-// three.
+// passedOver says what came before the choice and why it was not taken: of each
+// algorithm and rounding the nearest.
 func (n Need) passedOver(before []Candidate) string {
 	var reasons []string
+	told := make(map[limit.Algorithm]bool)
 	for _, c := range slices.Backward(before) {
-		if reason := n.fails(c); len(reasons) < 3 && reason != "" {
-			reasons = append(reasons, fmt.Sprintf("%v %s", c, reason))
+		kind := c.Algorithm
+		if kind.Buckets() > 0 {
+			kind = limit.SlidingCounter(1, kind.Rounding())
+		}
+		if !told[kind] {
+			told[kind] = true
+			reasons = append(reasons, fmt.Sprintf("%v %s", c, n.fails(c)))
 		}
 	}
 	if reasons == nil {
 		return ""
 	}
-	return " (" + strings.Join(reasons, "; ") + ")"
+	return "; not " + strings.Join(reasons, ", nor ")
 }
 
 // fails says in what a candidate does not meet the need.
 func (n Need) fails(c Candidate) string {
 	switch budget := n.bytes(); {
 	case budget > 0 && c.Full(n.NameBytes) > budget:
-		return fmt.Sprintf("takes %d bytes", c.Full(n.NameBytes))
+		return fmt.Sprintf("with %d bytes", c.Full(n.NameBytes))
 	case !n.Above.allows(c.Above()):
-		return fmt.Sprintf("can go %s above", percent(c.Above()))
+		return fmt.Sprintf("which can go %s above", percent(c.Above()))
 	case !n.late().allows(c.Late()):
-		return fmt.Sprintf("is up to %s late", percent(c.Late()))
+		return fmt.Sprintf("which is up to %s late", percent(c.Late()))
 	case n.Wrong.stated:
 		wrong, err := n.Traffic.Wrong(c)
 		if err == nil && !n.Wrong.allows(wrong) {
-			return fmt.Sprintf("decides %s wrongly", percent(wrong))
+			return fmt.Sprintf("which decides %s wrongly", percent(wrong))
 		}
 	}
 	return ""
@@ -140,7 +150,7 @@ func (n Need) unmet(l limit.Limit, all []Candidate) error {
 		if reason == "" {
 			return
 		}
-		closest = append(closest, fmt.Sprintf("%s: %v, %s, but it %s", what, c, show(c), reason))
+		closest = append(closest, fmt.Sprintf("%s: %v, %s, %s", what, c, show(c), reason))
 	}
 	if n.bytes() > 0 {
 		best("least memory", func(c Candidate) float64 { return float64(c.Full(n.NameBytes)) },

@@ -24,7 +24,13 @@ func ExampleChoose() {
 		}
 		fmt.Printf("%v: %v, %d bytes\n", need, p.Candidate, p.BytesFull)
 	}
-	_, err := plan.Choose(l, plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0.01), Bytes: 200})
-	fmt.Println(err)
+
 	// Output:
+	// never above the limit, at most 6.25 % of the window late: sliding-counter:k=16,strict, 216 bytes
+	// never above the limit, at most 2 % of the window late: sliding-counter:k=60,strict, 296 bytes
+	// never above the limit, no capacity returned late: sliding-log, 28808 bytes
+	// at most 10 % above the limit, at most 100 % of the window late: gcra:burst=500, 184 bytes
+	// at most 100 % above the limit, at most 6.25 % of the window late: fixed-window, 168 bytes
+	// at most 6.25 % of the window late, at most 300 bytes a key: sliding-counter:k=60,strict, 296 bytes
+
 }

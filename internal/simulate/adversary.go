@@ -27,7 +27,12 @@ func Adversary(l limit.Limit, a limit.Algorithm, start int64) (times []int64) {
 	case a.Same(limit.GCRA()):
 		send(boundary, l.Burst())
 		for i := int64(1); i < quota; i++ {
-			send(boundary+returned(i, window, quota), 1)
+			after := returned(i, window, quota)
+			if l.Burst() == 1 {
+				// Each unit waits for the one before, which came up to a µs late itself.
+				after = i * returned(1, window, quota)
+			}
+			send(boundary+after, 1)
 		}
 	default:
 		send(boundary-1, quota)

@@ -1,9 +1,7 @@
 package page
 
 import (
-	"cmp"
 	"fmt"
-	"image/color"
 	"math"
 	"slices"
 
@@ -19,18 +17,19 @@ import (
 // family is configurations that differ in one dial only: a line in the frontier.
 type family struct {
 	name  string
-	color color.Color
+	hue   hue
+	mark  string // as the legend shows the shape
 	shape draw.GlyphDrawer
 	has   func(study.Point) bool
 	label func(study.Point) string
 }
 
 var families = []family{
-	{"sliding log", ink, draw.BoxGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.SlidingLog()) }, func(study.Point) string { return "log" }},
-	{"counter, strict", blue, draw.CircleGlyph{}, counters(limit.Strict), k},
-	{"counter, estimate", green, draw.TriangleGlyph{}, counters(limit.Estimate), k},
-	{"GCRA", orange, draw.PyramidGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.GCRA()) }, func(p study.Point) string { return fmt.Sprintf("b=%d", p.Limit.Burst()) }},
-	{"fixed window", red, draw.SquareGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.FixedWindow()) }, func(study.Point) string { return "fixed" }},
+	{"sliding log", ink, "■", draw.BoxGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.SlidingLog()) }, func(study.Point) string { return "log" }},
+	{"counter, strict", blue, "●", draw.CircleGlyph{}, counters(limit.Strict), k},
+	{"counter, estimate", green, "△", draw.TriangleGlyph{}, counters(limit.Estimate), k},
+	{"GCRA", orange, "▲", draw.PyramidGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.GCRA()) }, func(p study.Point) string { return fmt.Sprintf("b=%d", p.Limit.Burst()) }},
+	{"fixed window", red, "□", draw.SquareGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.FixedWindow()) }, func(study.Point) string { return "fixed" }},
 }
 
 func counters(r limit.Rounding) func(study.Point) bool {
@@ -52,11 +51,17 @@ func k(p study.Point) string {
 func Frontier(points []study.Point, chosen study.Point) (Picture, error) {
 	words := fmt.Sprintf("Bytes per key against wrong decisions of %d configurations; the chosen one, %v, takes %.0f bytes and decides %s of the requests unlike the exact log.",
 		len(points), chosen.Candidate, chosen.BytesPerKey, percent(chosen.WrongPart()))
-	return draws(words, func(f format) (*plot.Plot, error) {
+	legend := []Meaning{accent.means("◯", "chosen: "+chosen.Candidate.String())}
+	for _, fam := range families {
+		legend = append(legend, fam.hue.means(fam.mark, fam.name))
+	}
+	return draws(words, legend, func(f format) (*plot.Plot, error) {
 		p := newPlot("bytes of Redis's memory per key", "requests decided unlike the exact log")
 		floor := noneAt(points)
+		// Logarithms are drawn on plain axes: on logarithmic ones the library leaves
+		// room for the axis's name in the wrong place.
 		at := func(point study.Point) plotter.XY {
-			return plotter.XY{X: point.BytesPerKey, Y: max(100*point.WrongPart(), floor)}
+			return plotter.XY{X: math.Log10(point.BytesPerKey), Y: math.Log10(max(100*point.WrongPart(), floor))}
 		}
 		p.Add(grid())
 		for _, fam := range families {
@@ -70,14 +75,14 @@ func Frontier(points []study.Point, chosen study.Point) (Picture, error) {
 		}
 		ring.GlyphStyle = draw.GlyphStyle{Color: accent, Radius: 8, Shape: draw.RingGlyph{}}
 		p.Add(ring)
-		p.Legend.Add("chosen", ring)
-		p.Legend.Top = true
-		p.Legend.ThumbnailWidth = 12
-		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-		p.X.Min, p.X.Max = p.X.Min*0.93, p.X.Max*1.12
-		p.Y.Min, p.Y.Max = floor*0.8, p.Y.Max*1.5
-		p.X.Tick.Marker = plot.TickerFunc(byteTicks)
-		p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return errorTicks(floor, high) })
+		room := 0.05 // for the last point's label
+		if f.narrow {
+			room = 0.1
+		}
+		p.X.Min, p.X.Max = p.X.Min-0.03, p.X.Max+room
+		p.Y.Min, p.Y.Max = math.Log10(floor)-0.1, p.Y.Max+0.15
+		p.X.Tick.Marker = logarithmic(byteTicks)
+		p.Y.Tick.Marker = logarithmic(func(_, high float64) []plot.Tick { return errorTicks(floor, high) })
 		return p, nil
 	})
 }
@@ -104,10 +109,6 @@ func (fam family) draw(p *plot.Plot, f format, points []study.Point, at func(stu
 	if len(own) == 0 {
 		return nil
 	}
-	// GCRA's points lie above each other: by their error, else by their bytes.
-	slices.SortStableFunc(own, func(a, b study.Point) int {
-		return cmp.Or(cmp.Compare(a.BytesPerKey, b.BytesPerKey), cmp.Compare(a.WrongPart(), b.WrongPart()))
-	})
 	var xys plotter.XYs
 	for _, point := range own {
 		xys = append(xys, at(point))
@@ -116,10 +117,9 @@ func (fam family) draw(p *plot.Plot, f format, points []study.Point, at func(stu
 	if err != nil {
 		return err
 	}
-	line.LineStyle = draw.LineStyle{Color: fam.color, Width: 1}
-	dots.GlyphStyle = draw.GlyphStyle{Color: fam.color, Radius: 3.5, Shape: fam.shape}
+	line.LineStyle = draw.LineStyle{Color: fam.hue, Width: 1}
+	dots.GlyphStyle = draw.GlyphStyle{Color: fam.hue, Radius: 3.5, Shape: fam.shape}
 	p.Add(line, dots)
-	p.Legend.Add(fam.name, dots)
 	return fam.labels(p, f, own, at)
 }
 
@@ -132,6 +132,9 @@ func (fam family) labels(p *plot.Plot, f format, own []study.Point, at func(stud
 		if f.narrow && i > 0 && i < len(own)-1 && point.Algorithm.Buckets() != limit.DefaultBuckets {
 			label = ""
 		}
+		if label == "" {
+			continue
+		}
 		named.XYs, named.Labels = append(named.XYs, at(point)), append(named.Labels, label)
 	}
 	labels, err := plotter.NewLabels(named)
@@ -139,11 +142,11 @@ func (fam family) labels(p *plot.Plot, f format, own []study.Point, at func(stud
 		return err
 	}
 	labels.Offset = vg.Point{X: 6, Y: 4}
-	if fam.color == green {
+	if fam.hue == green {
 		labels.Offset = vg.Point{X: -28, Y: -12}
 	}
 	for i := range labels.TextStyle {
-		labels.TextStyle[i] = style(fam.color, 9)
+		labels.TextStyle[i] = style(fam.hue, 9)
 	}
 	p.Add(labels)
 	return nil
@@ -154,6 +157,17 @@ func grid() *plotter.Grid {
 	g.Vertical = draw.LineStyle{Color: shade, Width: 0.5}
 	g.Horizontal = g.Vertical
 	return g
+}
+
+// logarithmic puts ticks of values where their logarithms are drawn.
+func logarithmic(of func(low, high float64) []plot.Tick) plot.Ticker {
+	return plot.TickerFunc(func(low, high float64) []plot.Tick {
+		ticks := of(math.Pow(10, low), math.Pow(10, high))
+		for i := range ticks {
+			ticks[i].Value = math.Log10(ticks[i].Value)
+		}
+		return ticks
+	})
 }
 
 // byteTicks are at 1, 2 and 5 times the powers of ten.

@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"image/color"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -13,14 +12,18 @@ import (
 	"github.com/tierlimit/tierlimit/internal/simulate"
 )
 
-var lineColors = []color.Color{accent, blue, green, orange, red}
+var lineHues = []hue{accent, blue, green, orange, red}
 
 // OverTime is wrong decisions in each part of the traffic's time, of a few
 // configurations.
 func OverTime(points []study.Point) (Picture, error) {
 	first, last := points[0].Traffic.Span()
 	words := fmt.Sprintf("Wrong decisions of %d configurations from %s to %s.", len(points), first.Format(time.DateTime), last.Format(time.DateTime))
-	return draws(words, func(f format) (*plot.Plot, error) {
+	var legend []Meaning
+	for i, point := range points {
+		legend = append(legend, lineHues[i%len(lineHues)].means("━", point.Candidate.String()))
+	}
+	return draws(words, legend, func(f format) (*plot.Plot, error) {
 		p := newPlot("time (UTC)", fmt.Sprintf("wrong decisions per 1/%d of the time", simulate.Parts))
 		p.Add(grid())
 		for i, point := range points {
@@ -33,13 +36,11 @@ func OverTime(points []study.Point) (Picture, error) {
 			if err != nil {
 				return nil, err
 			}
-			line.LineStyle = draw.LineStyle{Color: lineColors[i%len(lineColors)], Width: 1.5}
+			line.LineStyle = draw.LineStyle{Color: lineHues[i%len(lineHues)], Width: 1.5}
 			p.Add(line)
-			p.Legend.Add(point.Candidate.String(), line)
 		}
-		p.Legend.Top = true
-		p.Y.Min = 0
-		p.Y.Max = max(p.Y.Max, 1) * (1.1 + 0.09*float64(len(points))) // room for the legend
+		p.Y.Min, p.Y.Max = 0, max(p.Y.Max, 1)*1.05
+		p.Y.Tick.Marker = plot.TickerFunc(countTicks)
 		p.X.Tick.Marker = timeTicks(first, last, f)
 		return p, nil
 	})
@@ -81,4 +82,16 @@ func roundStep(span time.Duration, most int) time.Duration {
 	}
 	day := 24 * time.Hour
 	return day * (span/day/time.Duration(most) + 1)
+}
+
+// countTicks are at most eight round numbers from 0 on.
+func countTicks(_, high float64) (ticks []plot.Tick) {
+	step := 1.0
+	for i := 0; high/step > 8; i++ {
+		step *= []float64{2, 2.5, 2}[i%3] // 1, 2, 5, 10, ...
+	}
+	for v := 0.0; v <= high; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.0f", v)})
+	}
+	return ticks
 }

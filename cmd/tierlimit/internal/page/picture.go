@@ -14,31 +14,48 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Pictures know no colours but these, which stand for names in the page's style
-// sheet: so one picture is right in light, in dark and on paper.
+// hue is a colour of a picture. Pictures know no others, and each stands for a name in
+// the page's style sheet: so one picture is right in light, in dark and on paper.
+type hue struct {
+	number uint8
+	name   string
+}
+
+// RGBA is a colour that nothing but the hue has.
+func (h hue) RGBA() (r, g, b, a uint32) { return color.RGBA{B: h.number, A: 0xff}.RGBA() }
+
 var (
-	ink     = color.RGBA{B: 0x01, A: 0xff}
-	faint   = color.RGBA{B: 0x02, A: 0xff}
-	accent  = color.RGBA{B: 0x03, A: 0xff}
-	blue    = color.RGBA{B: 0x04, A: 0xff}
-	green   = color.RGBA{B: 0x05, A: 0xff}
-	orange  = color.RGBA{B: 0x06, A: 0xff}
-	red     = color.RGBA{B: 0x07, A: 0xff}
-	shade   = color.RGBA{B: 0x08, A: 0xff}
-	toNames = strings.NewReplacer(
-		"#000001", "var(--ink)", "#000002", "var(--faint)", "#000003", "var(--accent)",
-		"#000004", "var(--blue)", "#000005", "var(--green)", "#000006", "var(--orange)",
-		"#000007", "var(--red)", "#000008", "var(--shade)",
-	)
+	ink    = hue{1, "ink"}
+	faint  = hue{2, "faint"}
+	accent = hue{3, "accent"}
+	blue   = hue{4, "blue"}
+	green  = hue{5, "green"}
+	orange = hue{6, "orange"}
+	red    = hue{7, "red"}
+	shade  = hue{8, "shade"}
+
+	toNames = func() *strings.Replacer {
+		var pairs []string
+		for _, h := range []hue{ink, faint, accent, blue, green, orange, red, shade} {
+			pairs = append(pairs, fmt.Sprintf("#%06X", h.number), "var(--"+h.name+")")
+		}
+		return strings.NewReplacer(pairs...)
+	}()
 )
 
 // Picture is a plot drawn twice: for wide pages, and for phones, where a scaled wide
 // one could not be read.
 type Picture struct {
 	Wide, Narrow template.HTML
-	// Words are what one sees, for those who do not.
-	Words string
+	// Legend says what the colours and marks mean. It is text of the page, where it
+	// finds room at any width.
+	Legend []Meaning
 }
+
+// Meaning is what a mark in a colour means.
+type Meaning struct{ Mark, Color, Text string }
+
+func (h hue) means(mark, text string) Meaning { return Meaning{mark, h.name, text} }
 
 // format is a size of a picture.
 type format struct {
@@ -48,9 +65,10 @@ type format struct {
 
 var formats = []format{{720, 400, false}, {360, 380, true}}
 
-// draws makes a picture of a plot that build makes for a format.
-func draws(words string, build func(f format) (*plot.Plot, error)) (Picture, error) {
-	p := Picture{Words: words}
+// draws makes a picture of a plot that build makes for a format. words are what one
+// sees, for those who do not.
+func draws(words string, legend []Meaning, build func(f format) (*plot.Plot, error)) (Picture, error) {
+	p := Picture{Legend: legend}
 	for _, f := range formats {
 		built, err := build(f)
 		if err != nil {
@@ -91,8 +109,6 @@ func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
 	p.X.Label.Text, p.Y.Label.Text = x, y
-	p.Title.TextStyle = style(ink, 12)
-	p.Legend.TextStyle = style(ink, 10)
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.LineStyle.Color, axis.Tick.LineStyle.Color = faint, faint
 		axis.Tick.Length = 4
@@ -108,6 +124,6 @@ func newPlot(x, y string) *plot.Plot {
 // align sets a style but for the alignment, which is the axis's own affair.
 func align(to *text.Style, s text.Style) { to.Font, to.Color, to.Handler = s.Font, s.Color, s.Handler }
 
-func style(c color.Color, size float64) text.Style {
-	return text.Style{Color: c, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, vg.Points(size)), Handler: plot.DefaultTextHandler}
+func style(h hue, size float64) text.Style {
+	return text.Style{Color: h, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, vg.Points(size)), Handler: plot.DefaultTextHandler}
 }

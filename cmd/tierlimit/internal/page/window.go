@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"image/color"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -16,7 +15,11 @@ import (
 // many units had been granted in the window that ends with it.
 func WorstWindow(w study.Window) (Picture, error) {
 	words := fmt.Sprintf("Units granted in the last window, request by request, around the fullest window of %v: it held %d, the limit is %d.", w.Candidate, w.Worst.Units, w.Limit.Quota())
-	return draws(words, func(f format) (*plot.Plot, error) {
+	legend := []Meaning{blue.means("●", "granted"), orange.means("✕", "denied"), red.means("━", "limit"), faint.means("■", "shaded: the window")}
+	if len(w.Boundaries) > 0 {
+		legend = append(legend, faint.means("│", "where the algorithm's own windows begin"))
+	}
+	return draws(words, legend, func(f format) (*plot.Plot, error) {
 		p := newPlot("seconds from the window's end", "units granted in the window that ends here")
 		seconds := func(at int64) float64 { return float64(at-w.End.UnixMicro()) / 1e6 }
 		top := float64(max(w.Worst.Units, w.Limit.Quota())) * 1.3
@@ -27,23 +30,20 @@ func WorstWindow(w study.Window) (Picture, error) {
 		}
 		for _, at := range w.Boundaries {
 			if x := seconds(at); x >= low && x <= high {
-				if _, err := straight(p, x, 0, x, top, faint, 0.5); err != nil {
+				if err := straight(p, x, 0, x, top, faint, 0.5); err != nil {
 					return nil, err
 				}
 			}
 		}
 		quota := float64(w.Limit.Quota())
-		limitLine, err := straight(p, low, quota, high, quota, red, 1.2)
-		if err != nil {
+		if err := straight(p, low, quota, high, quota, red, 1.2); err != nil {
 			return nil, err
 		}
-		p.Legend.Add("limit", limitLine)
 		for _, kind := range []struct {
-			name    string
 			allowed bool
-			color   color.Color
+			hue     hue
 			shape   draw.GlyphDrawer
-		}{{"granted", true, blue, draw.CircleGlyph{}}, {"denied", false, orange, draw.CrossGlyph{}}} {
+		}{{true, blue, draw.CircleGlyph{}}, {false, orange, draw.CrossGlyph{}}} {
 			var xys plotter.XYs
 			for _, m := range w.Moments {
 				if x := seconds(m.At); m.Allowed == kind.allowed && x >= low && x <= high {
@@ -57,11 +57,10 @@ func WorstWindow(w study.Window) (Picture, error) {
 			if err != nil {
 				return nil, err
 			}
-			dots.GlyphStyle = draw.GlyphStyle{Color: kind.color, Radius: vg.Points(2.5), Shape: kind.shape}
+			dots.GlyphStyle = draw.GlyphStyle{Color: kind.hue, Radius: vg.Points(3), Shape: kind.shape}
 			p.Add(dots)
-			p.Legend.Add(kind.name, dots)
 		}
-		p.Legend.Top, p.Legend.Left = true, true
+		p.Y.Tick.Marker = plot.TickerFunc(countTicks)
 		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low, high, 0, top
 		return p, nil
 	})
@@ -78,14 +77,14 @@ func shaded(p *plot.Plot, start, top float64) error {
 	return nil
 }
 
-func straight(p *plot.Plot, x0, y0, x1, y1 float64, c color.Color, width vg.Length) (*plotter.Line, error) {
+func straight(p *plot.Plot, x0, y0, x1, y1 float64, h hue, width vg.Length) error {
 	line, err := plotter.NewLine(plotter.XYs{{X: x0, Y: y0}, {X: x1, Y: y1}})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	line.LineStyle = draw.LineStyle{Color: c, Width: width}
+	line.LineStyle = draw.LineStyle{Color: h, Width: width}
 	p.Add(line)
-	return line, nil
+	return nil
 }
 
 // mostDots keeps the page small: more could not be told apart.
