@@ -181,6 +181,7 @@ type ruleConfig struct {
 	algorithm limit.Algorithm
 	need      plan.Need // nothing stated: choose by the size of the limit
 	policy    OutagePolicy
+	shadow    float64 // part of the keys; 0: none
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by the size of its

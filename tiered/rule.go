@@ -26,6 +26,7 @@ type Rule struct {
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
+	shadow     *shadow // nil: none
 }
 
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
@@ -40,6 +41,10 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
+	shadow, err := l.newShadow(name, lim, a, c.shadow)
+	if err != nil {
+		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
+	}
 	return &Rule{
 		limiter:    l,
 		name:       name,
@@ -52,6 +57,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name),
+		shadow:     shadow,
 	}, nil
 }
 
@@ -91,7 +97,11 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
 // [limit.ErrClosed]; or are ctx's own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.counted(r.decide(ctx, key, cost, lua.Take))
+	d, err := r.counted(r.decide(ctx, key, cost, lua.Take))
+	if err == nil {
+		r.shadow.compare(key, cost, d)
+	}
+	return d, err
 }
 
 // counted counts a decision in the metrics.
