@@ -34,7 +34,7 @@ type Cost struct {
 }
 
 const (
-	calls         = 2_000
+	calls         = 1_000
 	embeddedCalls = 100
 	// fillUpTo is the largest log that is filled: it is written unit by unit.
 	fillUpTo = 10_000
