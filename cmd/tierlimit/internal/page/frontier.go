@@ -20,16 +20,17 @@ type family struct {
 	hue   hue
 	mark  string // as the legend shows the shape
 	shape draw.GlyphDrawer
+	aside vg.Point // of a label from its point, so that families do not write over each other
 	has   func(study.Point) bool
 	label func(study.Point) string
 }
 
 var families = []family{
-	{"sliding log", ink, "■", draw.BoxGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.SlidingLog()) }, func(study.Point) string { return "log" }},
-	{"counter, strict", blue, "●", draw.CircleGlyph{}, counters(limit.Strict), k},
-	{"counter, estimate", green, "△", draw.TriangleGlyph{}, counters(limit.Estimate), k},
-	{"GCRA", orange, "▲", draw.PyramidGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.GCRA()) }, func(p study.Point) string { return fmt.Sprintf("b=%d", p.Limit.Burst()) }},
-	{"fixed window", red, "□", draw.SquareGlyph{}, func(p study.Point) bool { return p.Algorithm.Same(limit.FixedWindow()) }, func(study.Point) string { return "fixed" }},
+	{"sliding log", ink, "■", draw.BoxGlyph{}, vg.Point{X: 6, Y: 4}, func(p study.Point) bool { return p.Algorithm.Same(limit.SlidingLog()) }, func(study.Point) string { return "log" }},
+	{"counter, strict", blue, "●", draw.CircleGlyph{}, vg.Point{X: 6, Y: 4}, counters(limit.Strict), k},
+	{"counter, estimate", green, "△", draw.TriangleGlyph{}, vg.Point{X: -28, Y: -12}, counters(limit.Estimate), k},
+	{"GCRA", orange, "▲", draw.PyramidGlyph{}, vg.Point{X: 6, Y: -9}, func(p study.Point) bool { return p.Algorithm.Same(limit.GCRA()) }, func(p study.Point) string { return fmt.Sprintf("b=%d", p.Limit.Burst()) }},
+	{"fixed window", red, "□", draw.SquareGlyph{}, vg.Point{X: -12, Y: 8}, func(p study.Point) bool { return p.Algorithm.Same(limit.FixedWindow()) }, func(study.Point) string { return "fixed" }},
 }
 
 func counters(r limit.Rounding) func(study.Point) bool {
@@ -123,8 +124,7 @@ func (fam family) draw(p *plot.Plot, f format, points []study.Point, at func(stu
 	return fam.labels(p, f, own, at)
 }
 
-// labels names the points, on the left for estimates and on the right for others, so
-// that the two lines of counters do not write over each other.
+// labels names the points.
 func (fam family) labels(p *plot.Plot, f format, own []study.Point, at func(study.Point) plotter.XY) error {
 	var named plotter.XYLabels
 	for i, point := range own {
@@ -141,10 +141,7 @@ func (fam family) labels(p *plot.Plot, f format, own []study.Point, at func(stud
 	if err != nil {
 		return err
 	}
-	labels.Offset = vg.Point{X: 6, Y: 4}
-	if fam.hue == green {
-		labels.Offset = vg.Point{X: -28, Y: -12}
-	}
+	labels.Offset = fam.aside
 	for i := range labels.TextStyle {
 		labels.TextStyle[i] = style(fam.hue, 9)
 	}

@@ -15,7 +15,7 @@ import (
 // many units had been granted in the window that ends with it.
 func WorstWindow(w study.Window) (Picture, error) {
 	words := fmt.Sprintf("Units granted in the last window, request by request, around the fullest window of %v: it held %d, the limit is %d.", w.Candidate, w.Worst.Units, w.Limit.Quota())
-	legend := []Meaning{blue.means("●", "granted"), orange.means("✕", "denied"), red.means("━", "limit"), faint.means("■", "shaded: the window")}
+	legend := []Meaning{blue.means("●", "granted"), orange.means("▲", "denied"), red.means("━", "limit"), faint.means("■", "shaded: the window")}
 	if len(w.Boundaries) > 0 {
 		legend = append(legend, faint.means("│", "where the algorithm's own windows begin"))
 	}
@@ -43,7 +43,7 @@ func WorstWindow(w study.Window) (Picture, error) {
 			allowed bool
 			hue     hue
 			shape   draw.GlyphDrawer
-		}{{true, blue, draw.CircleGlyph{}}, {false, orange, draw.CrossGlyph{}}} {
+		}{{true, blue, draw.CircleGlyph{}}, {false, orange, draw.PyramidGlyph{}}} {
 			var xys plotter.XYs
 			for _, m := range w.Moments {
 				if x := seconds(m.At); m.Allowed == kind.allowed && x >= low && x <= high {
@@ -88,7 +88,7 @@ func straight(p *plot.Plot, x0, y0, x1, y1 float64, h hue, width vg.Length) erro
 }
 
 // mostDots keeps the page small: more could not be told apart.
-const mostDots = 1500
+const mostDots = 600
 
 func thinned(xys plotter.XYs) plotter.XYs {
 	if len(xys) <= mostDots {

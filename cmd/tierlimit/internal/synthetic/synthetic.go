@@ -25,11 +25,11 @@ type Load struct {
 
 // Loads are all kinds.
 var Loads = []Load{
-	{Name: "poisson", Words: "independent requests of 100 keys, from a fifth of the limit to twice as much", generate: poisson},
+	{Name: "poisson", Words: "independent requests of up to 100 keys, from a fifth of the limit to twice as much", generate: poisson},
 	{Name: "boundary", Words: "20 keys that send the whole limit right before the end of every third window, and again right behind it", generate: boundary},
-	{Name: "on-off", Words: "50 keys that send for half a window at four times the limit's rate, and then pause for a window or so", generate: onOff},
-	{Name: "flash-crowd", Words: "200 keys at a third of the limit, all of which send six times as much in the middle fifth of the time", generate: flashCrowd},
-	{Name: "abuser", Words: "100 keys at a third of the limit, and one that sends half of all requests", generate: abuser},
+	{Name: "on-off", Words: "up to 50 keys that send for half a window at four times the limit's rate, and then pause for a window or so", generate: onOff},
+	{Name: "flash-crowd", Words: "up to 200 keys at a third of the limit, all of which send six times as much in the middle fifth of the time", generate: flashCrowd},
+	{Name: "abuser", Words: "up to 100 keys at a third of the limit, and one that sends half of all requests", generate: abuser},
 	{Name: "adversary", Words: "against each configuration someone who knows it and sends what lets most through in one window", adverse: true},
 }
 
@@ -96,6 +96,12 @@ func (g *generator) stream(key string, rate, from, until float64) {
 	}
 }
 
+// keys is how many keys send at a mean rate (in limits) so that the traffic lasts for
+// ten windows at least, up to most.
+func (g *generator) keys(most int, rate float64) int {
+	return min(most, max(1, int(float64(g.requests)/(10*g.quota*rate))))
+}
+
 // length is how long so many keys take for all requests, if each sends at a mean rate.
 func (g *generator) length(keys int, rate float64) float64 {
 	return float64(g.requests) / (float64(keys) * rate) / g.quota * g.window
@@ -104,9 +110,10 @@ func (g *generator) length(keys int, rate float64) float64 {
 func name(i int) string { return fmt.Sprintf("key-%d", i) }
 
 func poisson(g *generator) {
-	const keys, least, most = 100, 0.2, 2.0
-	rate := func(i int) float64 { return least * math.Pow(most/least, float64(i)/(keys-1)) }
+	const least, most = 0.2, 2.0
 	mean := (most - least) / math.Log(most/least)
+	keys := g.keys(100, mean)
+	rate := func(i int) float64 { return least * math.Pow(most/least, (float64(i)+0.5)/float64(keys)) }
 	length := g.length(keys, mean)
 	for i := range keys {
 		g.stream(name(i), rate(i), 0, length)
@@ -132,7 +139,8 @@ func boundary(g *generator) {
 }
 
 func onOff(g *generator) {
-	const keys, rate = 50, 4
+	const rate = 4
+	keys := g.keys(50, rate/3.0)
 	length := g.length(keys, rate/3.0)
 	for i := range keys {
 		for t := g.random.Float64() * g.window; t < length; {
@@ -143,8 +151,10 @@ func onOff(g *generator) {
 }
 
 func flashCrowd(g *generator) {
-	const keys, rate, crowd = 200, 1 / 3.0, 6
-	length := g.length(keys, rate*(0.8+0.2*crowd))
+	const rate, crowd = 1 / 3.0, 6
+	const mean = rate * (0.8 + 0.2*crowd)
+	keys := g.keys(200, mean)
+	length := g.length(keys, mean)
 	for i := range keys {
 		g.stream(name(i), rate, 0, 0.4*length)
 		g.stream(name(i), rate*crowd, 0.4*length, 0.6*length)
@@ -153,12 +163,13 @@ func flashCrowd(g *generator) {
 }
 
 func abuser(g *generator) {
-	const keys, rate = 100, 1 / 3.0
+	const rate = 1 / 3.0
+	keys := g.keys(100, 2*rate)
 	length := g.length(keys, 2*rate)
 	for i := range keys {
 		g.stream(name(i), rate, 0, length)
 	}
-	g.stream("abuser", keys*rate, 0, length)
+	g.stream("abuser", float64(keys)*rate, 0, length)
 }
 
 // adversary attacks again and again, with a new key each time.
