@@ -52,6 +52,9 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if l.IsCalendar() && n.Wrong.stated {
+		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has no windows of the calendar; the limit is %v", ErrInvalidNeed, l)
+	}
 	order, why := n.cheaper, "the cheapest with "
 	if n.onlyMemory() {
 		order, why = n.moreExact, "the most exact with "

@@ -333,4 +333,8 @@ func TestCalendar(t *testing.T) {
 	if _, err := plan.Choose(l, plan.Need{Above: plan.AtMost(1)}); !errors.Is(err, plan.ErrUnmet) {
 		t.Errorf("up to three times the limit are possible: %v", err)
 	}
+	traffic := plan.NewTraffic([]plan.Request{{At: time.Unix(1, 0), Key: "k"}})
+	if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(1), Traffic: traffic}); !errors.Is(err, plan.ErrInvalidNeed) {
+		t.Errorf("there is no exact log of the calendar: %v", err)
+	}
 }

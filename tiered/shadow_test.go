@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,32 @@ func TestShadowErrors(t *testing.T) {
 	if l.Degraded() {
 		t.Error("the breaker is open")
 	}
+}
+
+// Law 12 and the metrics: what compares ends with the limiter, and what it counted is to
+// be seen under the names that the README gives.
+func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
+	client, registry := redistest.Shared(t).Client(t), prometheus.NewRegistry()
+	if err := client.Ping(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	l, err := New(client, Prefix(redistest.Prefix()), Metrics(registry), Deadline(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.GCRA()), Shadow(1))
+	mustAllow(t, r, "k", 1)
+	eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })
+	for name, want := range map[string]int{"tierlimit_shadow_decisions_total": 3, "tierlimit_shadow_left_out_total": 2} {
+		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
+			t.Errorf("%d of %s, %v", n, name, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func TestShadowMistakes(t *testing.T) {

@@ -198,6 +198,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"bad part":          {[]string{"plan", "-above", "some"}, []string{`"some"`, "5%"}},
 		"negative part":     {[]string{"plan", "-late", "-1%"}, []string{"Late is at most -0.01"}},
 		"bad load":          {[]string{"report", "-load", "heavy"}, []string{`"heavy"`, "flash-crowd"}},
+		"calendar":          {[]string{"report", "-limit", "10/day@UTC"}, []string{"10/day@UTC", "one way"}},
 		"load and file":     {[]string{"report", "-load", "poisson", "a.log"}, []string{"poisson", "a.log"}},
 		"no requests":       {[]string{"report", "-load", "poisson", "-requests", "0"}, []string{"-requests 0"}},
 		"find too much":     {[]string{"report", "-find", "110%"}, []string{"-find 1.1"}},

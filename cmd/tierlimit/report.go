@@ -90,8 +90,8 @@ func (f *reportFlags) check() error {
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
 	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
 		return usageError{fmt.Errorf("-find %v: must be a part between 0 and 1, or 0%% and 100%%", *f.find)}
-	case f.load != nil && f.limit.IsCalendar():
-		return usageError{fmt.Errorf("-load %s is made for windows of a length, the limit is %v", f.load.Name, f.limit)}
+	case f.limit.IsCalendar():
+		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
 	case f.wrong != nil && f.load != nil && f.load.ForEach():
 		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
 	case f.need.Stated():
