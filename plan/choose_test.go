@@ -93,17 +93,17 @@ type stated struct {
 }
 
 func drawNeed(t *rapid.T) stated {
-	any := math.Inf(1)
+	unstated := math.Inf(1)
 	s := stated{
-		above: rapid.SampledFrom([]float64{any, 0, 0.01, 0.1, 0.3, 0.9, 1, 2}).Draw(t, "above"),
-		late:  rapid.SampledFrom([]float64{any, 0, 0.004, 0.01, 0.05, 0.25, 0.5, 0.9, 1}).Draw(t, "late"),
+		above: rapid.SampledFrom([]float64{unstated, 0, 0.01, 0.1, 0.3, 0.9, 1, 2}).Draw(t, "above"),
+		late:  rapid.SampledFrom([]float64{unstated, 0, 0.004, 0.01, 0.05, 0.25, 0.5, 0.9, 1}).Draw(t, "late"),
 		bytes: rapid.SampledFrom([]int64{0, 0, 160, 168, 184, 200, 216, 300, 500, 1000}).Draw(t, "bytes"),
 	}
 	s.Bytes = s.bytes
-	if s.above != any {
+	if s.above != unstated {
 		s.Above = plan.AtMost(s.above)
 	}
-	if s.late != any {
+	if s.late != unstated {
 		s.Late = plan.AtMost(s.late)
 	} else {
 		s.late = plan.DefaultLate
