@@ -98,6 +98,9 @@ func (f *reportFlags) check() error {
 		if err := f.need.Validate(); err != nil {
 			return usageError{err}
 		}
+		// Whether anything meets it is known at once, but for what needs the traffic.
+		_, err := plan.Choose(f.limit, f.need)
+		return err
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 // Every load makes a report.
 func TestReportOfEveryLoad(t *testing.T) {
 	for _, load := range synthetic.Loads {
-		html := reported(t, "-load", load.Name, "-requests", "500", "-limit", "20/1m")
+		html := reported(t, "-load", load.Name, "-requests", "300", "-limit", "20/1m", "-redis", redistest.Shared(t).URL())
 		if !strings.Contains(html, load.Name) || !strings.Contains(html, "agreed with the models") {
 			t.Errorf("%s: the report does not say so", load.Name)
 		}
@@ -91,11 +91,17 @@ func TestReportEscapesKeys(t *testing.T) {
 	}
 }
 
-// A need of few wrong decisions is met on the very log.
+// A need of few wrong decisions is met on the very log, at the least cost.
 func TestReportOfFewWrongDecisions(t *testing.T) {
-	html := reported(t, "-wrong", "0.3%")
-	if !strings.Contains(html, "the cheapest with at most 0.3 % wrong decisions on the given traffic") {
-		t.Error("the report does not say what was needed")
+	file := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(file, []byte(morning(t, 3000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	html := reported(t, "-limit", "5/1m", "-wrong", "2%", "-redis", redistest.Shared(t).URL(), file)
+	for _, want := range []string{"the cheapest with at most 2 % wrong decisions on the given traffic; not", "fixed-window which decides", "3000 requests of"} {
+		if !strings.Contains(html, want) {
+			t.Errorf("%q is not in the report", want)
+		}
 	}
 }
 
@@ -144,7 +150,7 @@ func TestPlanEmbedded(t *testing.T) {
 			t.Errorf("%q is not in:\n%s", want, stdout)
 		}
 	}
-	stdout, _, err = command(t, nil, "plan", "-limit", "5000/1m", "-above", "0", "-late", "0", "-bytes", "300")
+	stdout, _, err = command(t, nil, "plan", "-limit", "100/day@UTC", "-above", "0")
 	if err != nil || !strings.Contains(stdout, "nothing meets the need") {
 		t.Errorf("%v\n%s", err, stdout)
 	}

@@ -35,7 +35,7 @@ type Cost struct {
 
 const (
 	calls         = 1_000
-	embeddedCalls = 100
+	embeddedCalls = 50
 	// fillUpTo is the largest log that is filled: it is written unit by unit.
 	fillUpTo = 10_000
 	// fewestKeys keeps one key's state from being all that is measured.
