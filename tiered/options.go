@@ -184,8 +184,8 @@ type ruleConfig struct {
 	shadow    float64 // part of the keys; 0: none
 }
 
-// Use sets the rule's algorithm; without it the rule chooses by the size of its
-// limit, see [Thresholds].
+// Use sets the rule's algorithm; without it the rule chooses by what it needs, see
+// [Need], or by the size of its limit, see [Thresholds].
 func Use(a limit.Algorithm) RuleOption {
 	return func(c *ruleConfig) error {
 		c.algorithm = a

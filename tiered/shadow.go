@@ -2,9 +2,9 @@ package tiered
 
 import (
 	"context"
-	"hash/fnv"
 	"math"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -21,7 +21,8 @@ import (
 //
 // Which keys are in the sample is the same in all instances of a fleet. Each takes the
 // memory of a log in Redis, see [plan.Candidate.Bytes], and one more decision of
-// Redis's time per request.
+// Redis's time per request. The sample is no secret: who can choose keys can choose
+// sampled ones.
 //
 // Compared are [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The
 // log does not learn of units that were charged or given back otherwise; do not use
@@ -50,7 +51,8 @@ type shadow struct {
 	name      string
 	encoded   *remote.Rule
 	quota     int64
-	threshold uint64 // keys whose hash is up to it are in the sample
+	salt      uint64
+	threshold uint64 // keys whose salted hash is up to it are in the sample
 
 	agreed, wronglyAllowed, wronglyDenied prometheus.Counter
 	full, failed                          prometheus.Counter // comparisons left out
@@ -72,6 +74,7 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 		name:           name + "~log", // no rule can have this name
 		encoded:        encoded,
 		quota:          lim.Quota(),
+		salt:           xxhash.Sum64String(name),
 		threshold:      uint64(part * math.Nextafter(1<<64, 0)),
 		agreed:         decisions.WithLabelValues(name, "agreed"),
 		wronglyAllowed: decisions.WithLabelValues(name, "wrongly_allowed"),
@@ -109,20 +112,7 @@ func (s *shadow) compare(key string, cost int64, d limit.Decision) {
 // sampled is the same in every process, unlike what the hasher of this one says. Two
 // rules sample different keys.
 func (s *shadow) sampled(key string) bool {
-	h := fnv.New64a()
-	h.Write([]byte(s.name))
-	h.Write([]byte(key))
-	return scrambled(h.Sum64()) <= s.threshold
-}
-
-// scrambled spreads a hash over all 64 bits (the finalizer of MurmurHash3), since FNV
-// leaves the high ones of short keys close together.
-func scrambled(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
+	return xxhash.Sum64String(key)^s.salt <= s.threshold
 }
 
 // compareAll runs until the limiter is closed.
