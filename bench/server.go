@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 // serverVariable chooses the server as it does for the tests of the library.
@@ -80,7 +82,7 @@ func startOnce(ctx context.Context, binary string) (*server, error) {
 	log := filepath.Join(s.dir, "log")
 	s.process = exec.Command(binary, "--port", port, "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log)
-	if err := s.process.Start(); err != nil {
+	if err := redistest.StartTied(s.process); err != nil { // it ends with this program, however that ends
 		_ = os.RemoveAll(s.dir)
 		return nil, err
 	}

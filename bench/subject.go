@@ -58,7 +58,7 @@ type decide func(ctx context.Context, key string) (outcome, error)
 
 // overRedis is a subject of one instance that makes one trip per call.
 func overRedis(d decide, close func() error) *subject {
-	return &subject{decides: []decide{d}, perCall: 1, timeEvery: 1, sends: []string{"evalsha", "eval"}, close: close}
+	return &subject{decides: []decide{d}, perCall: 1, timeEvery: 1, sends: []string{"fcall", "evalsha", "eval"}, close: close}
 }
 
 // sampleEvery is the timeEvery of what happens in process.

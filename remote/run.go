@@ -107,9 +107,11 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 	args[0], args[1] = verb, script
 	for i := range entries {
 		e := &entries[i]
-		e.redisKey()
-		if i == 0 || !e.sameKey(&entries[i-1]) {
-			args = append(args, &e.name)
+		switch name := e.redisKey(); {
+		case i == 0:
+			args = append(args, name) // readable for hooks, as of tracing
+		case !e.sameKey(&entries[i-1]):
+			args = append(args, &e.name) // without an allocation for each
 		}
 	}
 	args[2] = len(args) - 3

@@ -53,6 +53,9 @@ type Limiter struct {
 	background sync.WaitGroup
 	changes    chan change // of the breaker's state
 
+	shadows     sync.Once // starts what compares
+	comparisons chan comparison
+
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
 }
@@ -98,6 +101,8 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		start:   time.Now(),
 		changes: make(chan change, 16),
 		rules:   make(map[string]*Rule),
+
+		comparisons: make(chan comparison, shadowQueue),
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error

@@ -19,6 +19,8 @@ type metrics struct {
 	batches   prometheus.Histogram
 	errors    map[remote.Kind]prometheus.Counter
 
+	shadow, shadowLeftOut *prometheus.CounterVec
+
 	registry   prometheus.Registerer // nil: none
 	registered []prometheus.Collector
 }
@@ -43,7 +45,15 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Help:    "Entries per trip to Redis.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
-		errors:   make(map[remote.Kind]prometheus.Counter),
+		errors: make(map[remote.Kind]prometheus.Counter),
+		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tierlimit_shadow_decisions_total",
+			Help: "Decisions of sampled keys, compared with those of the exact log, by rule and result (agreed, wrongly_allowed, wrongly_denied).",
+		}, []string{"rule", "result"}),
+		shadowLeftOut: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tierlimit_shadow_left_out_total",
+			Help: "Comparisons with the exact log that were not made, by rule and reason (queue_full, error).",
+		}, []string{"rule", "reason"}),
 		registry: registry,
 	}
 	redisErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,7 +70,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.failed, m.trips, m.batches, redisErrors,
+		m.decisions, m.failed, m.trips, m.batches, redisErrors, m.shadow, m.shadowLeftOut,
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open.",
 			func() float64 { return float64(l.breaker.State()) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -178,11 +179,13 @@ type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
 	algorithm limit.Algorithm
+	need      plan.Need // nothing stated: choose by the size of the limit
 	policy    OutagePolicy
+	shadow    float64 // part of the keys; 0: none
 }
 
-// Use sets the rule's algorithm; without it the rule chooses by the size of its
-// limit, see [Thresholds].
+// Use sets the rule's algorithm; without it the rule chooses by what it needs, see
+// [Need], or by the size of its limit, see [Thresholds].
 func Use(a limit.Algorithm) RuleOption {
 	return func(c *ruleConfig) error {
 		c.algorithm = a

@@ -20,24 +20,30 @@ type Rule struct {
 	limit      limit.Limit
 	config     ruleConfig
 	algorithm  limit.Algorithm
+	why        string // it has this algorithm
 	capacity   int64
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
+	shadow     *shadow // nil: none
 }
 
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	a := c.algorithm
-	if a.IsAutomatic() {
-		a = l.config.choose(lim)
+	lim, a, why, err := l.plan(name, lim, c)
+	if err != nil {
+		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	encoded, err := remote.NewRule(lim, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	shadow, err := l.newShadow(name, lim, a, c.shadow)
+	if err != nil {
+		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
 	}
 	r := &Rule{
 		limiter:    l,
@@ -45,10 +51,12 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
+		why:        why,
 		capacity:   a.Capacity(lim),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name),
+		shadow:     shadow,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
 	return r, nil
@@ -93,7 +101,11 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
 // [limit.ErrClosed]; or are ctx's own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.counted(r.decide(ctx, key, cost, lua.Take))
+	d, err := r.counted(r.decide(ctx, key, cost, lua.Take))
+	if err == nil {
+		r.shadow.compare(key, cost, d)
+	}
+	return d, err
 }
 
 // counted counts a decision in the metrics.

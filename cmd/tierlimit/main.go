@@ -1,8 +1,10 @@
 // Command tierlimit tries tierlimit's limits on real traffic.
 //
 //	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+//	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
+//	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
 //
-// See "tierlimit replay -h".
+// See "tierlimit COMMAND -h".
 package main
 
 import (
@@ -20,8 +22,10 @@ import (
 const usage = `tierlimit tries request limits on real traffic.
 
 	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
+	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
 
-"tierlimit replay -h" lists the flags.
+"tierlimit COMMAND -h" lists a command's flags.
 `
 
 func main() {
@@ -52,9 +56,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch args[0] {
 	case "replay":
 		return runReplay(ctx, args[1:], stdin, stdout, stderr)
+	case "plan":
+		return runPlan(ctx, args[1:], stdout, stderr)
+	case "report":
+		return runReport(ctx, args[1:], stdin, stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		return nil
 	}
-	return usageError{fmt.Errorf("unknown command %q: there is \"replay\"", args[0])}
+	return usageError{fmt.Errorf("unknown command %q: there are \"replay\", \"plan\" and \"report\"", args[0])}
 }

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -45,9 +43,7 @@ type replayFlags struct {
 
 func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
-	set := flag.NewFlagSet("replay", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // what is wrong is said once, by main
-	set.Usage = func() {}
+	set := newFlags("replay")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
@@ -64,17 +60,8 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	})
 	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
 	set.BoolVar(&f.json, "json", false, "print JSON")
-	if err := set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, replayUsage)
-			set.SetOutput(stdout)
-			set.PrintDefaults()
-			return f, err
-		}
-		return f, usageError{fmt.Errorf("%w (\"tierlimit replay -h\" lists the flags)", err)}
-	}
-	if set.NArg() > 1 {
-		return f, usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+	if err := parseFlags(set, args, replayUsage, 1, stdout); err != nil {
+		return f, err
 	}
 	if f.instances < 1 || f.instances > 1000 {
 		return f, usageError{fmt.Errorf("-instances %d: must be between 1 and 1000", f.instances)}
@@ -113,7 +100,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f, stdin, stderr)
+	tr, err := loadTrace(f.file, f.key, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -157,15 +144,16 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	return printTable(stdout, rep, f)
 }
 
-func loadTrace(f replayFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+// loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
+func loadTrace(name string, key accesslog.KeyKind, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
-	switch f.file {
+	switch name {
 	case "":
 		in = nasa.Open()
 	case "-":
 		in = stdin
 	default:
-		file, err := os.Open(f.file)
+		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
@@ -174,20 +162,20 @@ func loadTrace(f replayFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, 
 	}
 	reader, err := accesslog.NewReader(bufio.NewReaderSize(in, 1<<16))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
-	tr, err := trace.Load(reader, f.key, nil)
+	tr, err := trace.Load(reader, key, nil)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fileName(f.file), err)
+		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(f.file), n, reader.Lines())
+		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(name), n, reader.Lines())
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
 	}
 	if len(tr.Events) == 0 {
-		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(f.file))
+		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(name))
 	}
 	return tr, nil
 }

@@ -193,6 +193,18 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"Redis not there":   {[]string{"replay", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
 		"two files":         {[]string{"replay", "a", "b"}, []string{"one FILE"}},
 		"no such file":      {[]string{"replay", "does-not-exist.log"}, []string{"does-not-exist.log"}},
+		"plan of a file":    {[]string{"plan", "access.log"}, []string{"flags only", "access.log"}},
+		"no keys":           {[]string{"plan", "-keys", "0"}, []string{"-keys 0"}},
+		"bad part":          {[]string{"plan", "-above", "some"}, []string{`"some"`, "5%"}},
+		"negative part":     {[]string{"plan", "-late", "-1%"}, []string{"Late is at most -0.01"}},
+		"bad load":          {[]string{"report", "-load", "heavy"}, []string{`"heavy"`, "flash-crowd"}},
+		"calendar":          {[]string{"report", "-limit", "10/day@UTC"}, []string{"10/day@UTC", "one way"}},
+		"load and file":     {[]string{"report", "-load", "poisson", "a.log"}, []string{"poisson", "a.log"}},
+		"no requests":       {[]string{"report", "-load", "poisson", "-requests", "0"}, []string{"-requests 0"}},
+		"find too much":     {[]string{"report", "-find", "110%"}, []string{"-find 1.1"}},
+		"wrong by whom":     {[]string{"report", "-load", "adversary", "-wrong", "1%"}, []string{"-wrong", "of its own"}},
+		"nowhere to write":  {[]string{"report", "-load", "poisson", "-requests", "100", "-o", "no/such/dir.html"}, []string{"no/such/dir.html"}},
+		"unmet need":        {[]string{"report", "-load", "poisson", "-requests", "100", "-above", "0", "-bytes", "100"}, []string{"nothing meets the need"}},
 		"nothing to replay": {[]string{"replay", "-"}, []string{"standard input", "no request"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,8 +219,10 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := command(t, nil, "replay", "-h"); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-h: %v", err)
+	for _, name := range []string{"replay", "plan", "report"} {
+		if stdout, _, err := command(t, nil, name, "-h"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(stdout, "Usage: tierlimit "+name) {
+			t.Errorf("%s -h: %v", name, err)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ type process struct {
 func startProcess(binary string, args []string, output *os.File) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := startTied(cmd); err != nil {
+	if err := StartTied(cmd); err != nil {
 		return nil, err
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}

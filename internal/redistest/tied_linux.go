@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// startTied starts cmd so that the kernel kills it when this process ends, in
+// StartTied starts cmd so that the kernel kills it when this process ends, in
 // whatever way: a crash, a test time-out, a kill -9.
-func startTied(cmd *exec.Cmd) error {
+func StartTied(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	result := make(chan error)
 	starter() <- func() { result <- cmd.Start() }

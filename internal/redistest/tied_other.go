@@ -4,6 +4,6 @@ package redistest
 
 import "os/exec"
 
-// startTied starts cmd. Only Linux can tie it to the life of this process;
+// StartTied starts cmd. Only Linux can tie it to the life of this process;
 // elsewhere a killed test binary leaves its servers running.
-func startTied(cmd *exec.Cmd) error { return cmd.Start() }
+func StartTied(cmd *exec.Cmd) error { return cmd.Start() }

@@ -1,4 +1,4 @@
-package textbook_test
+package trace_test
 
 import (
 	"testing"
@@ -6,8 +6,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/textbook"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/textbook"
 )
 
 // The README of the built-in day says about how many an exact log denies. With

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// newFlags is the flag set of a command; what is wrong is said once, by main.
+func newFlags(command string) *flag.FlagSet {
+	set := flag.NewFlagSet(command, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.Usage = func() {}
+	return set
+}
+
+// parseFlags reads args, or prints the usage and the flags if they ask for help. At
+// most so many arguments may be left.
+func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout io.Writer) error {
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, usage)
+			set.SetOutput(stdout)
+			set.PrintDefaults()
+			return err
+		}
+		return usageError{fmt.Errorf("%w (\"tierlimit %s -h\" lists the flags)", err, set.Name())}
+	}
+	if set.NArg() > most {
+		if most == 0 {
+			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
+		}
+		return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+	}
+	return nil
+}
+
+// part reads a part of a whole: "0.05" or "5%".
+func part(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a part of a whole like 0.05 or 5%%", s)
+	}
+	if percent {
+		f /= 100
+	}
+	return f, nil
+}

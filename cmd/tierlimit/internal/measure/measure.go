@@ -1,0 +1,196 @@
+// Package measure finds what a configuration costs on a given Redis.
+package measure
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Redis is a server to measure on.
+type Redis struct {
+	Client *redis.Client
+	// Real says whether it is a Redis, as opposed to the stand-in inside the process,
+	// which knows neither its memory nor its time: there the time is the clock's.
+	Real bool
+}
+
+// Cost is what was measured. A value is 0 where it was not.
+type Cost struct {
+	Allowed time.Duration // of Redis's CPU per decision that grants a unit
+	Denied  time.Duration // per denial
+	AtRest  int64         // bytes per key after one unit, plan.Bookkeeping included
+	Full    int64         // bytes per key after the whole limit
+}
+
+const (
+	calls         = 1_000
+	embeddedCalls = 50
+	// fillUpTo is the largest log that is filled: it is written unit by unit.
+	fillUpTo = 10_000
+	// fewestKeys keeps one key's state from being all that is measured.
+	fewestKeys = 20
+)
+
+// Cost measures a candidate: calls of one unit each over keys that have room, and
+// over full ones, at one virtual instant. Keys have names of nameBytes, of this
+// measurement's own, and are removed. Other clients' calls of scripts in the meantime
+// are measured along.
+func (r Redis) Cost(ctx context.Context, c plan.Candidate, nameBytes int) (cost Cost, err error) {
+	rule, err := remote.NewRule(c.Limit, c.Algorithm)
+	if err != nil {
+		return Cost{}, err
+	}
+	number := calls
+	if !r.Real {
+		number = embeddedCalls
+	}
+	capacity := c.Algorithm.Capacity(c.Limit)
+	perKey := int(min(capacity, int64(number/fewestKeys)))
+	m := &measurement{Redis: r, script: remote.NewScript(r.Client), rule: rule, clock: time.Now().UnixMicro()}
+	m.name((number+perKey-1)/perKey, nameBytes)
+	defer func() { err = errors.Join(err, r.Client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
+
+	// The first call loads the script, and makes a key of one unit.
+	if err := m.take(ctx, m.keys[0], lua.Take, 1); err != nil {
+		return Cost{}, err
+	}
+	if cost.AtRest, err = m.bytes(ctx); err != nil {
+		return Cost{}, err
+	}
+	if cost.Allowed, err = m.time(ctx, number-1, func(i int) (string, int64) { return m.keys[(i+1)%len(m.keys)], 1 }); err != nil {
+		return Cost{}, err
+	}
+	if c.Algorithm.Name() == "sliding-log" && capacity > fillUpTo {
+		return cost, nil
+	}
+	full := m.keys[:min(len(m.keys), fewestKeys)]
+	for _, key := range full {
+		if err := m.take(ctx, key, lua.TakeUpTo, capacity); err != nil {
+			return Cost{}, err
+		}
+	}
+	if cost.Full, err = m.bytes(ctx); err != nil {
+		return Cost{}, err
+	}
+	cost.Denied, err = m.time(ctx, number, func(i int) (string, int64) { return full[i%len(full)], 1 })
+	return cost, err
+}
+
+// measurement is one measurement under way.
+type measurement struct {
+	Redis
+	script *remote.Script
+	rule   *remote.Rule
+	clock  int64
+	keys   []string
+}
+
+// name names n keys of the given length, if that is enough to tell them apart.
+func (m *measurement) name(n, length int) {
+	unique := "tlplan:" + strings.ToLower(rand.Text()[:8]) + ":"
+	digits := len(strconv.Itoa(n))
+	for i := range n {
+		m.keys = append(m.keys, fmt.Sprintf("%s%0*d", unique, max(digits, length-len(unique)), i))
+	}
+}
+
+func (m *measurement) take(ctx context.Context, key string, operation int, cost int64) error {
+	_, err := m.script.Run(ctx, []remote.Entry{{Key: key, Rule: m.rule, Operation: operation, Cost: cost}}, m.clock)
+	return err
+}
+
+// time is how long Redis takes per call.
+func (m *measurement) time(ctx context.Context, number int, call func(i int) (key string, cost int64)) (time.Duration, error) {
+	before, err := m.spent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for i := range number {
+		key, cost := call(i)
+		if err := m.take(ctx, key, lua.Take, cost); err != nil {
+			return 0, err
+		}
+	}
+	after, err := m.spent(ctx)
+	return (after.time - before.time) / time.Duration(max(1, m.callsBetween(before, after, number))), err
+}
+
+func (m *measurement) callsBetween(before, after spending, number int) int64 {
+	if !m.Real {
+		return int64(number)
+	}
+	return after.calls - before.calls
+}
+
+// spending is what Redis has spent on scripts so far.
+type spending struct {
+	time  time.Duration
+	calls int64
+}
+
+// spent reads it from the server's statistics; from the clock where there are none.
+func (m *measurement) spent(ctx context.Context) (spending, error) {
+	if !m.Real {
+		return spending{time: time.Duration(time.Now().UnixNano())}, nil
+	}
+	info, err := m.Client.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return spending{}, fmt.Errorf("asking Redis for its statistics: %w", err)
+	}
+	var all spending
+	for line := range strings.Lines(info) {
+		// The script runs as a function or by its digest.
+		name, values, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != "cmdstat_fcall" && name != "cmdstat_evalsha" {
+			continue
+		}
+		s, err := readStatistics(values)
+		if err != nil {
+			return spending{}, err
+		}
+		all.time, all.calls = all.time+s.time, all.calls+s.calls
+	}
+	return all, nil
+}
+
+// readStatistics reads "calls=3,usec=120,...".
+func readStatistics(values string) (s spending, err error) {
+	for field := range strings.SplitSeq(values, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "calls":
+			s.calls, err = strconv.ParseInt(value, 10, 64)
+		case "usec":
+			var usec int64
+			usec, err = strconv.ParseInt(value, 10, 64)
+			s.time = time.Duration(usec) * time.Microsecond
+		}
+		if err != nil {
+			return s, fmt.Errorf("the server's statistics say %q: %w", field, err)
+		}
+	}
+	return s, nil
+}
+
+// bytes is what the first key takes, 0 where the server cannot tell.
+func (m *measurement) bytes(ctx context.Context) (int64, error) {
+	if !m.Real {
+		return 0, nil
+	}
+	n, err := m.Client.MemoryUsage(ctx, m.keys[0], 0).Result()
+	if err != nil {
+		return 0, fmt.Errorf("asking Redis for a key's memory: %w", err)
+	}
+	return n + plan.Bookkeeping, nil
+}

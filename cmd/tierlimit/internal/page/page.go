@@ -1,0 +1,71 @@
+// Package page writes a study as one HTML file that needs nothing else: plots are SVG
+// inside it, and it is readable in light and dark, on a phone, and printed.
+package page
+
+import (
+	_ "embed" // for the page
+	"html/template"
+	"io"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// Page is what the report says.
+type Page struct {
+	Limit       limit.Limit
+	Source      string // a log's name, or a load's
+	SourceWords string // more of it, in a sentence; may be empty
+	Span        string // the times of the first and the last request
+	Requests    int
+	Keys        int
+	ExactDenied int
+
+	Plan   plan.Plan
+	Chosen study.Point
+	Points []study.Point
+
+	Frontier, OverTime Picture
+	Windows            []WindowPicture
+	Tiers              *Tiers // nil: not replayed
+	Checked            int    // requests that the real script decided, too
+	FindPart           float64
+	Proposals          []study.Proposal
+	Picks              []Pick
+}
+
+// WindowPicture is a worst window and its picture.
+type WindowPicture struct {
+	Window  study.Window
+	Picture Picture
+}
+
+// Tiers is who decided when requests went through a limiter.
+type Tiers struct {
+	Requests, Local int
+	Redis           string // which one
+}
+
+// Remote is how many went to Redis.
+func (t Tiers) Remote() int { return t.Requests - t.Local }
+
+// LocalPart is the part that was decided in process.
+func (t Tiers) LocalPart() float64 { return float64(t.Local) / float64(max(1, t.Requests)) }
+
+// LocalWidth is LocalPart in percent.
+func (t Tiers) LocalWidth() float64 { return 100 * t.LocalPart() }
+
+// Pick is what is chosen for a need.
+type Pick struct {
+	Need, Configuration  string
+	BytesFull, WorstCase int64
+}
+
+//go:embed page.html
+var source string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent}).Parse(source))
+
+// Write writes the page.
+func Write(w io.Writer, p Page) error { return page.Execute(w, p) }

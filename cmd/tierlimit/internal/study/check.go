@@ -1,0 +1,45 @@
+package study
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// CheckedPerPoint is how many requests of each configuration the script decides, too.
+const CheckedPerPoint = 100
+
+// Check lets the real script decide the first requests of a point's worst key, and
+// returns how many it did. The error says where it and the model differ, if they do.
+func Check(ctx context.Context, client *redis.Client, p Point) (checked int, err error) {
+	rule, err := remote.NewRule(p.Limit, p.Algorithm)
+	if err != nil {
+		return 0, err
+	}
+	m, err := model.New(p.Limit, p.Algorithm)
+	if err != nil {
+		return 0, err
+	}
+	script, key := remote.NewScript(client), "tierlimit-report:"+strings.ToLower(rand.Text()[:12])
+	defer func() { err = errors.Join(err, client.Unlink(context.WithoutCancel(ctx), key).Err()) }()
+	for _, request := range p.Traffic.Of(p.Worst.Key)[:min(CheckedPerPoint, len(p.Traffic.Of(p.Worst.Key)))] {
+		at := p.Traffic.At(request)
+		replies, err := script.Run(ctx, []remote.Entry{{Key: key, Rule: rule, Cost: 1}}, at)
+		if err != nil {
+			return checked, err
+		}
+		want := m.Decide(at, 1)
+		if allowed := replies[0].Status == remote.Allowed; allowed != want.Allowed || replies[0].Remaining != want.Remaining {
+			return checked, fmt.Errorf("%v, request %d of a key: the script says allowed %v, remaining %d; the model %v, %d", p.Candidate, checked+1, allowed, replies[0].Remaining, want.Allowed, want.Remaining)
+		}
+		checked++
+	}
+	return checked, nil
+}

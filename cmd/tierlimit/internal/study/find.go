@@ -1,0 +1,120 @@
+package study
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/internal/textbook"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Windows are what limits are proposed for.
+var Windows = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour}
+
+// Proposal is the smallest limits of a window that would have affected at most a part
+// of the keys, and of the requests.
+type Proposal struct {
+	ByKeys, ByRequests Effect
+}
+
+// Effect is what a limit would have done under the exact log.
+type Effect struct {
+	Limit    limit.Limit
+	Denied   int       // requests
+	Affected int       // keys of which a request was denied
+	Who      []Limited // the most affected keys
+}
+
+// Limited is a key that would have been limited.
+type Limited struct {
+	Key              string
+	Requests, Denied int
+	Peak             int64 // most requests in a window
+}
+
+// mostLimited is how many keys are named.
+const mostLimited = 10
+
+// Find proposes limits from the traffic alone: for each window the smallest that
+// would have affected at most that part of the keys, and of the requests.
+func Find(ctx context.Context, t *simulate.Traffic, part float64, progress func(windows int)) ([]Proposal, error) {
+	var proposals []Proposal
+	for _, window := range Windows {
+		f := finder{traffic: t, window: window, peaks: peaks(t, window)}
+		byKeys := f.byKeys(part)
+		byRequests, err := f.byRequests(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		proposals = append(proposals, Proposal{f.effect(byKeys), f.effect(byRequests)})
+		progress(1)
+	}
+	return proposals, nil
+}
+
+// finder looks for limits of one window.
+type finder struct {
+	traffic *simulate.Traffic
+	window  time.Duration
+	peaks   []int64 // most requests of each key in any window
+}
+
+func peaks(t *simulate.Traffic, window time.Duration) []int64 {
+	all := make([]int64, t.Keys())
+	for key := range all {
+		worst := textbook.NewWorst(window)
+		for _, request := range t.Of(key) {
+			worst.Grant("", t.At(request))
+		}
+		all[key] = worst.Max()
+	}
+	return all
+}
+
+// byKeys: a limit affects just the keys whose peak is above it.
+func (f finder) byKeys(part float64) (quota int64) {
+	sorted := slices.Sorted(slices.Values(f.peaks))
+	affected := int(math.Floor(part * float64(len(sorted))))
+	return sorted[max(0, len(sorted)-1-affected)]
+}
+
+// byRequests searches by halves: a larger limit denies no more in total. (The i-th
+// grant waits for the one N before it to leave, so with a larger N it is no later.)
+func (f finder) byRequests(ctx context.Context, part float64) (quota int64, err error) {
+	allowed := int(math.Floor(part * float64(f.traffic.Requests())))
+	low, high := int64(1), slices.Max(f.peaks)
+	for low < high && ctx.Err() == nil {
+		middle := low + (high-low)/2
+		if f.effect(middle).Denied <= allowed {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low, ctx.Err()
+}
+
+func (f finder) effect(quota int64) Effect {
+	e := Effect{Limit: limit.Per(quota, f.window)}
+	for key, peak := range f.peaks {
+		if peak <= quota {
+			continue
+		}
+		log, denied := textbook.New(quota, f.window), 0
+		for _, request := range f.traffic.Of(key) {
+			if !log.Allow("", f.traffic.At(request)) {
+				denied++
+			}
+		}
+		e.Denied += denied
+		e.Affected++
+		e.Who = append(e.Who, Limited{f.traffic.Name(key), len(f.traffic.Of(key)), denied, peak})
+	}
+	slices.SortStableFunc(e.Who, func(a, b Limited) int { return cmp.Compare(b.Denied, a.Denied) })
+	e.Who = e.Who[:min(len(e.Who), mostLimited)]
+	return e
+}

@@ -1,0 +1,176 @@
+package study
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/synthetic"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func day(t *testing.T) *simulate.Traffic {
+	t.Helper()
+	log, err := accesslog.NewReader(nasa.Open())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := trace.Load(log, accesslog.KeyHost, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return simulate.New(func(yield func(int64, string) bool) {
+		for _, e := range tr.Events {
+			yield(e.At, e.Key)
+		}
+	})
+}
+
+func points(t *testing.T, l limit.Limit, traffic *simulate.Traffic) []Point {
+	t.Helper()
+	candidates, err := plan.Candidates(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Points(context.Background(), candidates, func(plan.Candidate) *simulate.Traffic { return traffic }, func(string) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// The frontier of the NASA day at 10 per minute: errors fall with k, strict never
+// exceeds the limit, the log is exact, and nobody exceeds what is stated.
+func TestTheFrontierOfTheDay(t *testing.T) {
+	l := limit.PerMinute(10)
+	all := points(t, l, day(t))
+	for _, p := range all {
+		if p.Worst.Units > p.WorstCase() {
+			t.Errorf("%v: worst window %d, stated %d", p.Candidate, p.Worst.Units, p.WorstCase())
+		}
+		if p.Algorithm.Buckets() > 0 && p.Algorithm.Rounding() == limit.Strict && p.Worst.Units > 10 {
+			t.Errorf("%v: worst window %d", p.Candidate, p.Worst.Units)
+		}
+		if p.Algorithm == limit.SlidingLog() && (p.Wrong.Total() != 0 || p.Traffic.Requests()-p.Allowed != 1030) {
+			t.Errorf("the log: %+v", p.Result)
+		}
+	}
+	for _, rounding := range []limit.Rounding{limit.Estimate, limit.Strict} {
+		before := 1.0
+		for _, k := range []int{1, 4, 16, 60, limit.MaxBuckets} {
+			p, ok := Best(all, plan.Candidate{Limit: l, Algorithm: limit.SlidingCounter(k, rounding)})
+			if !ok || p.WrongPart() >= before {
+				t.Errorf("%v: %v wrong, with fewer sub-windows %v", p.Candidate, p.WrongPart(), before)
+			}
+			before = p.WrongPart()
+			t.Logf("%v: %.3f %% wrong, worst window %d, %.0f bytes a key", p.Candidate, 100*p.WrongPart(), p.Worst.Units, p.BytesPerKey)
+		}
+	}
+}
+
+// What led to a worst window is told by its own requests.
+func TestWorstWindow(t *testing.T) {
+	for name, want := range map[string]struct {
+		algorithm limit.Algorithm
+		units     int64
+		words     string
+	}{
+		"fixed":    {limit.FixedWindow(), 20, "10 units were granted before that and 10 behind it"},
+		"estimate": {limit.SlidingCounter(4, limit.Estimate), 19, "10 of the window's units lay in its oldest sub-window"},
+		"gcra":     {limit.GCRA(), 19, "burst of 10 units"},
+		"strict":   {limit.SlidingCounter(4, limit.Strict), 10, "The fullest held 10 of 10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := plan.Candidate{Limit: limit.PerMinute(10), Algorithm: want.algorithm}
+			if name == "gcra" {
+				c.Limit = c.Limit.WithBurst(10)
+			}
+			adversary, err := synthetic.Parse("adversary")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := Points(context.Background(), []plan.Candidate{c}, func(c plan.Candidate) *simulate.Traffic { return adversary.Traffic(c, 100) }, func(string) {}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, ok, err := WorstWindow(all[0])
+			if err != nil || !ok || w.Worst.Units != want.units || !strings.Contains(w.Words, want.words) {
+				t.Fatalf("%v %v, %d units: %q", ok, err, w.Worst.Units, w.Words)
+			}
+			most := int64(0)
+			for _, m := range w.Moments {
+				most = max(most, m.Held)
+			}
+			if most != want.units {
+				t.Errorf("the moments show %d units at most, want %d", most, want.units)
+			}
+		})
+	}
+}
+
+// The proposed limits keep to what was asked, and limits of one unit less do not.
+func TestFind(t *testing.T) {
+	traffic, part := day(t), 0.01
+	windows := 0
+	proposals, err := Find(context.Background(), traffic, part, func(n int) { windows += n })
+	if err != nil || windows != len(Windows) || len(proposals) != windows {
+		t.Fatalf("%d proposals, %v", len(proposals), err)
+	}
+	for i, p := range proposals {
+		f := finder{traffic: traffic, window: Windows[i], peaks: peaks(traffic, Windows[i])}
+		if most := part * float64(traffic.Keys()); float64(p.ByKeys.Affected) > most || float64(f.effect(p.ByKeys.Limit.Quota()-1).Affected) <= most {
+			t.Errorf("%v affects %d keys of %d", p.ByKeys.Limit, p.ByKeys.Affected, traffic.Keys())
+		}
+		if most := part * float64(traffic.Requests()); float64(p.ByRequests.Denied) > most || float64(f.effect(p.ByRequests.Limit.Quota()-1).Denied) <= most {
+			t.Errorf("%v denies %d requests of %d", p.ByRequests.Limit, p.ByRequests.Denied, traffic.Requests())
+		}
+		denied := 0
+		for _, who := range p.ByKeys.Who {
+			denied += who.Denied
+		}
+		if len(p.ByKeys.Who) != min(p.ByKeys.Affected, mostLimited) || denied > p.ByKeys.Denied {
+			t.Errorf("%v: %+v", p.ByKeys.Limit, p.ByKeys)
+		}
+	}
+}
+
+func TestFindEverythingAndNothing(t *testing.T) {
+	traffic := simulate.New(func(yield func(int64, string) bool) {
+		for i := range int64(30) {
+			yield(1e15+i, fmt.Sprint("key-", i%3))
+		}
+	})
+	for part, want := range map[float64]int64{0: 10, 1: 1} {
+		proposals, err := Find(context.Background(), traffic, part, func(int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := proposals[0]; p.ByRequests.Limit.Quota() != want {
+			t.Errorf("for %v: %v, want a quota of %d", part, p.ByRequests.Limit, want)
+		}
+	}
+}
+
+// The real script agrees with the models; and where it would not, Check says so.
+func TestCheck(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	traffic := day(t)
+	for _, p := range points(t, limit.PerMinute(10), traffic) {
+		if n, err := Check(context.Background(), client, p); err != nil || n == 0 {
+			t.Errorf("%v: %d requests, %v", p.Candidate, n, err)
+		}
+	}
+	left, err := client.Keys(context.Background(), "tierlimit-report:*").Result()
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}

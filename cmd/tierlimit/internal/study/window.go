@@ -1,0 +1,152 @@
+package study
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Moment is a request around the worst window.
+type Moment struct {
+	At      int64 // µs since the epoch
+	Allowed bool
+	Held    int64 // units granted in the window that ends here
+}
+
+// Window is the fullest window of a point, and the requests around it.
+type Window struct {
+	Point
+	Key        string
+	Start, End time.Time
+	Moments    []Moment
+	// Boundaries are where the algorithm's own windows or sub-windows begin, if it has
+	// few enough of them to look at.
+	Boundaries []int64
+	// Words say what led to it.
+	Words string
+}
+
+// mostMoments bounds what is shown of one window.
+const mostMoments = 20_000
+
+// WorstWindow looks at the fullest window of a point. ok is false if nothing was
+// allowed at all.
+func WorstWindow(p Point) (w Window, ok bool, err error) {
+	if p.Worst.Units == 0 {
+		return Window{}, false, nil
+	}
+	length := p.Limit.Window()
+	w = Window{Point: p, Key: p.Traffic.Name(p.Worst.Key), End: time.UnixMicro(p.Worst.End).UTC()}
+	w.Start = w.End.Add(-length)
+	m, err := model.New(p.Limit, p.Algorithm)
+	if err != nil {
+		return Window{}, false, err
+	}
+	from, until := w.Start.Add(-length).UnixMicro(), w.End.Add(length/4).UnixMicro()
+	var granted []int64
+	for _, request := range p.Traffic.Of(p.Worst.Key) {
+		at := p.Traffic.At(request)
+		if at > until || len(w.Moments) == mostMoments {
+			break
+		}
+		allowed := m.TakeUpTo(at, 1).Allowed
+		if allowed {
+			granted = append(granted, at)
+		}
+		for len(granted) > 0 && granted[0] <= at-length.Microseconds() {
+			granted = granted[1:]
+		}
+		if at >= from {
+			w.Moments = append(w.Moments, Moment{At: at, Allowed: allowed, Held: int64(len(granted))})
+		}
+	}
+	w.Boundaries = boundaries(p, from, until)
+	w.Words = w.explain()
+	return w, true, nil
+}
+
+// mostBoundaries is how many lines a picture bears.
+const mostBoundaries = 24
+
+func boundaries(p Point, from, until int64) (at []int64) {
+	parts := int64(p.Algorithm.Buckets())
+	if p.Algorithm.Same(limit.FixedWindow()) {
+		parts = 1
+	}
+	if parts == 0 || p.Limit.IsCalendar() || parts*(until-from)/p.Limit.Window().Microseconds() > mostBoundaries {
+		return nil
+	}
+	window := p.Limit.Window().Microseconds()
+	for i := from / window * parts; ; i++ {
+		t := i/parts*window + (i%parts*window+parts-1)/parts
+		if t > until {
+			return at
+		}
+		if t >= from {
+			at = append(at, t)
+		}
+	}
+}
+
+// explain says what led to the window.
+func (w Window) explain() string {
+	over := w.Worst.Units - w.Limit.Quota()
+	switch {
+	case over <= 0:
+		return fmt.Sprintf("No window held more than the limit. The fullest held %d of %d.", w.Worst.Units, w.Limit.Quota())
+	case w.Algorithm.Same(limit.FixedWindow()):
+		before, boundary := w.aroundBoundary()
+		return fmt.Sprintf("A window of the algorithm's own ended at %s. %d units were granted before that and %d behind it, where the count starts again from nothing: together %d above the limit within one window's length.",
+			clock(boundary), before, w.Worst.Units-before, over)
+	case w.Algorithm.Same(limit.GCRA()):
+		return fmt.Sprintf("The key had a burst of %d units to use at once, and units returned evenly at the limit's rate while the window lasted. Burst and returned units together were %d above the limit.", w.Limit.Burst(), over)
+	}
+	oldest := w.inOldest()
+	return fmt.Sprintf("%d of the window's units lay in its oldest sub-window, which was by then counted in part only, as if they lay evenly in it; but they lay late in it, so nearly all were less than a window old. That let %d too many pass.", oldest, over)
+}
+
+// grants are the times of the window's own grants.
+func (w Window) grants() (at []int64) {
+	for _, m := range w.Moments {
+		if m.Allowed && m.At > w.Start.UnixMicro() && m.At <= w.End.UnixMicro() {
+			at = append(at, m.At)
+		}
+	}
+	return at
+}
+
+// aroundBoundary is how many of the window's units came before the boundary in it, and
+// when that was.
+func (w Window) aroundBoundary() (before int64, boundary time.Time) {
+	length := w.Limit.Window().Microseconds()
+	end := w.End.UnixMicro()
+	at := end - end%length
+	if w.Limit.IsCalendar() {
+		start, _ := w.Limit.Calendar(w.End)
+		at = start.UnixMicro()
+	}
+	for _, grant := range w.grants() {
+		if grant < at {
+			before++
+		}
+	}
+	return before, time.UnixMicro(at).UTC()
+}
+
+// inOldest is how many of the window's units lay in the sub-window that was counted in
+// part at the window's end.
+func (w Window) inOldest() (units int64) {
+	k, length := int64(w.Algorithm.Buckets()), w.Limit.Window().Microseconds()
+	bucket := func(t int64) int64 { return t/length*k + t%length*k/length }
+	current := bucket(w.End.UnixMicro())
+	for _, grant := range w.grants() {
+		if bucket(grant) == current-k {
+			units++
+		}
+	}
+	return units
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }

@@ -1,0 +1,184 @@
+// Package synthetic makes up traffic for a limit: loads that show where algorithms
+// differ. The same arguments make the same traffic.
+package synthetic
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// Load is a kind of traffic.
+type Load struct {
+	// Name is what the command line calls it.
+	Name string
+	// Words say what it is.
+	Words string
+
+	generate func(g *generator)
+	adverse  bool
+}
+
+// Loads are all kinds.
+var Loads = []Load{
+	{Name: "poisson", Words: "independent requests of up to 100 keys, from a fifth of the limit to twice as much", generate: poisson},
+	{Name: "boundary", Words: "20 keys that send the whole limit right before the end of every third window, and again right behind it", generate: boundary},
+	{Name: "on-off", Words: "up to 50 keys that send for half a window at four times the limit's rate, and then pause for a window or so", generate: onOff},
+	{Name: "flash-crowd", Words: "up to 200 keys at a third of the limit, all of which send six times as much in the middle fifth of the time", generate: flashCrowd},
+	{Name: "abuser", Words: "up to 100 keys at a third of the limit, and one that sends half of all requests", generate: abuser},
+	{Name: "adversary", Words: "against each configuration someone who knows it and sends what lets most through in one window", adverse: true},
+}
+
+// Names lists the names of all loads.
+func Names() string {
+	var names []string
+	for _, l := range Loads {
+		names = append(names, l.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Parse finds a load by its name.
+func Parse(name string) (Load, error) {
+	for _, l := range Loads {
+		if l.Name == name {
+			return l, nil
+		}
+	}
+	return Load{}, fmt.Errorf("load %q: must be one of %s", name, Names())
+}
+
+// Traffic makes about so many requests for a candidate. It is the same for all
+// candidates of a limit, except for the adversary's.
+func (l Load) Traffic(c plan.Candidate, requests int) *simulate.Traffic {
+	return simulate.New(func(yield func(int64, string) bool) {
+		g := &generator{
+			quota: float64(c.Limit.Quota()), window: float64(c.Limit.Window().Microseconds()),
+			requests: requests, random: rand.New(rand.NewPCG(42, 6)), yield: yield,
+		}
+		if l.adverse {
+			g.adversary(c)
+			return
+		}
+		l.generate(g)
+	})
+}
+
+// ForEach reports whether every candidate gets traffic of its own.
+func (l Load) ForEach() bool { return l.adverse }
+
+// start is when all traffic starts: a full hour of 2026, in µs.
+const start = 1_790_121_600_000_000
+
+// generator makes one traffic.
+type generator struct {
+	quota, window float64 // window in µs
+	requests      int
+	random        *rand.Rand
+	yield         func(int64, string) bool
+}
+
+// send makes one request, after so many µs.
+func (g *generator) send(after float64, key string) {
+	g.yield(start+int64(after), key)
+}
+
+// stream makes requests of a key at random times, at a rate in limits: 1 is the
+// limit's own rate.
+func (g *generator) stream(key string, rate, from, until float64) {
+	mean := g.window / g.quota / rate
+	for t := from + g.random.ExpFloat64()*mean; t < until; t += g.random.ExpFloat64() * mean {
+		g.send(t, key)
+	}
+}
+
+// keys is how many keys send at a mean rate (in limits) so that the traffic lasts for
+// ten windows at least, up to most.
+func (g *generator) keys(most int, rate float64) int {
+	return min(most, max(1, int(float64(g.requests)/(10*g.quota*rate))))
+}
+
+// length is how long so many keys take for all requests, if each sends at a mean rate.
+func (g *generator) length(keys int, rate float64) float64 {
+	return float64(g.requests) / (float64(keys) * rate) / g.quota * g.window
+}
+
+func name(i int) string { return fmt.Sprintf("key-%d", i) }
+
+func poisson(g *generator) {
+	const least, most = 0.2, 2.0
+	mean := (most - least) / math.Log(most/least)
+	keys := g.keys(100, mean)
+	rate := func(i int) float64 { return least * math.Pow(most/least, (float64(i)+0.5)/float64(keys)) }
+	length := g.length(keys, mean)
+	for i := range keys {
+		g.stream(name(i), rate(i), 0, length)
+	}
+}
+
+func boundary(g *generator) {
+	const keys, every = 20, 3
+	rounds := max(1, int(float64(g.requests)/(2*g.quota*keys)))
+	for i := range keys {
+		for round := range rounds {
+			end := g.window * float64(every*round+1)
+			for n := range int(2 * g.quota) {
+				// Half of them in the last hundredth of the window, half behind it.
+				near := g.random.Float64() * g.window / 100
+				if n%2 == 0 {
+					near = -near
+				}
+				g.send(end+near, name(i))
+			}
+		}
+	}
+}
+
+func onOff(g *generator) {
+	const rate = 4
+	keys := g.keys(50, rate/3.0)
+	length := g.length(keys, rate/3.0)
+	for i := range keys {
+		for t := g.random.Float64() * g.window; t < length; {
+			g.stream(name(i), rate, t, min(length, t+g.window/2))
+			t += g.window/2 + g.window*g.random.ExpFloat64()
+		}
+	}
+}
+
+func flashCrowd(g *generator) {
+	const rate, crowd = 1 / 3.0, 6
+	const mean = rate * (0.8 + 0.2*crowd)
+	keys := g.keys(200, mean)
+	length := g.length(keys, mean)
+	for i := range keys {
+		g.stream(name(i), rate, 0, 0.4*length)
+		g.stream(name(i), rate*crowd, 0.4*length, 0.6*length)
+		g.stream(name(i), rate, 0.6*length, length)
+	}
+}
+
+func abuser(g *generator) {
+	const rate = 1 / 3.0
+	keys := g.keys(100, 2*rate)
+	length := g.length(keys, 2*rate)
+	for i := range keys {
+		g.stream(name(i), rate, 0, length)
+	}
+	g.stream("abuser", float64(keys)*rate, 0, length)
+}
+
+// adversary attacks again and again, with a new key each time.
+func (g *generator) adversary(c plan.Candidate) {
+	sent := 0
+	for i := 0; sent == 0 || sent < g.requests; i++ {
+		for _, at := range simulate.Adversary(c.Limit, c.Algorithm, start+int64(g.window)*int64(i)) {
+			g.yield(at, name(i))
+			sent++
+		}
+	}
+}

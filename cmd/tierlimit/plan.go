@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/measure"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+const planUsage = `Usage: tierlimit plan [flags]
+
+Shows what each way to hold a limit costs and what it can let through, and which one
+is chosen for what is needed.
+
+Flags:
+`
+
+// planFlags is the command line of plan.
+type planFlags struct {
+	limit     limit.Limit
+	keys      int64
+	nameBytes int
+	need      plan.Need
+	redis     string
+	json      bool
+}
+
+func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
+	f := planFlags{limit: limit.PerMinute(1000), redis: os.Getenv("REDIS_URL")}
+	set := newFlags("plan")
+	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)", func(s string) (err error) {
+		f.limit, err = limit.Parse(s)
+		return err
+	})
+	set.Int64Var(&f.keys, "keys", 1_000_000, "`number` of keys that are in use at once")
+	set.IntVar(&f.nameBytes, "name", plan.DefaultNameBytes, "`bytes` of a key's name in Redis")
+	needFlags(set, &f.need)
+	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis to measure on, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	set.BoolVar(&f.json, "json", false, "print JSON")
+	if err := parseFlags(set, args, planUsage, 0, stdout); err != nil {
+		return f, err
+	}
+	switch {
+	case f.keys < 1 || f.keys > 1e12:
+		return f, usageError{fmt.Errorf("-keys %d: must be between 1 and 1e12", f.keys)}
+	case f.nameBytes < 1 || f.nameBytes > 1024:
+		return f, usageError{fmt.Errorf("-name %d: must be between 1 and 1024", f.nameBytes)}
+	}
+	f.need.NameBytes = f.nameBytes
+	if f.need.Stated() {
+		if err := f.need.Validate(); err != nil {
+			return f, usageError{err}
+		}
+	}
+	return f, nil
+}
+
+// planned is the JSON form of a table of candidates.
+type planned struct {
+	Limit      string         `json:"limit"`
+	Keys       int64          `json:"keys"`
+	Redis      string         `json:"redis"`
+	Candidates []plannedEntry `json:"candidates"`
+	Picks      []pick         `json:"picks"`
+}
+
+// plannedEntry is a candidate and its costs. Times are measured, of the server's CPU
+// on a real Redis and by the clock on the embedded one. Bytes are measured on a real
+// Redis, except for very long logs.
+type plannedEntry struct {
+	Configuration string  `json:"configuration"`
+	WorstCase     int64   `json:"worst_case"`
+	Above         float64 `json:"above"` // part of the limit
+	Late          float64 `json:"late"`  // part of the window
+	BytesAtRest   int64   `json:"bytes_at_rest"`
+	BytesFull     int64   `json:"bytes_full"`
+	TotalAtRest   int64   `json:"total_at_rest"`
+	TotalFull     int64   `json:"total_full"`
+	CPU           string  `json:"cpu"`
+	AllowedMicros float64 `json:"allowed_us"`
+	DeniedMicros  float64 `json:"denied_us,omitempty"`
+}
+
+// pick is what is chosen for a need; Error says why nothing is.
+type pick struct {
+	Need          string `json:"need"`
+	Configuration string `json:"configuration,omitempty"`
+	BytesFull     int64  `json:"bytes_full,omitempty"`
+	WorstCase     int64  `json:"worst_case,omitempty"`
+	Why           string `json:"why,omitempty"`
+	Error         string `json:"error,omitempty"`
+}
+
+func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parsePlanFlags(args, stdout)
+	if err != nil {
+		return err
+	}
+	options, shown, stop, err := findRedis(f.redis)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := redis.NewClient(options)
+	defer client.Close()
+	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: shown}
+	if table.Candidates, err = measureAll(ctx, measure.Redis{Client: client, Real: f.redis != ""}, f, stderr); err != nil {
+		return fmt.Errorf("measuring on %s: %w", shown, err)
+	}
+	if table.Picks, err = picks(client, f); err != nil {
+		return err
+	}
+	if f.json {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(table)
+	}
+	return printPlan(stdout, table, f)
+}
+
+func measureAll(ctx context.Context, on measure.Redis, f planFlags, stderr io.Writer) (entries []plannedEntry, err error) {
+	candidates, err := plan.Candidates(f.limit)
+	if err != nil {
+		return nil, err
+	}
+	bar := newProgress(stderr, len(candidates))
+	defer bar.finish()
+	for _, c := range candidates {
+		bar.describe(c.String())
+		cost, err := on.Cost(ctx, c, f.nameBytes)
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", c, err)
+		}
+		if cost.AtRest == 0 {
+			cost.AtRest = c.AtRest(f.nameBytes)
+		}
+		if cost.Full == 0 {
+			cost.Full = c.Full(f.nameBytes)
+		}
+		entries = append(entries, plannedEntry{
+			Configuration: c.String(), WorstCase: c.WorstCase(), Above: c.Above(), Late: c.Late(),
+			BytesAtRest: cost.AtRest, BytesFull: cost.Full,
+			TotalAtRest: cost.AtRest * f.keys, TotalFull: cost.Full * f.keys,
+			CPU: c.CPU().String(), AllowedMicros: micros(cost.Allowed), DeniedMicros: micros(cost.Denied),
+		})
+		bar.add(1)
+	}
+	return entries, nil
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
+
+// picks is what is chosen for the stated need, or for several tolerances.
+func picks(client *redis.Client, f planFlags) (all []pick, err error) {
+	needs := []plan.Need{f.need}
+	if !f.need.Stated() {
+		unstated, err := automatic(client, f.limit)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pick{
+			Need: "nothing stated", Configuration: unstated.Candidate.String(),
+			BytesFull: unstated.Full(f.nameBytes), WorstCase: unstated.WorstCase(), Why: unstated.Why,
+		})
+		needs = tolerances()
+	}
+	for _, n := range needs {
+		n.NameBytes = f.nameBytes
+		p, err := plan.Choose(f.limit, n)
+		switch {
+		case errors.Is(err, plan.ErrUnmet):
+			all = append(all, pick{Need: n.String(), Error: err.Error()})
+		case err != nil:
+			return nil, err
+		default:
+			all = append(all, pick{Need: n.String(), Configuration: p.Candidate.String(), BytesFull: p.BytesFull, WorstCase: p.WorstCase(), Why: p.Why})
+		}
+	}
+	return all, nil
+}
+
+// tolerances are needs that people have, from the strictest on.
+func tolerances() []plan.Need {
+	return []plan.Need{
+		{Above: plan.AtMost(0), Late: plan.AtMost(0)},
+		{Above: plan.AtMost(0), Late: plan.AtMost(0.01)},
+		{Above: plan.AtMost(0), Late: plan.AtMost(0.05)},
+		{Above: plan.AtMost(0), Late: plan.AtMost(0.25)},
+		{Above: plan.AtMost(0.1), Late: plan.AtMost(1)},
+		{Above: plan.AtMost(0.5), Late: plan.AtMost(0.5)},
+		{Above: plan.AtMost(1)},
+		{Bytes: 200},
+		{Bytes: 300},
+		{Bytes: 1000},
+	}
+}
+
+// automatic is what a rule chooses that names no algorithm and no need.
+func automatic(client *redis.Client, l limit.Limit) (plan.Plan, error) {
+	limiter, err := tiered.New(client, tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0), tiered.Prefix("tierlimit-plan"))
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	rule, err := limiter.Rule("plan", l)
+	if err != nil {
+		return plan.Plan{}, errors.Join(err, limiter.Close())
+	}
+	return rule.Plan(), limiter.Close()
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/synthetic"
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+const reportUsage = `Usage: tierlimit report [flags] [FILE]
+
+Replays a web access log (Common or Combined Log Format, plain or gzip, "-" for
+standard input), or a made-up load, against every configuration of every algorithm, and
+writes what each decided and what it costs as one HTML file that opens without a
+network. Without FILE and -load it replays a day of the NASA web server of 1995.
+
+Flags:
+`
+
+// reportFlags is the command line of report.
+type reportFlags struct {
+	limit    limit.Limit
+	key      accesslog.KeyKind
+	load     *synthetic.Load
+	requests int
+	need     plan.Need
+	wrong    *float64
+	find     *float64
+	redis    string
+	out      string
+	file     string
+}
+
+func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
+	f := reportFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
+	set := newFlags("report")
+	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
+		f.limit, err = limit.Parse(s)
+		return err
+	})
+	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
+		f.key, err = accesslog.ParseKeyKind(s)
+		return err
+	})
+	set.Func("load", "replay a made-up `load` instead of a log: "+synthetic.Names(), func(s string) error {
+		load, err := synthetic.Parse(s)
+		f.load = &load
+		return err
+	})
+	set.IntVar(&f.requests, "requests", 100_000, "about how many `requests` a made-up load has")
+	needFlags(set, &f.need)
+	set.Func("wrong", "need: at most this `part` of the requests decided unlike the exact log, as 0.001 or 0.1%", func(s string) error {
+		most, err := part(s)
+		f.wrong = &most
+		return err
+	})
+	set.Func("find", "propose limits that would have affected at most this `part` of keys or requests, as 0.01 or 1%", func(s string) error {
+		most, err := part(s)
+		f.find = &most
+		return err
+	})
+	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis to check the models on, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	set.StringVar(&f.out, "o", "tierlimit-report.html", "`file` to write, - for standard output")
+	if err := parseFlags(set, args, reportUsage, 1, stdout); err != nil {
+		return f, err
+	}
+	f.file = set.Arg(0)
+	return f, f.check()
+}
+
+func (f *reportFlags) check() error {
+	switch {
+	case f.load != nil && f.file != "":
+		return usageError{fmt.Errorf("both -load %s and the log %s: report one of them", f.load.Name, f.file)}
+	case f.requests < 1 || f.requests > 100_000_000:
+		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
+	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
+		return usageError{fmt.Errorf("-find %v: must be a part between 0 and 1, or 0%% and 100%%", *f.find)}
+	case f.limit.IsCalendar():
+		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
+	case f.wrong != nil && f.load != nil && f.load.ForEach():
+		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
+	case f.need.Stated():
+		if err := f.need.Validate(); err != nil {
+			return usageError{err}
+		}
+		// Whether anything meets it is known at once, but for what needs the traffic.
+		_, err := plan.Choose(f.limit, f.need)
+		return err
+	}
+	return nil
+}
+
+func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	f, err := parseReportFlags(args, stdout)
+	if err != nil {
+		return err
+	}
+	options, shown, stop, err := findRedis(f.redis)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := redis.NewClient(options)
+	defer client.Close()
+	r := reporter{flags: f, client: client, options: options, redis: shown, stderr: stderr}
+	if err := r.load(stdin); err != nil {
+		return err
+	}
+	p, err := r.page(ctx)
+	if err != nil {
+		return err
+	}
+	if f.out == "-" {
+		return page.Write(stdout, p)
+	}
+	if err := writeFile(f.out, p); err != nil {
+		return err
+	}
+	return r.summary(stdout, p)
+}
+
+func writeFile(name string, p page.Page) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(page.Write(file, p), file.Close())
+}
+
+// reporter makes one report.
+type reporter struct {
+	flags   reportFlags
+	client  *redis.Client
+	options *redis.Options
+	redis   string // as shown to people
+	stderr  io.Writer
+
+	source, words string
+	candidates    []plan.Candidate
+	// traffic is what a candidate is given: the same for all, except for the
+	// adversary's.
+	traffic func(plan.Candidate) *simulate.Traffic
+}
+
+// load finds the traffic and the candidates.
+func (r *reporter) load(stdin io.Reader) (err error) {
+	f := r.flags
+	if r.candidates, err = plan.Candidates(f.limit); err != nil {
+		return err
+	}
+	if f.load != nil {
+		r.source, r.words = "the load “"+f.load.Name+"”", "Made up: "+f.load.Words+"."
+		r.traffic = func(c plan.Candidate) *simulate.Traffic { return f.load.Traffic(c, f.requests) }
+		if !f.load.ForEach() {
+			same := r.traffic(r.candidates[0])
+			r.traffic = func(plan.Candidate) *simulate.Traffic { return same }
+		}
+		return nil
+	}
+	r.source = fileName(f.file)
+	if f.file != "" && f.file != "-" {
+		r.source = filepath.Base(f.file)
+	}
+	tr, err := loadTrace(f.file, f.key, stdin, r.stderr)
+	if err != nil {
+		return err
+	}
+	if f.file == "" {
+		r.source, r.words = "a day of the NASA web server", "1 August 1995, limited by host."
+	}
+	same := simulate.New(func(yield func(int64, string) bool) {
+		for _, e := range tr.Events {
+			if !yield(e.At, e.Key) {
+				return
+			}
+		}
+	})
+	r.traffic = func(plan.Candidate) *simulate.Traffic { return same }
+	return nil
+}
+
+func (r *reporter) page(ctx context.Context) (page.Page, error) {
+	f := r.flags
+	first := r.traffic(r.candidates[0])
+	windows := 0
+	if f.find != nil {
+		windows = len(study.Windows)
+	}
+	bar := newProgress(r.stderr, first.Requests()*(len(r.candidates)+windows))
+	defer bar.finish()
+	points, err := study.Points(ctx, r.candidates, r.traffic, bar.describe, bar.add)
+	if err != nil {
+		return page.Page{}, err
+	}
+	p := page.Page{Limit: f.limit, Source: r.source, SourceWords: r.words, Points: points}
+	if f.find != nil {
+		bar.describe("limits")
+		p.FindPart = *f.find
+		if p.Proposals, err = study.Find(ctx, first, *f.find, func(n int) { bar.add(n * first.Requests()) }); err != nil {
+			return page.Page{}, err
+		}
+	}
+	if err := r.choose(&p); err != nil {
+		return page.Page{}, err
+	}
+	t := p.Chosen.Traffic
+	p.Requests, p.Keys, p.ExactDenied = t.Requests(), t.Keys(), exactDenied(p.Chosen)
+	from, until := t.Span()
+	p.Span = from.Format(time.DateTime) + " to " + until.Format(time.DateTime) + " UTC"
+	if err := draw(&p); err != nil {
+		return page.Page{}, err
+	}
+	bar.describe("checking on Redis")
+	return p, r.onRedis(ctx, &p)
+}
+
+// exactDenied is how many requests the exact log denies: a point's own, put right.
+func exactDenied(p study.Point) int {
+	return p.Traffic.Requests() - p.Allowed + p.Wrong.Allowed - p.Wrong.Denied
+}
+
+// choose finds the configuration to recommend and what is chosen for other needs.
+func (r *reporter) choose(p *page.Page) (err error) {
+	f := r.flags
+	need := f.need
+	if f.wrong != nil {
+		need.Wrong, need.Traffic = plan.AtMost(*f.wrong), requestsOf(r.traffic(r.candidates[0]))
+	}
+	if need.Stated() {
+		p.Plan, err = plan.Choose(f.limit, need)
+	} else {
+		p.Plan, err = automatic(r.client, f.limit)
+	}
+	if err != nil {
+		return err
+	}
+	chosen, ok := study.Best(p.Points, p.Plan.Candidate)
+	if !ok { // GCRA with the automatic burst, where no candidate has just that
+		one, err := study.Points(context.Background(), []plan.Candidate{p.Plan.Candidate}, r.traffic, func(string) {}, nil)
+		if err != nil {
+			return err
+		}
+		chosen = one[0]
+	}
+	p.Chosen = chosen
+	all, err := picks(r.client, planFlags{limit: f.limit})
+	for _, one := range all {
+		p.Picks = append(p.Picks, page.Pick{Need: one.Need, Configuration: one.Configuration, BytesFull: one.BytesFull, WorstCase: one.WorstCase})
+	}
+	return err
+}
+
+// requestsOf is the traffic as the chooser takes it.
+func requestsOf(t *simulate.Traffic) *plan.Traffic {
+	requests := make([]plan.Request, 0, t.Requests())
+	for key := range t.Keys() {
+		for _, request := range t.Of(key) {
+			requests = append(requests, plan.Request{At: time.UnixMicro(t.At(request)), Key: t.Name(key)})
+		}
+	}
+	return plan.NewTraffic(requests)
+}
+
+// draw makes the pictures.
+func draw(p *page.Page) (err error) {
+	if p.Frontier, err = page.Frontier(p.Points, p.Chosen); err != nil {
+		return err
+	}
+	if p.OverTime, err = page.OverTime(remarkable(p)); err != nil {
+		return err
+	}
+	worst := slices.MaxFunc(p.Points, func(a, b study.Point) int { return int(a.Worst.Units - b.Worst.Units) })
+	shown := []study.Point{p.Chosen}
+	if worst.Worst.Units > p.Chosen.Worst.Units {
+		shown = append(shown, worst)
+	}
+	for _, point := range shown {
+		w, ok, err := study.WorstWindow(point)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		picture, err := page.WorstWindow(w)
+		if err != nil {
+			return err
+		}
+		p.Windows = append(p.Windows, page.WindowPicture{Window: w, Picture: picture})
+	}
+	return nil
+}
+
+// remarkable are the points whose errors are shown over time: the chosen one, and what
+// most people use or might.
+func remarkable(p *page.Page) []study.Point {
+	shown := []study.Point{p.Chosen}
+	for _, a := range []limit.Algorithm{
+		limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), limit.SlidingCounter(1, limit.Estimate), limit.FixedWindow(),
+	} {
+		if point, ok := study.Best(p.Points, plan.Candidate{Limit: p.Limit, Algorithm: a}); ok && point.Candidate != p.Chosen.Candidate {
+			shown = append(shown, point)
+		}
+	}
+	return shown
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/synthetic"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// reported runs the report and returns the page.
+func reported(t *testing.T, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	stdout, stderr, err := command(t, nil, append([]string{"report", "-o", file}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if !strings.Contains(stdout, "written to "+file) {
+		t.Errorf("on standard output: %s", stdout)
+	}
+	html, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(html)
+}
+
+// The report of the built-in day is one file that needs no network and no script, and
+// says what it should.
+func TestReportOfTheBuiltInDay(t *testing.T) {
+	html := reported(t, "-redis", redistest.Shared(t).URL(), "-above", "0", "-late", "5%", "-find", "1%")
+	for _, want := range []string{
+		"30969 requests of 2365 keys", "which denies 1030", // the log
+		"<strong>sliding-counter:k=24,strict</strong>: the cheapest with never above the limit", // the choice
+		"At most 10 units pass in any window",
+		"news.dfrc.nasa.gov", "10 units were granted before that and 10 behind it", // the worst window
+		"30000 requests went through a limiter", // by tier
+		"Under 14/1m0s, most limited",           // who would have been limited
+		"prefers-color-scheme: dark", "@media print", `name="viewport"`,
+	} {
+		if !strings.Contains(html, want) {
+			t.Errorf("%q is not in the report", want)
+		}
+	}
+	if n := strings.Count(html, "<svg"); n != 8 {
+		t.Errorf("%d pictures, want 4 in 2 widths", n)
+	}
+	loads := regexp.MustCompile(`(?i)<script|<link|<img|<iframe|@import|url\(|(src|href)=`)
+	if found := loads.FindString(html); found != "" {
+		t.Errorf("the page loads something: %q", found)
+	}
+	// What colours stand for must be named in the style sheet, in light and in dark.
+	for _, name := range regexp.MustCompile(`var\((--\w+)\)`).FindAllStringSubmatch(html, -1) {
+		if strings.Count(html, name[1]+":") < 2 {
+			t.Errorf("%s has no colour in light or in dark", name[1])
+		}
+	}
+	if strings.Contains(html, "#0000") {
+		t.Error("a picture has a colour of its own")
+	}
+}
+
+// Every load makes a report.
+func TestReportOfEveryLoad(t *testing.T) {
+	for _, load := range synthetic.Loads {
+		html := reported(t, "-load", load.Name, "-requests", "300", "-limit", "20/1m", "-redis", redistest.Shared(t).URL())
+		if !strings.Contains(html, load.Name) || !strings.Contains(html, "agreed with the models") {
+			t.Errorf("%s: the report does not say so", load.Name)
+		}
+	}
+}
+
+// Keys are untrusted: what clients send does not become a part of the page.
+func TestReportEscapesKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	line := `<b>x</b>"><script>alert(1)</script> - - [14/Nov/2023:22:13:20 +0000] "GET / HTTP/1.0" 200 1` + "\n"
+	if err := os.WriteFile(file, []byte(strings.Repeat(line, 30)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	html := reported(t, "-find", "0", "-limit", "5/1m", file)
+	if strings.Contains(html, "<script") || strings.Contains(html, "<b>x") || !strings.Contains(html, "&lt;b&gt;x") {
+		t.Error("a key is in the page as it came")
+	}
+}
+
+// A need of few wrong decisions is met on the very log, at the least cost.
+func TestReportOfFewWrongDecisions(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(file, []byte(morning(t, 3000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	html := reported(t, "-limit", "5/1m", "-wrong", "2%", "-redis", redistest.Shared(t).URL(), file)
+	for _, want := range []string{"the cheapest with at most 2 % wrong decisions on the given traffic; not", "fixed-window which decides", "3000 requests of"} {
+		if !strings.Contains(html, want) {
+			t.Errorf("%q is not in the report", want)
+		}
+	}
+}
+
+// On a real Redis the plan's bytes are measured, its times are Redis's own, and
+// nothing is left behind.
+func TestPlanOnARealRedis(t *testing.T) {
+	redis := redistest.Shared(t)
+	stdout, stderr, err := command(t, nil, "plan", "-json", "-limit", "1000/1m", "-keys", "1000000", "-redis", redis.URL())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	var table planned
+	if err := json.Unmarshal([]byte(stdout), &table); err != nil {
+		t.Fatal(err)
+	}
+	candidates, err := plan.Candidates(limit.PerMinute(1000))
+	if err != nil || len(table.Candidates) != len(candidates) {
+		t.Fatalf("%d candidates of %d, %v", len(table.Candidates), len(candidates), err)
+	}
+	for i, got := range table.Candidates {
+		c := candidates[i]
+		near := func(measured, reckoned int64) bool {
+			return measured*10 >= reckoned*9 && measured*10 <= reckoned*11
+		}
+		if got.Configuration != c.String() || !near(got.BytesAtRest, c.AtRest(0)) || !near(got.BytesFull, c.Full(0)) || got.TotalFull != got.BytesFull*1_000_000 {
+			t.Errorf("%+v, reckoned %d and %d", got, c.AtRest(0), c.Full(0))
+		}
+		if got.AllowedMicros <= 0 || got.AllowedMicros > 10_000 || got.DeniedMicros <= 0 {
+			t.Errorf("%s: %v µs allowed, %v denied", got.Configuration, got.AllowedMicros, got.DeniedMicros)
+		}
+	}
+	if left := redis.Client(t).Keys(t.Context(), "tlplan:*").Val(); len(left) > 0 {
+		t.Errorf("left behind: %d keys, such as %q", len(left), left[0])
+	}
+}
+
+// Without a Redis the plan says that its times are not one's; a stated need is
+// answered with its reasons.
+func TestPlanEmbedded(t *testing.T) {
+	stdout, _, err := command(t, nil, "plan", "-limit", "5000/1m", "-above", "0", "-late", "2%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"embedded", "not of a Redis", "gcra:burst=500", "1000000 keys", "the cheapest with never above the limit, at most 2 % of the window late; not"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in:\n%s", want, stdout)
+		}
+	}
+	stdout, _, err = command(t, nil, "plan", "-limit", "100/day@UTC", "-above", "0")
+	if err != nil || !strings.Contains(stdout, "nothing meets the need") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// Plots and progress bars are the command's: a service that embeds the library does
+// not get them.
+func TestLibraryDoesNotImportTheCommandsDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "../../tiered", "../../plan", "../../remote/remotetest").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, heavy := range []string{"gonum.org", "schollz/progressbar", "alicebob/miniredis"} {
+		if strings.Contains(string(out), heavy) {
+			t.Errorf("a library package imports %s", heavy)
+		}
+	}
+}

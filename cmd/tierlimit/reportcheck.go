@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+)
+
+// How many requests of the report go through a whole limiter: on the embedded Redis,
+// which is slow, fewer.
+const (
+	tieredRequests         = 30_000
+	tieredRequestsEmbedded = 5_000
+)
+
+// onRedis lets the real script decide some requests of each configuration, and a
+// limiter the first requests under the chosen one: to see that the models tell the
+// truth, and which tier decides.
+func (r *reporter) onRedis(ctx context.Context, p *page.Page) error {
+	for _, point := range p.Points {
+		n, err := study.Check(ctx, r.client, point)
+		if err != nil {
+			return fmt.Errorf("checking the models on Redis (%s): %w", r.redis, err)
+		}
+		p.Checked += n
+	}
+	most := tieredRequests
+	if r.flags.redis == "" {
+		most = tieredRequestsEmbedded
+	}
+	first := firstRequests(p.Chosen, most)
+	result, err := replay.Run(ctx, replay.Config{
+		Trace: first, Limit: p.Chosen.Limit, Instances: 1,
+		Client: func() *redis.Client { return redis.NewClient(r.options) },
+	}, p.Chosen.Algorithm, replay.Exact(first, p.Chosen.Limit))
+	if err != nil {
+		return err
+	}
+	p.Tiers = &page.Tiers{Requests: len(first.Events), Local: result.DecidedLocally, Redis: redisInWords(r)}
+	return nil
+}
+
+func redisInWords(r *reporter) string {
+	if r.flags.redis == "" {
+		return "the embedded Redis"
+	}
+	return "the Redis at " + r.redis
+}
+
+// firstRequests is the first requests of a point's traffic.
+func firstRequests(p study.Point, most int) *trace.Trace {
+	t := &trace.Trace{Keys: p.Traffic.Keys()}
+	for request := range int32(min(most, p.Traffic.Requests())) {
+		t.Events = append(t.Events, trace.Event{At: p.Traffic.At(request), Key: p.Traffic.Name(p.Traffic.KeyOf(request))})
+	}
+	return t
+}
+
+// summary says on the terminal what the page says first.
+func (r *reporter) summary(w io.Writer, p page.Page) error {
+	fmt.Fprintf(w, "%d requests of %d keys, %d configurations; the real script agreed with the models on all of %d requests\n\n%v\n",
+		p.Requests, p.Keys, len(p.Points), p.Checked, p.Plan)
+	fmt.Fprintf(w, "Of these requests it decides %.3g %% unlike the exact log, at %.0f bytes a key.\n", 100*p.Chosen.WrongPart(), p.Chosen.BytesPerKey)
+	for _, proposal := range p.Proposals {
+		fmt.Fprintf(w, "Per %v: %d would have limited %d keys; %d would have denied %d requests.\n",
+			proposal.ByKeys.Limit.Window(), proposal.ByKeys.Limit.Quota(), proposal.ByKeys.Affected,
+			proposal.ByRequests.Limit.Quota(), proposal.ByRequests.Denied)
+	}
+	_, err := fmt.Fprintf(w, "\nwritten to %s\n", r.flags.out)
+	return err
+}

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Candidate is a way to hold a limit: an algorithm with its dials, of which GCRA's
+// burst is a part of the limit. Candidates are comparable with ==.
+type Candidate struct {
+	Limit     limit.Limit
+	Algorithm limit.Algorithm
+}
+
+// buckets are the numbers of sub-windows that candidates have.
+var buckets = []int{1, 2, 4, 8, 12, 16, 24, 32, 48, 60, 96, 128, 192, limit.MaxBuckets}
+
+// bursts are GCRA's bursts of candidates, in percent of the quota.
+var bursts = []int64{1, 2, 5, 10, 20, 50, 100}
+
+// maxLog is the largest quota that a sliding log holds, see remote.MaxLogQuota.
+const maxLog = 10_000_000
+
+// Candidates returns the configurations that [Choose] chooses from: a sliding log,
+// counters of 1 to [limit.MaxBuckets] sub-windows under both roundings, GCRA with
+// bursts of 1 % to 100 % of the quota (or with the limit's own burst only, if it has
+// one), and a fixed window. For a limit of the calendar that is a fixed window only.
+//
+// The error wraps [limit.ErrInvalidLimit].
+func Candidates(l limit.Limit) ([]Candidate, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	fixed := Candidate{l, limit.FixedWindow()}
+	if l.IsCalendar() {
+		return []Candidate{fixed}, nil
+	}
+	var all []Candidate
+	if l.Quota() <= maxLog {
+		all = append(all, Candidate{l, limit.SlidingLog()})
+	}
+	for _, k := range slices.Backward(buckets) {
+		all = append(all, Candidate{l, limit.SlidingCounter(k, limit.Strict)}, Candidate{l, limit.SlidingCounter(k, limit.Estimate)})
+	}
+	for _, bursting := range withBursts(l) {
+		all = append(all, Candidate{bursting, limit.GCRA()})
+	}
+	return append(all, fixed), nil
+}
+
+func withBursts(l limit.Limit) []limit.Limit {
+	if hasBurst(l) {
+		return []limit.Limit{l}
+	}
+	var all []limit.Limit
+	for _, percent := range bursts {
+		// By parts: the product of the largest quota and 100 is fine, but rounded up.
+		bursting := l.WithBurst((l.Quota()*percent + 99) / 100)
+		if !slices.Contains(all, bursting) {
+			all = append(all, bursting)
+		}
+	}
+	return all
+}
+
+// hasBurst reports whether a burst was set, as opposed to the automatic one.
+func hasBurst(l limit.Limit) bool { return l != l.WithBurst(0) }
+
+// String is the algorithm with its dials, GCRA's burst included:
+// "sliding-counter:k=16,strict", "gcra:burst=100".
+func (c Candidate) String() string {
+	if c.Algorithm.Same(limit.GCRA()) {
+		return fmt.Sprintf("%v:burst=%d", c.Algorithm, c.Limit.Burst())
+	}
+	return c.Algorithm.String()
+}
+
+// WorstCase is the most units that can pass in any window, on Redis's clock (law 1):
+// see [limit.Algorithm.WorstCase].
+func (c Candidate) WorstCase() int64 { return c.Algorithm.WorstCase(c.Limit) }
+
+// Above is how far the worst case is above the limit, as a part of the limit: 0 for
+// exactly the limit, 1 for twice as much.
+func (c Candidate) Above() float64 {
+	return float64(c.WorstCase()-c.Limit.Quota()) / float64(c.Limit.Quota())
+}
+
+// Late is how late capacity returns at most, as a part of the window: what the exact
+// log, with the same charges, would grant at some moment has all been granted that
+// part of a window later, if anyone asks for it.
+//
+//	sliding log      0
+//	sliding counter  1/k: a unit counts until the whole of its sub-window is too old
+//	GCRA             1 - burst/N: what is wanted at once beyond the burst is spaced out
+//	fixed window     0: units leave when the window ends, if not earlier than in a log
+func (c Candidate) Late() float64 {
+	switch {
+	case c.Algorithm.Buckets() > 0:
+		return 1 / float64(c.Algorithm.Buckets())
+	case c.Algorithm.Same(limit.GCRA()):
+		return max(0, 1-float64(c.Limit.Burst())/float64(c.Limit.Quota()))
+	}
+	return 0
+}

@@ -1,0 +1,179 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Plan is a configuration, what it costs, what it can let through, and why it was
+// chosen.
+type Plan struct {
+	Candidate
+	// BytesAtRest and BytesFull are a key's bytes of Redis's memory after one unit and
+	// after the whole limit, see [Candidate.Bytes].
+	BytesAtRest, BytesFull int64
+	// Why says why, in plain words.
+	Why string
+}
+
+// String is the plan in one paragraph.
+func (p Plan) String() string {
+	late := "no capacity returns late"
+	if p.Late() > 0 {
+		late = "capacity returns up to " + percent(p.Late()) + " of the window late"
+	}
+	return fmt.Sprintf("%v for %v: %s At most %d units in any window, %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
+		p.Candidate, p.Limit, p.Why, p.WorstCase(), late, p.BytesAtRest, p.BytesFull, p.CPU())
+}
+
+// Describe is the plan of a configuration that was chosen otherwise, for keys with
+// names of nameBytes in Redis (0 for [DefaultNameBytes]). why ends with a full stop.
+func Describe(c Candidate, nameBytes int, why string) Plan {
+	return Plan{Candidate: c, BytesAtRest: c.AtRest(nameBytes), BytesFull: c.Full(nameBytes), Why: why}
+}
+
+// Choose returns the cheapest of the [Candidates] that meets the need: the one of the
+// fewest bytes per full key, of these the one of the lightest [CPU] class, of these
+// the one whose capacity returns soonest, of these the one with the lowest worst case. If the need is a budget of memory and nothing else, it returns the
+// most exact candidate that keeps to it, which is the one with the lowest worst case,
+// of these the one whose capacity returns soonest, of these the cheapest.
+//
+// The error wraps [ErrUnmet] if no candidate meets it, [ErrInvalidNeed] or
+// [limit.ErrInvalidLimit].
+func Choose(l limit.Limit, n Need) (Plan, error) {
+	if err := n.Validate(); err != nil {
+		return Plan{}, err
+	}
+	all, err := Candidates(l)
+	if err != nil {
+		return Plan{}, err
+	}
+	if l.IsCalendar() && n.Wrong.stated {
+		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has no windows of the calendar; the limit is %v", ErrInvalidNeed, l)
+	}
+	order, why := n.cheaper, "the cheapest with "
+	if n.onlyMemory() {
+		order, why = n.moreExact, "the most exact with "
+	}
+	slices.SortStableFunc(all, order)
+	for i, c := range all {
+		met, err := n.Met(c)
+		if err != nil {
+			return Plan{}, err
+		}
+		if met {
+			return Describe(c, n.NameBytes, why+n.String()+n.passedOver(all[:i])+"."), nil
+		}
+	}
+	return Plan{}, n.unmet(l, all)
+}
+
+// Met reports whether a candidate meets the need. The error is [Traffic.Wrong]'s.
+func (n Need) Met(c Candidate) (bool, error) {
+	if budget := n.bytes(); budget > 0 && c.Full(n.NameBytes) > budget {
+		return false, nil
+	}
+	if !n.Above.allows(c.Above()) || !n.late().allows(c.Late()) {
+		return false, nil
+	}
+	if !n.Wrong.stated {
+		return true, nil
+	}
+	wrong, err := n.Traffic.Wrong(c)
+	return n.Wrong.allows(wrong), err
+}
+
+func (n Need) cheaper(a, b Candidate) int {
+	return cmp.Or(
+		cmp.Compare(a.Full(n.NameBytes), b.Full(n.NameBytes)),
+		cmp.Compare(a.CPU(), b.CPU()),
+		cmp.Compare(a.Late(), b.Late()), // what is tolerated above is there to be used
+		cmp.Compare(a.Above(), b.Above()),
+	)
+}
+
+func (n Need) moreExact(a, b Candidate) int {
+	return cmp.Or(
+		cmp.Compare(a.Above(), b.Above()),
+		cmp.Compare(a.Late(), b.Late()),
+		n.cheaper(a, b),
+	)
+}
+
+// passedOver says what came before the choice and why it was not taken: of each
+// algorithm and rounding the nearest.
+func (n Need) passedOver(before []Candidate) string {
+	var reasons []string
+	told := make(map[limit.Algorithm]bool)
+	for _, c := range slices.Backward(before) {
+		kind := c.Algorithm
+		if kind.Buckets() > 0 {
+			kind = limit.SlidingCounter(1, kind.Rounding())
+		}
+		if !told[kind] {
+			told[kind] = true
+			reasons = append(reasons, fmt.Sprintf("%v %s", c, n.fails(c)))
+		}
+	}
+	if reasons == nil {
+		return ""
+	}
+	return "; not " + strings.Join(reasons, ", nor ")
+}
+
+// fails says in what a candidate does not meet the need.
+func (n Need) fails(c Candidate) string {
+	switch budget := n.bytes(); {
+	case budget > 0 && c.Full(n.NameBytes) > budget:
+		return fmt.Sprintf("with %d bytes", c.Full(n.NameBytes))
+	case !n.Above.allows(c.Above()):
+		return fmt.Sprintf("which can go %s above", percent(c.Above()))
+	case !n.late().allows(c.Late()):
+		return fmt.Sprintf("which is up to %s late", percent(c.Late()))
+	case n.Wrong.stated:
+		wrong, err := n.Traffic.Wrong(c)
+		if err == nil && !n.Wrong.allows(wrong) {
+			return fmt.Sprintf("which decides %s wrongly", percent(wrong))
+		}
+	}
+	return ""
+}
+
+// unmet is the error when nothing meets the need: it names the candidate that comes
+// closest in each thing that is stated, so that the reader sees what to give up.
+func (n Need) unmet(l limit.Limit, all []Candidate) error {
+	var closest []string
+	best := func(what string, of func(Candidate) float64, show func(Candidate) string) {
+		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Compare(of(a), of(b)) })
+		reason := n.fails(c)
+		if reason == "" {
+			return
+		}
+		closest = append(closest, fmt.Sprintf("%s: %v, %s, %s", what, c, show(c), reason))
+	}
+	if n.bytes() > 0 {
+		best("least memory", func(c Candidate) float64 { return float64(c.Full(n.NameBytes)) },
+			func(c Candidate) string { return fmt.Sprintf("%d bytes", c.Full(n.NameBytes)) })
+	}
+	if n.Above.stated {
+		best("least above the limit", Candidate.Above, func(c Candidate) string { return percent(c.Above()) })
+	}
+	if n.late().stated {
+		best("least late", Candidate.Late, func(c Candidate) string { return percent(c.Late()) })
+	}
+	if n.Wrong.stated {
+		wrong := func(c Candidate) float64 {
+			part, err := n.Traffic.Wrong(c)
+			if err != nil {
+				return 1
+			}
+			return part
+		}
+		best("fewest wrong", wrong, func(c Candidate) string { return percent(wrong(c)) })
+	}
+	return fmt.Errorf("%w: %v with %s; %s", ErrUnmet, l, n, strings.Join(closest, "; "))
+}

@@ -1,0 +1,340 @@
+package plan_test
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// epoch is where virtual time starts: an odd moment of 2026, in µs.
+const epoch = 1_790_123_456_789_012
+
+// seen is what an adversary sees of a candidate, in simulation.
+type seen struct {
+	above float64       // part of the limit
+	late  time.Duration // until all is granted that the exact log would grant
+}
+
+func see(t rapid.TB, c plan.Candidate) seen {
+	t.Helper()
+	window := c.Limit.Window().Microseconds()
+	m := start(t, c)
+	var stamps, costs []int64
+	for _, at := range simulate.Adversary(c.Limit, c.Algorithm, epoch) {
+		if m.Decide(at, 1).Allowed {
+			stamps, costs = append(stamps, at), append(costs, 1)
+		}
+	}
+	worst := model.MaxInWindow(stamps, costs, window)
+
+	// The whole limit is wanted at once of a fresh key, and again a window later, where
+	// the log has let go of all. The first is at the beginning of a sub-window, which
+	// keeps it longest.
+	m = start(t, c)
+	begin := epoch - epoch%window + window
+	late := untilGranted(t, m, begin, c.Limit.Quota())
+	m = start(t, c)
+	m.TakeUpTo(begin, c.Limit.Quota())
+	late = max(late, untilGranted(t, m, begin+window, c.Limit.Quota()))
+	return seen{
+		above: float64(worst-c.Limit.Quota()) / float64(c.Limit.Quota()),
+		late:  time.Duration(late) * time.Microsecond,
+	}
+}
+
+func start(t rapid.TB, c plan.Candidate) model.Model {
+	t.Helper()
+	m, err := model.New(c.Limit, c.Algorithm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// untilGranted is how long it takes until a key that is asked as soon as it may grant
+// something has granted so many units.
+func untilGranted(t rapid.TB, m model.Model, from, units int64) int64 {
+	t.Helper()
+	at := from
+	for {
+		out := m.TakeUpTo(at, units)
+		if units -= out.Granted; units == 0 {
+			return at - from
+		}
+		if out.Granted == 0 {
+			if out.NextAfter <= 0 {
+				t.Fatalf("%d units are missing, and no wait would help: %+v", units, out)
+			}
+			at += out.NextAfter
+		}
+	}
+}
+
+// rounding is what waits of whole microseconds add, one for each unit at most.
+func rounding(c plan.Candidate) time.Duration {
+	return time.Duration(c.Limit.Quota()) * time.Microsecond
+}
+
+// stated is a drawn need, and the numbers in it.
+type stated struct {
+	plan.Need
+	above, late float64 // +Inf: any
+	bytes       int64
+}
+
+func drawNeed(t *rapid.T) stated {
+	unstated := math.Inf(1)
+	s := stated{
+		above: rapid.SampledFrom([]float64{unstated, 0, 0.01, 0.1, 0.3, 0.9, 1, 2}).Draw(t, "above"),
+		late:  rapid.SampledFrom([]float64{unstated, 0, 0.004, 0.01, 0.05, 0.25, 0.5, 0.9, 1}).Draw(t, "late"),
+		bytes: rapid.SampledFrom([]int64{0, 0, 160, 168, 184, 200, 216, 300, 500, 1000}).Draw(t, "bytes"),
+	}
+	s.Bytes = s.bytes
+	if s.above != unstated {
+		s.Above = plan.AtMost(s.above)
+	}
+	if s.late != unstated {
+		s.Late = plan.AtMost(s.late)
+	} else {
+		s.late = plan.DefaultLate
+	}
+	return s
+}
+
+// meets reports whether a candidate meets the need, by what is seen of it.
+func (s stated) meets(t rapid.TB, c plan.Candidate) bool {
+	v := see(t, c)
+	return v.above <= s.above &&
+		v.late <= time.Duration(s.late*float64(c.Limit.Window()))+rounding(c) &&
+		(s.bytes == 0 || c.Full(0) <= s.bytes)
+}
+
+// For random needs the pick meets the need in simulation, against an adversary, and no
+// cheaper candidate does; of a budget alone, no more exact one.
+func TestChooseTakesTheCheapestThatMeetsTheNeed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// Windows much longer than a µs a unit, so that rounding decides nothing.
+		l := limit.Per(rapid.Int64Range(1, 120).Draw(t, "quota"), rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 24 * time.Hour}).Draw(t, "window"))
+		if burst := rapid.Int64Range(0, 150).Draw(t, "burst"); burst%3 == 0 {
+			l = l.WithBurst(burst)
+		}
+		need := drawNeed(t)
+		if !need.Stated() {
+			t.Skip("nothing stated")
+		}
+		candidates, err := plan.Candidates(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.Choose(l, need.Need)
+		if errors.Is(err, plan.ErrUnmet) {
+			for _, c := range candidates {
+				if need.meets(t, c) {
+					t.Fatalf("%v with %v: %v, but %v meets it: %+v", l, need.Need, err, c, see(t, c))
+				}
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !need.meets(t, p.Candidate) {
+			t.Fatalf("%v with %v: %v does not meet it: %+v", l, need.Need, p, see(t, p.Candidate))
+		}
+		onlyMemory := math.IsInf(need.above, 1) && need.Late == plan.Tolerance{}
+		for _, c := range candidates {
+			better := cmp.Or(cmp.Compare(c.Full(0), p.BytesFull), cmp.Compare(c.CPU(), p.CPU())) < 0
+			if onlyMemory {
+				better = see(t, c).above < see(t, p.Candidate).above
+			}
+			if better && need.meets(t, c) {
+				t.Fatalf("%v with %v: chosen is %v, but %v meets it, too: %+v", l, need.Need, p, c, see(t, c))
+			}
+		}
+	})
+}
+
+// What is stated of a candidate is what an adversary gets out of it: no less, and no
+// more.
+func TestStatedBoundsAreReached(t *testing.T) {
+	for _, l := range []limit.Limit{limit.PerMinute(10), limit.PerSecond(37), limit.PerMinute(100).WithBurst(150)} {
+		candidates, err := plan.Candidates(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range candidates {
+			v := see(t, c)
+			if v.above != c.Above() {
+				t.Errorf("%v %v: %v above the limit, stated is %v", l, c, v.above, c.Above())
+			}
+			stated := time.Duration(c.Late() * float64(l.Window()))
+			if v.late > stated+rounding(c) || v.late < stated-rounding(c) {
+				t.Errorf("%v %v: %v late, stated is %v", l, c, v.late, stated)
+			}
+		}
+	}
+}
+
+// Late holds on random histories: what the exact log, with the same charges, would
+// grant at some moment has been granted so much later. The moments are those at which
+// units leave the log.
+func TestLateHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := limit.Per(rapid.Int64Range(1, 40).Draw(t, "quota"), rapid.SampledFrom([]time.Duration{time.Second, 997 * time.Millisecond}).Draw(t, "window"))
+		candidates, err := plan.Candidates(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := rapid.SampledFrom(candidates).Draw(t, "candidate")
+		window := l.Window().Microseconds()
+		m := start(t, c)
+		now := int64(epoch - epoch%window)
+		var stamps, costs []int64
+		for range rapid.IntRange(1, 30).Draw(t, "requests") {
+			now += rapid.Int64Range(0, window/3).Draw(t, "gap")
+			if out := m.TakeUpTo(now, rapid.Int64Range(1, l.Quota()).Draw(t, "cost")); out.Granted > 0 {
+				stamps, costs = append(stamps, now), append(costs, out.Granted)
+			}
+		}
+		for _, left := range stamps {
+			at := max(now, left+window)
+			free := l.Quota()
+			for i, stamp := range stamps {
+				if stamp > at-window {
+					free -= costs[i]
+				}
+			}
+			if free <= 0 {
+				continue
+			}
+			late := time.Duration(untilGranted(t, m.Clone(), at, free)) * time.Microsecond
+			if most := time.Duration(c.Late()*float64(l.Window())) + rounding(c); late > most {
+				t.Fatalf("%v %v: %d units that the log would grant are granted %v later, stated is %v", l, c, free, late, most)
+			}
+		}
+	})
+}
+
+func TestWhatCannotBeNeeded(t *testing.T) {
+	traffic := plan.NewTraffic([]plan.Request{{At: time.Unix(1, 0), Key: "k"}})
+	for name, tc := range map[string]struct {
+		need  plan.Need
+		words string
+	}{
+		"nothing":               {plan.Need{}, "states nothing"},
+		"only a name's length":  {plan.Need{NameBytes: 30}, "states nothing"},
+		"negative":              {plan.Need{Above: plan.AtMost(-0.1)}, "Above is at most -0.1"},
+		"not a number":          {plan.Need{Late: plan.AtMost(math.NaN())}, "Late is at most NaN"},
+		"endless":               {plan.Need{Wrong: plan.AtMost(math.Inf(1)), Traffic: traffic}, "Wrong is at most +Inf"},
+		"wrong without traffic": {plan.Need{Wrong: plan.AtMost(0.1)}, "no Traffic"},
+		"wrong on no traffic":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: plan.NewTraffic(nil)}, "no Traffic"},
+		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: traffic}, "Wrong does not say"},
+		"negative bytes":        {plan.Need{Bytes: -1}, "-1 bytes"},
+		"negative name":         {plan.Need{Bytes: 1, NameBytes: -1}, "names of -1"},
+	} {
+		_, err := plan.Choose(limit.PerMinute(10), tc.need)
+		if !errors.Is(err, plan.ErrInvalidNeed) || !strings.Contains(err.Error(), tc.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := plan.Choose(limit.PerMinute(0), plan.Need{Bytes: 300}); !errors.Is(err, limit.ErrInvalidLimit) {
+		t.Error(err)
+	}
+}
+
+// What nothing can meet is refused with the candidates that come closest.
+func TestUnmetNeedSaysWhatComesClosest(t *testing.T) {
+	_, err := plan.Choose(limit.PerMinute(10_000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0), Bytes: 1000})
+	if !errors.Is(err, plan.ErrUnmet) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"10000/1m0s", "never above the limit", "no capacity returned late", "1000 bytes", "least memory: fixed-window, 168 bytes"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+}
+
+// A budget for a million keys is one for each.
+func TestBudgetForAMillionKeys(t *testing.T) {
+	l := limit.PerMinute(5000)
+	each, err := plan.Choose(l, plan.Need{Bytes: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	million, err := plan.Choose(l, plan.Need{BytesPerMillion: 300_000_000})
+	if err != nil || million.Candidate != each.Candidate {
+		t.Errorf("%v for 300 bytes a key, %v for 300 MB a million: %v", each, million, err)
+	}
+	if _, err := plan.Choose(l, plan.Need{BytesPerMillion: 999_999}); !errors.Is(err, plan.ErrUnmet) {
+		t.Errorf("less than a byte a key: %v", err)
+	}
+}
+
+// Few wrong decisions on given traffic: the pick keeps to it, and everything cheaper
+// does not. One key asks in bursts that a fixed window and GCRA get wrong.
+func TestWrongDecisionsOnTraffic(t *testing.T) {
+	var requests []plan.Request
+	for i := range 400 {
+		requests = append(requests, plan.Request{At: time.UnixMicro(epoch).Add(time.Duration(i*i%977) * 150 * time.Millisecond), Key: "k"})
+	}
+	l, need := limit.PerMinute(20), plan.Need{Wrong: plan.AtMost(0.03), Traffic: plan.NewTraffic(requests)}
+	p, err := plan.Choose(l, need)
+	if err != nil {
+		t.Fatal(err)
+	}
+	candidates, err := plan.Candidates(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cheaper := 0
+	for _, c := range candidates {
+		wrong, err := need.Traffic.Wrong(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case c == p.Candidate && wrong > 0.03:
+			t.Errorf("%v decides %v wrongly", c, wrong)
+		case c.Full(0) < p.BytesFull:
+			cheaper++
+			if wrong <= 0.03 {
+				t.Errorf("chosen is %v, but %v is cheaper and decides %v wrongly", p, c, wrong)
+			}
+		case c.Algorithm == limit.SlidingLog() && wrong != 0:
+			t.Errorf("the log decides %v wrongly", wrong)
+		}
+	}
+	if cheaper == 0 {
+		t.Errorf("%v is the cheapest of all, which shows nothing", p)
+	}
+	if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(0), Traffic: need.Traffic, Bytes: 170}); !errors.Is(err, plan.ErrUnmet) || !strings.Contains(err.Error(), "fewest wrong") {
+		t.Error(err)
+	}
+}
+
+// Windows of the calendar are fixed windows, whatever is needed.
+func TestCalendar(t *testing.T) {
+	l := limit.PerCalendar(1000, limit.CalendarMonth, time.UTC)
+	p, err := plan.Choose(l, plan.Need{Above: plan.AtMost(2)})
+	if err != nil || p.Algorithm != limit.FixedWindow() {
+		t.Errorf("%v, %v", p, err)
+	}
+	if _, err := plan.Choose(l, plan.Need{Above: plan.AtMost(1)}); !errors.Is(err, plan.ErrUnmet) {
+		t.Errorf("up to three times the limit are possible: %v", err)
+	}
+	traffic := plan.NewTraffic([]plan.Request{{At: time.Unix(1, 0), Key: "k"}})
+	if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(1), Traffic: traffic}); !errors.Is(err, plan.ErrInvalidNeed) {
+		t.Errorf("there is no exact log of the calendar: %v", err)
+	}
+}

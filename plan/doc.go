@@ -1,0 +1,9 @@
+// Package plan knows what each way of counting costs and what it can let through,
+// and chooses one by what is needed: the trade-off between accuracy and memory, set
+// with one dial.
+//
+//	p, err := plan.Choose(limit.PerMinute(5000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0.05)})
+//	fmt.Println(p) // sliding-counter:k=24,strict: ...
+//
+// A rule takes a need with tiered.Need, and tells its plan with Rule.Plan.
+package plan

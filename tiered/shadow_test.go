@@ -1,0 +1,200 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/internal/textbook"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// compared is how many comparisons there have been, left out ones included.
+func (s *shadow) compared() int {
+	n := 0.0
+	for _, c := range []prometheus.Counter{s.agreed, s.wronglyAllowed, s.wronglyDenied, s.full, s.failed} {
+		n += testutil.ToFloat64(c)
+	}
+	return int(n)
+}
+
+// The live error rate is the one that the exact log, asked the same, gives.
+func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.Per(5, time.Second), Use(limit.FixedWindow()), Shadow(1))
+	exact := textbook.New(5, time.Second)
+	var agreed, wronglyAllowed, wronglyDenied float64
+	for i := range 300 {
+		clock.advance(time.Duration(i*i%271) * time.Millisecond)
+		allowed, right := mustAllow(t, r, "k", 1).Allowed, exact.Allow("k", clock.micros.Load())
+		switch {
+		case allowed == right:
+			agreed++
+		case allowed:
+			wronglyAllowed++
+		default:
+			wronglyDenied++
+		}
+		eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == i+1 })
+	}
+	s := r.shadow
+	if a, w, d := testutil.ToFloat64(s.agreed), testutil.ToFloat64(s.wronglyAllowed), testutil.ToFloat64(s.wronglyDenied); a != agreed || w != wronglyAllowed || d != wronglyDenied {
+		t.Errorf("%v agreed, %v wrongly allowed, %v wrongly denied; should be %v, %v, %v", a, w, d, agreed, wronglyAllowed, wronglyDenied)
+	}
+	if wronglyAllowed == 0 || wronglyDenied == 0 {
+		t.Errorf("%v wrongly allowed, %v wrongly denied: this shows nothing", wronglyAllowed, wronglyDenied)
+	}
+}
+
+// The sample is of the size that was asked for, the same in every process, and
+// another for another rule.
+func TestShadowSample(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	var samples []map[string]bool
+	for _, name := range []string{"r", "r", "other"} {
+		l := newLimiterOn(t, client, redistest.Prefix())
+		r := newRule(t, l, name, limit.PerHour(5), Use(limit.GCRA()), Shadow(0.1))
+		sample := make(map[string]bool)
+		for i := range 10_000 {
+			if key := fmt.Sprint(i); r.shadow.sampled(key) {
+				sample[key] = true
+			}
+		}
+		if len(sample) < 850 || len(sample) > 1150 {
+			t.Errorf("%d keys of 10,000 in the sample", len(sample))
+		}
+		samples = append(samples, sample)
+	}
+	shared := func(a, b map[string]bool) (n int) {
+		for key := range a {
+			if b[key] {
+				n++
+			}
+		}
+		return n
+	}
+	if n := shared(samples[0], samples[1]); n != len(samples[0]) || n != len(samples[1]) {
+		t.Errorf("%d and %d keys sampled by the same rule twice, %d of them the same", len(samples[0]), len(samples[1]), n)
+	}
+	if n := shared(samples[0], samples[2]); n > 300 {
+		t.Errorf("two rules share %d keys of their samples", n)
+	}
+}
+
+// holdLogs holds back commands for the exact log until it is closed.
+type holdLogs struct{ released chan struct{} }
+
+func (h holdLogs) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h holdLogs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h holdLogs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			if key, ok := arg.(string); ok && strings.Contains(key, "~log") {
+				<-h.released
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// However slow the comparison is, decisions do not wait for it: what it cannot keep up
+// with is left out, and counted.
+func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	hold := holdLogs{make(chan struct{})}
+	client.AddHook(hold)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(100_000), Use(limit.GCRA()), Shadow(1))
+	const callers, each = 8, 200
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for i := range each {
+				if d := mustAllow(t, r, fmt.Sprint(i), 1); !d.Allowed || d.Tier != limit.TierRedis {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+	wg.Wait() // for ever, if decisions waited
+	if full := testutil.ToFloat64(r.shadow.full); full < callers*each-shadowQueue-shadowBatch {
+		t.Errorf("%v comparisons left out", full)
+	}
+	close(hold.released)
+	eventually(t, "the others are made", func() bool { return r.shadow.compared() == callers*each })
+}
+
+// An error of the comparison is nothing but counted.
+func TestShadowErrors(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.FixedWindow()), Shadow(1))
+	if err := client.RPush(context.Background(), l.keys.Key("r~log", "k"), "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if d := mustAllow(t, r, "k", 1); !d.Allowed || d.Tier != limit.TierRedis {
+		t.Errorf("%+v", d)
+	}
+	eventually(t, "the error is counted", func() bool { return testutil.ToFloat64(r.shadow.failed) == 1 })
+	if l.Degraded() {
+		t.Error("the breaker is open")
+	}
+}
+
+// Law 12 and the metrics: what compares ends with the limiter, and what it counted is to
+// be seen under the names that the README gives.
+func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
+	client, registry := redistest.Shared(t).Client(t), prometheus.NewRegistry()
+	if err := client.Ping(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	l, err := New(client, Prefix(redistest.Prefix()), Metrics(registry), Deadline(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.GCRA()), Shadow(1))
+	mustAllow(t, r, "k", 1)
+	eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })
+	for name, want := range map[string]int{"tierlimit_shadow_decisions_total": 3, "tierlimit_shadow_left_out_total": 2} {
+		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
+			t.Errorf("%d of %s, %v", n, name, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestShadowMistakes(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for _, part := range []float64{0, -0.1, 1.1, math.NaN()} {
+		if _, err := l.Rule("r", limit.PerHour(5), Shadow(part)); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%v: %v", part, err)
+		}
+	}
+	if _, err := l.Rule("r", limit.PerCalendar(5, limit.CalendarDay, time.UTC), Shadow(0.1)); !errors.Is(err, limit.ErrInvalidAlgorithm) {
+		t.Errorf("there is no log of calendar windows: %v", err)
+	}
+	if r := newRule(t, l, "log", limit.PerHour(5), Shadow(1)); r.shadow != nil {
+		t.Error("a log is compared with itself")
+	}
+	mustAllow(t, newRule(t, l, "none", limit.PerHour(5), Use(limit.GCRA())), "k", 1)
+}
