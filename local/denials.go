@@ -2,7 +2,6 @@ package local
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,7 +26,7 @@ type Denials struct {
 
 // gate keeps Close away while the cache is in use: ristretto panics if it is
 // closed under a call. There are many, and each call takes any of them, so that
-// callers seldom meet at one even if all ask for the same key.
+// callers seldom meet at one even if all ask for the same key: the time says which.
 type gate struct {
 	sync.RWMutex
 	closed bool
@@ -73,7 +72,7 @@ func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error
 // Remember keeps a denial that was answered to a request sent at time sent.
 // hash is the salted hash of the key.
 func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
-	gate := d.gate()
+	gate := d.gate(sent)
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {
@@ -97,7 +96,7 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 
 // Forget drops what is remembered of a key, because capacity has come back.
 func (d *Denials) Forget(hash uint64) {
-	gate := d.gate()
+	gate := d.gate(int64(hash))
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {
@@ -113,7 +112,7 @@ func (d *Denials) Forget(hash uint64) {
 // RetryAfter is exact up to the time a message takes if the cost is the one that
 // was denied; otherwise it is the earliest that can be said.
 func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
-	known, ok := d.get(hash)
+	known, ok := d.get(hash, now)
 	if !ok || now >= known.forget {
 		return Denial{}, false
 	}
@@ -132,10 +131,12 @@ func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	}, true
 }
 
-func (d *Denials) gate() *gate { return &d.gates[rand.Uint32()%uint32(len(d.gates))] }
+func (d *Denials) gate(now int64) *gate {
+	return &d.gates[uint64(now)/32%uint64(len(d.gates))] // clocks count in steps of a few ns
+}
 
-func (d *Denials) get(hash uint64) (denial, bool) {
-	gate := d.gate()
+func (d *Denials) get(hash uint64, now int64) (denial, bool) {
+	gate := d.gate(now)
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {

@@ -51,3 +51,26 @@ func BenchmarkAllow(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDenied is a decision from a remembered denial: it must cost little more
+// than reading a cache and a clock.
+func BenchmarkDenied(b *testing.B) {
+	l := newLimiterOn(b, redistest.Shared(b).Client(b), redistest.Prefix(), Deadline(time.Second))
+	r := newRule(b, l, "r", limit.PerHour(1), Use(limit.GCRA()))
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	deny := func() limit.Decision {
+		d, err := r.Allow(ctx, "user:12345")
+		if err != nil {
+			b.Fatal(err)
+		}
+		return d
+	}
+	deny()
+	b.ReportAllocs()
+	for b.Loop() {
+		if deny().Allowed {
+			b.Fatal("allowed")
+		}
+	}
+}
