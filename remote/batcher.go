@@ -77,6 +77,7 @@ type Batcher struct {
 	closed   bool
 	reaper   *time.Timer
 	reapAt   int64 // local time it is set for; 0: it is not
+	reaped   int64 // local time of its last round
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -162,7 +163,7 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 	if b.closed {
 		return false, limit.ErrClosed
 	}
-	if len(b.queue) >= b.opt.Queue {
+	if len(b.queue) >= min(b.opt.Queue, b.pace.room) {
 		return false, fmt.Errorf("%w: %d decisions are waiting already", limit.ErrOverloaded, len(b.queue))
 	}
 	if !b.pace.mayStart(b.inFlight, c.asked, false) {

@@ -1,6 +1,9 @@
 package remote
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // pace says how many trips may be under way at once, and how many entries each may
 // carry. Callers who find a place leave at once; the others ride together on the next
@@ -14,7 +17,8 @@ import "time"
 // Many processes share a Redis. When trips take long against the deadline, Redis has
 // a queue: then each process keeps to one trip, and if that is not enough, to a
 // smaller one. That is what keeps a hundred processes from queueing each other past
-// their deadlines.
+// their deadlines. And no more callers may wait than will be served in time: the others
+// had better hear at once that there is no room for them.
 type pace struct {
 	deadline int64 // µs
 	most     int   // trips under way at once
@@ -22,6 +26,7 @@ type pace struct {
 
 	smoothed int64 // how long trips take, µs
 	entries  int   // that a trip may carry at present
+	room     int   // callers who may wait
 	credit   int64 // µs
 	since    int64 // local time of the credit
 }
@@ -34,7 +39,7 @@ const (
 )
 
 func newPace(deadline time.Duration, most, mostIn int) pace {
-	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, credit: mostCredit}
+	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, room: math.MaxInt, credit: mostCredit}
 }
 
 // mayStart reports whether one more trip may start. backlog says that there is more
@@ -55,9 +60,15 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 	return true
 }
 
-// ended learns from a trip: how long it took, and how many entries it carried.
-func (p *pace) ended(took int64, entries int) {
+// ended learns from a trip: how long it took, and how many entries and callers it
+// carried.
+func (p *pace) ended(took int64, entries, callers int) {
 	p.smoothed += (took - p.smoothed) / 8
+	// Who comes last waits for half the deadline, and then travels.
+	p.room = math.MaxInt
+	if entries >= p.entries {
+		p.room = max(2*callers, int(int64(callers)*p.deadline/2/max(1, p.smoothed)))
+	}
 	switch {
 	case took > p.deadline/4:
 		p.entries = max(min(fewestEntries, p.mostIn), p.entries/2)

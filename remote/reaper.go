@@ -11,8 +11,13 @@ import (
 // callers of the batcher, who then wait for nothing but their answer: a timer for each,
 // or listening to each one's context, would cost more than all the rest of a decision.
 
-// lookEvery is how often contexts are looked at.
-const lookEvery = 5 * time.Millisecond
+const (
+	// lookEvery is how often contexts are looked at.
+	lookEvery = 5 * time.Millisecond
+	// reapEvery is the least time between two rounds, which look at all calls: under
+	// overload every one has a deadline of its own.
+	reapEvery = time.Millisecond
+)
 
 // setReaper sets the timer for a call, unless it fires in time already. The lock is
 // held.
@@ -28,16 +33,16 @@ func (b *Batcher) setReaperAt(at int64) {
 	if b.closed || b.reapAt > 0 && b.reapAt <= at {
 		return
 	}
-	b.reapAt = at
-	b.reaper.Reset(microseconds(max(0, at-localTime())))
+	b.reapAt = max(at, b.reaped+reapEvery.Microseconds())
+	b.reaper.Reset(microseconds(max(0, b.reapAt-localTime())))
 }
 
 // reap runs in a goroutine of its own, when the timer fires.
 func (b *Batcher) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reapAt = 0
 	now := localTime()
+	b.reapAt, b.reaped = 0, now
 	next := now + time.Hour.Microseconds()
 	nothing := next
 	reap := func(calls []*call) {
@@ -66,7 +71,7 @@ func (b *Batcher) reap() {
 			next = min(next, now+lookEvery.Microseconds())
 		case t.ends <= now:
 			reap(t.calls)
-			b.giveUp(t)
+			b.giveUp(t, now)
 		default:
 			reap(t.calls)
 			next = min(next, t.ends)
@@ -94,7 +99,7 @@ const maxStuck = 32
 // another goroutine, and the one that made the trip is left behind until the client
 // returns. Only so many may be left behind; beyond that, places are lost until some
 // return. The lock is held.
-func (b *Batcher) giveUp(t *trip) {
+func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
 	if b.stuck < maxStuck {
@@ -102,9 +107,9 @@ func (b *Batcher) giveUp(t *trip) {
 		t.passedOn = true
 		b.running.Go(b.travel)
 	}
-	done, decisions := t.done, len(t.calls)
+	done, decisions, took := t.done, len(t.calls), now-t.ends+b.opt.Deadline.Microseconds()
 	b.running.Go(func() { // the hooks may take locks of their own
-		done(ErrNoAnswer)
-		b.hooks.Trip(decisions, b.opt.Deadline, ErrNoAnswer)
+		done(b.blame(ErrNoAnswer, took))
+		b.hooks.Trip(decisions, microseconds(took), ErrNoAnswer)
 	})
 }

@@ -147,10 +147,19 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 func (b *Batcher) tripEnded(entries, calls int, started int64, err error, done func(error)) {
 	took := localTime() - started
 	b.mu.Lock()
-	b.pace.ended(took, entries)
+	b.pace.ended(took, entries, calls)
 	b.mu.Unlock()
-	done(err)
+	done(b.blame(err, took))
 	b.hooks.Trip(calls, microseconds(took), err)
+}
+
+// blame is what to blame Redis for. A time-out that came long after its time says that
+// this process stood still, and nothing of Redis: its answer may have been waiting.
+func (b *Batcher) blame(err error, took int64) error {
+	if errors.Is(err, ErrNoAnswer) && took > b.opt.Deadline.Microseconds()*3/2 {
+		return nil
+	}
+	return err
 }
 
 // travelAlone makes the trip of a call that a caller makes itself.
