@@ -166,5 +166,6 @@ func outcome(r remote.Reply) model.Outcome {
 		NextAfter:  r.NextAfter.Microseconds(),
 		ResetAfter: r.ResetAfter.Microseconds(),
 		Stamp:      r.Stamp,
+		Life:       r.Life.Microseconds(),
 	}
 }
