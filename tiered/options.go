@@ -177,8 +177,10 @@ func VirtualClock(now func() time.Time) Option {
 type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
-	algorithm limit.Algorithm
-	policy    OutagePolicy
+	algorithm    limit.Algorithm
+	policy       OutagePolicy
+	leased       int  // percent of the limit
+	leasedWithin bool // it
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by the size of its
