@@ -59,6 +59,21 @@ func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	}
 }
 
+// Who finds a key's record just before it becomes another key's spends nothing of that.
+func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
+	l, hash := NewLeases(1), testHasher.Hash("k")
+	hold(t, l, hash, noon, 10)
+	set := l.set(hash)
+	for i := range set.records {
+		if _, ok := set.records[i].look(&set.hashes[i], hash+1, noon, 1, 1); ok {
+			t.Error("spent")
+		}
+	}
+	if l.Left(noon) != 10 {
+		t.Errorf("%d left", l.Left(noon))
+	}
+}
+
 // However many spend, end and renew leases at once, every unit is spent once or left.
 func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 	l := NewLeases(leaseWays)             // one set

@@ -77,8 +77,10 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 			option = LeaseWithinLimit(rapid.IntRange(5, mostLeased).Draw(rt, "percent"))
 		}
 		f := &leaseFleet{clock: clock,
-			start: func() *Limiter { return newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now), LedgerKeys(8), RememberDenials(8)) },
-			rule:  func(l *Limiter) *Rule { return newRule(t, l, "r", lim, Use(a), option) },
+			start: func() *Limiter {
+				return newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now), LedgerKeys(8), RememberDenials(8))
+			},
+			rule: func(l *Limiter) *Rule { return newRule(t, l, "r", lim, Use(a), option) },
 		}
 		for range rapid.IntRange(1, 3).Draw(rt, "instances") {
 			f.join()
@@ -141,7 +143,9 @@ func TestLaw1LeasesReachTheirBound(t *testing.T) {
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
 	f := &leaseFleet{clock: clock,
 		start: func() *Limiter { return newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now)) },
-		rule:  func(l *Limiter) *Rule { return newRule(t, l, "r", limit.Per(quota, window), Use(limit.SlidingLog()), Lease(10)) },
+		rule: func(l *Limiter) *Rule {
+			return newRule(t, l, "r", limit.Per(quota, window), Use(limit.SlidingLog()), Lease(10))
+		},
 	}
 	for range 8 {
 		f.join()
