@@ -1,7 +1,7 @@
 -- The frame: runs a batch of entries, one by one in order, exactly as if each had
 -- come alone; entries of one group are charged all or none (law 9).
 --
---   KEYS     the entries' keys
+--   KEYS     the entries' keys; for a LEASE one more, of what is out on lease
 --   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
 --
 --     clock (7)      µs since the Unix epoch; 0 for Redis's own
@@ -17,17 +17,20 @@
 --       group (2), long cost (7) in place of the short one, count (3): where the form
 --                    says so. A count of n is n entries of that cost, one after another
 --       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
+--       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
+--                    its cost is how many units are wanted
 --
 --   reply clock, then for each entry
---     outcome        of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO and
---                    REFUND: the units; or EXPIRED, UNREADABLE: nothing follows these; or
+--     outcome        of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO,
+--                    REFUND and LEASE: the units; or EXPIRED, UNREADABLE: nothing follows these; or
 --                    HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
 --                    the outcome is less than the count, and a TAKE_UP_TO's nothing
+--     lasts (µs)     of a LEASE: how long it may be spent
 
-local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET = 1, 2, 3, 4, 5
+local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, LEASE = 1, 2, 3, 4, 5, 7
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
 local RULE = 43 -- bytes
 
@@ -57,6 +60,7 @@ local asked_keys
 local base -- of the not-afters
 local rules
 local keys -- read so far
+local key -- of the entry before
 local reply, replies
 
 local function read_entry(e)
@@ -68,12 +72,14 @@ local function read_entry(e)
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
+    key = asked_keys[keys]
     e.operation = TAKE
   else
     local flags = form - form % 8
     e.operation = form % 8
     if flags % 16 == 0 then
       keys = keys + 1
+      key = asked_keys[keys]
     end
     if flags % 32 >= 16 then
       e.group = next_number(2)
@@ -86,9 +92,16 @@ local function read_entry(e)
     end
     if e.operation == REFUND then
       e.charged, e.stamp = next_number(7), next_number(7)
+    elseif e.operation == LEASE then
+      keys = keys + 1
+      e.leases = asked_keys[keys]
+      e.id, e.over = sub(packed, at, at + 7), sub(packed, at + 8, at + 15)
+      at = at + 16
+      e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
+      e.lasts = 0
     end
   end
-  e.key = asked_keys[keys]
+  e.key = key
   return e
 end
 
@@ -170,12 +183,19 @@ local function settle(e, s, charge)
   elseif operation == FORGET then
     call('DEL', e.key)
     look_at(s, e.key, rule)
+  elseif operation == LEASE then
+    outcome = lend(e, s, rule)
   end
   reply[replies + 1] = outcome
   reply[replies + 2] = s.free
   reply[replies + 3] = rule.algorithm.reset(s, rule)
   reply[replies + 4] = s.offset
   replies = replies + 4
+  if operation == LEASE then
+    replies = replies + 1
+    reply[replies] = e.lasts
+    return
+  end
   local wanted = operation == TAKE_UP_TO and 1 or e.count
   if outcome >= 0 and outcome < wanted and operation ~= REFUND then
     local cost = operation == TAKE_UP_TO and 1 or e.cost

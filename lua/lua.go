@@ -10,6 +10,7 @@
 //	sliding_counter.lua
 //	gcra.lua
 //	fixed_window.lua
+//	lease.lua           units charged in advance for one process
 //	frame.lua           runs a batch of entries over the algorithms
 //	fleet.lua           a script of its own: fleet membership and ping
 //
@@ -43,6 +44,9 @@ var gcra string
 //go:embed fixed_window.lua
 var fixedWindow string
 
+//go:embed lease.lua
+var lease string
+
 //go:embed frame.lua
 var frame string
 
@@ -50,7 +54,7 @@ var frame string
 var fleet string
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + frame
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -88,6 +92,8 @@ const (
 	Refund = 4
 	// Forget makes the key as if never used.
 	Forget = 5
+	// Lease charges units in advance for one process, as far as there are enough.
+	Lease = 7
 )
 
 // The lengths of parts of the packed argument, in bytes.
@@ -104,6 +110,9 @@ const (
 	LongCost = 32
 	HasCount = 64
 )
+
+// LongestLease is the longest that a lease may last, in µs.
+const LongestLease = 1_000_000
 
 const (
 	// NotAfterStep is the unit, in µs, of the time between the packed base and an

@@ -3,7 +3,7 @@
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
---                is a sorted set, see log_zset.lua.
+--                is a sorted set, see log_zset.lua; 7 is no state, see lease.lua.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
@@ -145,6 +145,7 @@ end
 --                         a rule, as a table; its dials are packed from that position on
 --   look(s, rule)         reads the rest of the state; sets s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
+--   turn(s, rule)         µs until leased units must have been spent; most have no such
 --   take(s, rule, cost)   charges cost units, at most s.free, in memory
 --   give(s, rule, stamp, charged, units)
 --                         gives back units of a charge of that many made at stamp, in

@@ -1,6 +1,10 @@
 package remote
 
-import "github.com/tierlimit/tierlimit/lua"
+import (
+	"time"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // Entry asks for one decision, or for several of the same cost one after another.
 type Entry struct {
@@ -26,8 +30,27 @@ type Entry struct {
 	// are charged or none. Their keys must differ, and on a Cluster share a slot. At
 	// most 65,535.
 	Group int
+	// Lease has the terms of a lease, whose Cost is how many units are wanted; 0 if the
+	// old one is to end and no more.
+	Lease *Lease
 
-	name string // the Redis key, once it was made
+	name      string // the Redis key, once it was made
+	leaseName string // the key of what is out on lease
+}
+
+// Lease is the terms on which units are charged in advance for one process, which may
+// then spend them by itself (see lua/lease.lua). The reply has the units in Granted, and
+// in Life for how long they may be spent, from before the entry was sent.
+type Lease struct {
+	// ID tells the lease from all others of the fleet; not 0.
+	ID uint64
+	// Over is the ID of a lease that will no longer be spent, or 0.
+	Over uint64
+	// Most is how many units may be out on lease over all processes. Reserve is how many
+	// must be free for none to be leased.
+	Most, Reserve int64
+	// Life is how long the lease lasts, at most lua.LongestLease.
+	Life time.Duration
 }
 
 func (e *Entry) operation() int {
@@ -45,6 +68,15 @@ func (e *Entry) redisKey() string {
 		e.name = e.Rule.redisKey(e.Key)
 	}
 	return e.name
+}
+
+// leaseKey is the key that tells what is out on lease of the entry's. No rule's name has
+// a colon.
+func (e *Entry) leaseKey() string {
+	if e.leaseName == "" {
+		e.leaseName = e.redisKey() + ":lease"
+	}
+	return e.leaseName
 }
 
 // sameKey reports whether the entry follows another one of its key, so that the key

@@ -1,6 +1,10 @@
 package remote
 
-import "github.com/tierlimit/tierlimit/lua"
+import (
+	"encoding/binary"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // pack writes the script's packed argument for a batch; frame.lua describes it.
 func pack(entries []Entry, clock int64) []byte {
@@ -83,6 +87,13 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if e.Operation == lua.Refund {
 		packed = appendInt(packed, e.Charged, 7)
 		packed = appendInt(packed, e.Stamp, 7)
+	}
+	if e.Operation == lua.Lease {
+		packed = binary.BigEndian.AppendUint64(packed, e.Lease.ID)
+		packed = binary.BigEndian.AppendUint64(packed, e.Lease.Over)
+		packed = appendInt(packed, e.Lease.Most, 7)
+		packed = appendInt(packed, e.Lease.Reserve, 7)
+		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
 	}
 	return packed
 }

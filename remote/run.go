@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // run is one run of the script over a batch: a command for each part.
@@ -60,8 +62,9 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 // divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
 // moving, and of their keys some are here and some there. That proves that nothing
 // ran. One key alone is always found, so each gets a part of its own; but the entries
-// of a group stay together, and fail while their keys are apart. It returns the parts
-// to send again.
+// of a group stay together, and fail while their keys are apart; so does a lease, which
+// has two keys, but keeps no other entry from being decided. It returns the parts to
+// send again.
 func (r *run) divideTorn() (again []int) {
 	for i, cmd := range r.cmds {
 		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
@@ -73,8 +76,11 @@ func (r *run) divideTorn() (again []int) {
 		for j := range torn.entries {
 			e := &torn.entries[j]
 			var together any = e.redisKey()
-			if e.Group != 0 {
+			switch {
+			case e.Group != 0:
 				together = e.Group
+			case e.Operation == lua.Lease:
+				together = e.leaseKey()
 			}
 			piece, seen := pieceOf[together]
 			if !seen {
@@ -112,6 +118,9 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 			args = append(args, name) // readable for hooks, as of tracing
 		case !e.sameKey(&entries[i-1]):
 			args = append(args, &e.name) // without an allocation for each
+		}
+		if e.Operation == lua.Lease {
+			args = append(args, e.leaseKey())
 		}
 	}
 	args[2] = len(args) - 3

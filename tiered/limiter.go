@@ -43,6 +43,7 @@ type Limiter struct {
 	breaker *breaker.Breaker
 	batcher *remote.Batcher
 	fleet   *remote.Fleet
+	leases  leaseKeeper
 	metrics *metrics
 	log     *quietLog
 	start   time.Time
@@ -204,13 +205,14 @@ func (l *Limiter) FleetSize() int { return l.fleet.Size() }
 func (l *Limiter) Degraded() bool { return !l.breaker.Closed() }
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; the fleet is told; no goroutine is left behind. It waits for
+// [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left behind. It waits for
 // trips under way, which takes as long as the client's time-outs if Redis hangs.
 // Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	l.closeLeases()
 	l.stop()
 	l.batcher.Close()
 	l.background.Wait()

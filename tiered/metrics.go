@@ -29,7 +29,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decisions_total",
-			Help: "Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied).",
+			Help: "Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied).",
 		}, []string{"rule", "tier", "outcome"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
@@ -77,6 +77,8 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			func() float64 { return float64(l.fleet.Size()) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
 			func() float64 { return float64(l.rememberedDenials()) }),
+		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
+			func() float64 { return float64(l.leasedUnits()) }),
 	} {
 		if err := registry.Register(c); err != nil {
 			m.unregister()
@@ -105,7 +107,7 @@ func (m *metrics) trip(entries int, took time.Duration, err error) {
 
 // ruleMetrics are the counters of one rule, looked up once.
 type ruleMetrics struct {
-	decisions [limit.TierFallback + 1][2]prometheus.Counter
+	decisions [limit.TierLease + 1][2]prometheus.Counter
 	failed    prometheus.Counter
 }
 

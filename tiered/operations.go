@@ -74,17 +74,19 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 }
 
 // Reset makes a key as if never used: in Redis, and in this process. Other processes
-// may remember a denial for up to a second. Errors are those of [Rule.Refund].
+// may remember a denial for up to a second, and spend what they have on lease. Errors
+// are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
 	}
 	l := r.limiter
+	hash := l.hasher.Hash(key)
+	r.dropLease(hash)
 	_, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	hash := l.hasher.Hash(key)
 	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
 	r.forgetDenial(hash)
 	return nil

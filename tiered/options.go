@@ -178,10 +178,12 @@ func VirtualClock(now func() time.Time) Option {
 type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
-	algorithm limit.Algorithm
-	need      plan.Need // nothing stated: choose by the size of the limit
-	policy    OutagePolicy
-	shadow    float64 // part of the keys; 0: none
+	algorithm    limit.Algorithm
+	need         plan.Need // nothing stated: choose by the size of the limit
+	policy       OutagePolicy
+	shadow       float64 // part of the keys; 0: none
+	leased       int     // percent of the limit
+	leasedWithin bool    // it
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

@@ -18,6 +18,7 @@ type Rule struct {
 	limiter    *Limiter
 	name       string
 	limit      limit.Limit
+	inRedis    limit.Limit // what Redis holds it to
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // it has this algorithm
@@ -26,7 +27,8 @@ type Rule struct {
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
-	shadow     *shadow // nil: none
+	shadow     *shadow     // nil: none
+	lease      *leaseTerms // nil: none
 }
 
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
@@ -37,7 +39,8 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	encoded, err := remote.NewRule(lim, a)
+	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
@@ -52,11 +55,13 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		config:     c,
 		algorithm:  a,
 		why:        why,
-		capacity:   a.Capacity(lim),
+		capacity:   a.Capacity(inRedis),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name),
 		shadow:     shadow,
+		inRedis:    inRedis,
+		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
 	return r, nil
@@ -84,8 +89,15 @@ func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
 // WorstCase is the most units that Redis can let through for one key in any
-// window (law 1), see [limit.Algorithm.WorstCase].
-func (r *Rule) WorstCase() int64 { return r.algorithm.WorstCase(r.limit) }
+// window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
+// see [Lease].
+func (r *Rule) WorstCase() int64 {
+	worst := r.algorithm.WorstCase(r.inRedis)
+	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
+		worst += r.lease.most
+	}
+	return worst
+}
 
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
 func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
@@ -128,7 +140,13 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if operation == lua.TakeUpTo {
 		needed = 1
 	}
-	if d, ok := r.remembered(hash, l.now(), needed); ok {
+	now := l.now()
+	if r.lease != nil {
+		if d, ok := r.fromLease(hash, now, cost, operation); ok {
+			return d, nil
+		}
+	}
+	if d, ok := r.remembered(hash, now, needed); ok {
 		return d, nil
 	}
 	if !l.breaker.Closed() {
@@ -136,6 +154,9 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	}
 	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
+		if r.lease != nil && reply.Granted > 0 {
+			r.wantLease(hash, key, reply.Granted)
+		}
 		return r.fromRedis(&reply), nil
 	}
 	if !l.outage(err) {

@@ -9,6 +9,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -39,6 +40,9 @@ type Outcome struct {
 
 	// Stamp is the key's own time, by which a refund finds the charge.
 	Stamp int64
+
+	// Life is how long a lease lasts; 0 of none.
+	Life int64
 }
 
 // Model is one key under one limit.
@@ -59,8 +63,11 @@ type Model interface {
 	// they still count.
 	Refund(now, stamp, charged, units int64) Outcome
 
-	// Forget makes the key as if never used.
+	// Forget makes the key as if never used, but for what is out on lease.
 	Forget(now int64) Outcome
+
+	// Lease charges up to wanted units in advance.
+	Lease(now, wanted int64, terms Terms) Outcome
 
 	// Use changes the limit and the algorithm. What was charged goes on to count:
 	// under another limit of the same algorithm as it lies, where that can be said
@@ -132,6 +139,7 @@ type key struct {
 	limit     limit.Limit // the rule in force
 	algorithm limit.Algorithm
 	units     tally // as the last charge left it, under the rule then in force
+	leases    []lease
 }
 
 func (k *key) Decide(now, cost int64) Outcome {
@@ -207,5 +215,6 @@ func (k *key) Use(l limit.Limit, a limit.Algorithm) error {
 func (k *key) Clone() Model {
 	c := *k
 	c.units = k.units.clone()
+	c.leases = slices.Clone(k.leases)
 	return &c
 }

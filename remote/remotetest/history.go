@@ -1,6 +1,8 @@
 package remotetest
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
@@ -18,6 +20,7 @@ type history struct {
 	rule      *remote.Rule
 	reference model.Model
 	charges   []charge // that may be refunded
+	leases    []uint64 // asked for
 }
 
 type charge struct{ units, stamp int64 }
@@ -78,13 +81,35 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 			e.Operation = lua.Forget
 			return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
 		}
+	case 9, 10, 11:
+		return h.drawLease(t, e)
 	}
 	return e, func(now int64) model.Outcome { return h.reference.Decide(now, e.Cost) }
 }
 
+// drawLease makes the entry one that asks for a lease, and mostly ends an earlier one.
+func (h *history) drawLease(t *rapid.T, e remote.Entry) (remote.Entry, func(now int64) model.Outcome) {
+	capacity := h.algorithm.Capacity(h.limit)
+	terms := model.Terms{
+		ID:      rapid.Uint64Min(1).Draw(t, "lease"),
+		Most:    rapid.Int64Range(0, capacity).Draw(t, "most on lease"),
+		Reserve: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, capacity)).Draw(t, "reserve"),
+		Life:    min(lua.LongestLease, rapid.Int64Range(1, h.window()).Draw(t, "life")),
+	}
+	if len(h.leases) > 0 && rapid.IntRange(0, 2).Draw(t, "ends one") > 0 {
+		terms.Over = rapid.SampledFrom(h.leases).Draw(t, "over")
+	}
+	h.leases = append(h.leases, terms.ID)
+	e.Operation, e.Cost = lua.Lease, rapid.Int64Range(0, capacity).Draw(t, "wanted")
+	e.Lease = &remote.Lease{ID: terms.ID, Over: terms.Over, Most: terms.Most, Reserve: terms.Reserve,
+		Life: time.Duration(terms.Life) * time.Microsecond}
+	return e, func(now int64) model.Outcome { return h.reference.Lease(now, e.Cost, terms) }
+}
+
 // remember notes what was charged.
 func (h *history) remember(e remote.Entry, r remote.Reply) {
-	if r.Status == remote.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
+	charged := e.Operation == lua.Take || e.Operation == lua.TakeUpTo || e.Operation == lua.Lease
+	if r.Status == remote.Allowed && r.Granted > 0 && charged {
 		h.charges = append(h.charges, charge{r.Granted, r.Stamp})
 	}
 }
