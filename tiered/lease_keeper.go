@@ -96,7 +96,8 @@ func (r *Rule) renewLease(hash uint64, key string, want int64) {
 		return
 	}
 	// On record from now on, spent or not: as in Redis.
-	l.ledger.Add(l.hasher.Hash(key)^r.ledgerSalt, r.limit.Window(), now, reply.Granted)
+	a := r.account(l.hasher.Hash(key), key)
+	l.ledger.Learn(&a, now, local.Known{Granted: reply.Granted})
 	lease := local.Lease{
 		ID: terms.ID, Key: strings.Clone(key), Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
@@ -180,7 +181,8 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 // this instance's own record may say less than Redis, never more.
 func (r *Rule) unrecord(e *local.Ended) {
 	l := r.limiter
-	l.ledger.Return(l.hasher.Hash(e.Key)^r.ledgerSalt, r.limit.Window(), l.now(), e.Left)
+	a := r.account(l.hasher.Hash(e.Key), e.Key)
+	l.ledger.Return(&a, l.now(), e.Left, false)
 }
 
 // unspent is the refund of what is left of a lease.

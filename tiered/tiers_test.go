@@ -222,12 +222,14 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		t.Fatal("an empty key was let through")
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="redis"} 2
 tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
 # HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule.
