@@ -35,6 +35,7 @@ type Known struct {
 //
 //	own + (limit - used)/fleet * (1 - age/window)
 //	limit/fleet                                     if own is 0
+//	own or limit/fleet, the larger                  if Redis has never replied
 //
 // Own grants sum to the limit at most, and used is no less than own. So whatever the
 // age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
@@ -111,14 +112,11 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	length := subWindow(a.Window)
 	fleet := int64(max(1, o.Fleet))
 	own := r.used(r.advance(length, at), length, at)
-	if own == 0 {
-		return max(1, a.Quota/fleet)
+	if own == 0 || r.frozen { // nothing was learnt since the last outage, or ever
+		return min(a.Quota, max(1, own, a.Quota/fleet))
 	}
-	free := 0.0
-	if !r.frozen {
-		age := min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
-		free = float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * (1 - age)
-	}
+	age := min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
+	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * (1 - age)
 	return min(a.Quota, own+int64(free+0.5))
 }
 

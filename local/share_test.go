@@ -150,3 +150,17 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShare(t *testing.T) {
 		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
 	}
 }
+
+// A key that was granted before Redis ever replied has the share of an unknown one, and
+// not only what it used so far.
+func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
+	l := NewLedger(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := noon + second/10
+	if g := l.TakeUpTo(&a, Outage{Number: 1, Cut: cut, Fleet: 4}, cut, 100); g.Granted != 24 {
+		t.Errorf("%+v, want the other 24 of a share of 25", g)
+	}
+}
