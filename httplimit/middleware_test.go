@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
