@@ -185,8 +185,14 @@ func (l *Leases) Wanted(hash uint64, now, cost int64, life time.Duration, most i
 	}
 	r.used += cost
 	total := r.used
-	if r.lease != nil && !r.lease.old {
-		total += r.lease.Units - int64(uint32(r.word.Load()))
+	if r.lease != nil {
+		left := int64(uint32(r.word.Load()))
+		if left >= cost && now < r.lease.Ends {
+			return 0 // it came while this request was on its way
+		}
+		if !r.lease.old {
+			total += r.lease.Units - left
+		}
 	}
 	// Demand by time, times the part of its life that a lease is to serve.
 	over := max(now-r.since, int64(life)/demandOver, 1)

@@ -177,6 +177,18 @@ func TestLeasesFollowDemand(t *testing.T) {
 			t.Fatalf("wanted %d at 100 a second", want)
 		}
 	}
+	// Many who were on their way to Redis when a lease came are no sign that it is spent.
+	l.End(hash)
+	l.Hold(hash, now, lease(1, now, 50))
+	for range 100 {
+		if again := l.Wanted(hash, now, 1, leaseLife, 1000); again != 0 {
+			t.Fatalf("wanted %d although the lease is not spent", again)
+		}
+	}
+	l.Spend(hash, now, 50)
+	if want := l.Wanted(hash, now, 1, leaseLife, 1000); want == 0 {
+		t.Error("no lease wanted after it was spent")
+	}
 	l.Refused(hash, now+second)
 	for range 20 {
 		if want := l.Wanted(hash, now+second-1, 1, leaseLife, 1000); want != 0 {
