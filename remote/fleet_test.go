@@ -117,8 +117,12 @@ func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 		t.Errorf("a late beat settled its instance: %+v", heard)
 	}
 	a.beats.Store(6)
-	if heard := mustBeat(t, a, true); heard.Survived != 6 {
+	if heard := mustBeat(t, a, false); heard.Survived != 6 || heard.Unsettled != 0 {
 		t.Errorf("a late beat left %+v", heard)
+	}
+	a.beats.Store(4) // of the recovery, when it had not settled yet
+	if late := mustBeat(t, a, true); late.Unsettled != 0 {
+		t.Errorf("a late beat unsettled its instance: %+v", late)
 	}
 }
 
