@@ -92,6 +92,8 @@ const (
 	Refund = 4
 	// Forget makes the key as if never used.
 	Forget = 5
+	// Charge charges units of the past, whether or not they fit; once.
+	Charge = 6
 	// Lease charges units in advance for one process, as far as there are enough.
 	Lease = 7
 )
@@ -123,6 +125,8 @@ const (
 	// MaxCount is the largest count of an entry, MaxRules the most rules of a batch.
 	MaxCount = 1<<24 - 1
 	MaxRules = 1<<16 - 1
+	// MaxUnits is the most units of a pair of a Charge.
+	MaxUnits = 1<<48 - 1
 )
 
 // The outcomes of an entry that stand for no number.

@@ -56,7 +56,12 @@ func numberOf(rules *[]*Rule, rule *Rule) uint16 {
 }
 
 func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {
-	form, cost := e.operation(), e.Cost
+	form, cost, charges := e.operation(), e.Cost, []Charge(nil)
+	if form == lua.Charge {
+		charges = e.charges()
+		cost = int64(len(charges))
+	}
+	short := cost
 	if sameKey {
 		form |= lua.SameKey
 	}
@@ -65,7 +70,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	if cost > 255 {
 		form |= lua.LongCost
-		cost = 0
+		short = 0
 	}
 	if e.count() > 1 {
 		form |= lua.HasCount
@@ -74,12 +79,12 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if e.NotAfter > 0 {
 		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // early rather than late
 	}
-	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(cost))
+	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(short))
 	if form&lua.HasGroup != 0 {
 		packed = appendInt(packed, int64(e.Group), 2)
 	}
 	if form&lua.LongCost != 0 {
-		packed = appendInt(packed, e.Cost, 7)
+		packed = appendInt(packed, cost, 7)
 	}
 	if form&lua.HasCount != 0 {
 		packed = appendInt(packed, e.Count, 3)
@@ -94,6 +99,13 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		packed = appendInt(packed, e.Lease.Most, 7)
 		packed = appendInt(packed, e.Lease.Reserve, 7)
 		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
+	}
+	if e.Operation == lua.Charge {
+		packed = appendInt(packed, e.Sequence, 7)
+		for _, c := range charges {
+			packed = appendInt(packed, c.Units, 6)
+			packed = appendInt(packed, c.Age.Microseconds(), 7)
+		}
 	}
 	return packed
 }

@@ -81,6 +81,8 @@ func (r *run) divideTorn() (again []int) {
 				together = e.Group
 			case e.Operation == lua.Lease:
 				together = e.leaseKey()
+			case e.Operation == lua.Charge: // its key and its marker may be apart
+				together = e.markerKey()
 			}
 			piece, seen := pieceOf[together]
 			if !seen {
@@ -121,6 +123,11 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 		}
 		if e.Operation == lua.Lease {
 			args = append(args, e.leaseKey())
+		}
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		if e := &entries[i]; e.Operation == lua.Charge {
+			args = append(args, e.markerKey())
 		}
 	}
 	args[2] = len(args) - 3

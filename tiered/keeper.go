@@ -55,10 +55,10 @@ func (l *Limiter) firstBeat() (took time.Duration, err error) {
 		ctx, cancel := context.WithTimeout(l.ctx, startWithin)
 		defer cancel()
 		best := startWithin
-		err := l.fleet.Beat(ctx) // connects, which takes longer
+		_, err := l.fleet.Beat(ctx, false) // connects, which takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			started := time.Now()
-			err = l.fleet.Beat(ctx)
+			_, err = l.fleet.Beat(ctx, false)
 			best = min(best, time.Since(started))
 		}
 		done <- result{best, err}
@@ -150,7 +150,7 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(l.ctx, d)
 	defer cancel()
 	started := time.Now()
-	if err := l.fleet.Beat(ctx); err != nil {
+	if _, err := l.fleet.Beat(ctx, false); err != nil {
 		return err
 	}
 	if took := time.Since(started); took > d {
