@@ -65,7 +65,12 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		return decisions, nil
 	}
 	if l.breaker.Closed() {
+		undo, denied := l.reserveAll(requests, hashes)
+		if denied != nil {
+			return denied, nil
+		}
 		replies, err := l.chargeAll(ctx, requests)
+		undo()
 		if err == nil {
 			for i, q := range requests {
 				decisions[i] = q.Rule.fromRedis(&replies[i])
@@ -169,7 +174,7 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decis
 	decisions := make([]limit.Decision, len(requests))
 	all := true
 	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(hashes[i], q.Cost, lua.Take)
+		decisions[i] = q.Rule.fallback(hashes[i], q.Key, q.Cost, lua.Take)
 		all = all && decisions[i].Allowed
 	}
 	if all {
@@ -177,7 +182,8 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decis
 	}
 	for i, q := range requests {
 		if d := &decisions[i]; d.Allowed {
-			l.ledger.Undo(hashes[i]^q.Rule.ledgerSalt, q.Rule.limit.Window(), l.now(), q.Cost)
+			a := q.Rule.account(hashes[i], q.Key)
+			l.ledger.Undo(&a, l.now(), q.Cost, true)
 			d.Allowed, d.Granted, d.Remaining = false, 0, d.Remaining+q.Cost
 		}
 	}

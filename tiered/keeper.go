@@ -99,11 +99,12 @@ func (l *Limiter) keep() {
 		select {
 		case <-l.ctx.Done():
 			return
-		case c := <-l.changes:
-			l.logChange(c)
+		case to := <-l.changes:
+			l.tell(to)
 		case <-timer.C:
 			if l.breaker.Closed() {
 				l.beat()
+				l.settle()
 			} else {
 				l.probe()
 			}
@@ -158,22 +159,38 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 	return nil
 }
 
-// change is a change of the breaker's state.
-type change struct{ from, to breaker.State }
-
-// breakerChanged runs under the breaker's lock, so it only passes the news on.
+// breakerChanged runs under the breaker's lock, so it only takes note and passes the
+// news on.
 func (l *Limiter) breakerChanged(from, to breaker.State) {
+	switch {
+	case from == breaker.Closed && to == breaker.Open:
+		l.lost(l.now(), l.born)
+		l.changed(Outage)
+	case to == breaker.Closed:
+		l.back(l.now())
+		l.changed(Settling)
+	}
+}
+
+// changed tells the keeper of a change of state. It never waits.
+func (l *Limiter) changed(to State) {
 	select {
-	case l.changes <- change{from, to}:
+	case l.changes <- to:
 	default:
 	}
 }
 
-func (l *Limiter) logChange(c change) {
-	switch {
-	case c.from == breaker.Closed && c.to == breaker.Open:
-		l.log.warn("open", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", l.fleet.Size())
-	case c.to == breaker.Closed:
-		l.log.info("closed", "Redis is back; it decides again", "fleet_size", l.fleet.Size())
+// tell logs a change of state, and tells who wants to know.
+func (l *Limiter) tell(to State) {
+	switch to {
+	case Outage:
+		l.log.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", l.fleet.Size())
+	case Settling:
+		l.log.info("settling", "Redis is back; until it knows of all grants, it and the instances' own records must both agree", "fleet_size", l.fleet.Size())
+	case Healthy:
+		l.log.info("healthy", "Redis decides again", "fleet_size", l.fleet.Size())
+	}
+	if l.config.onStateChange != nil {
+		l.config.onStateChange(to)
 	}
 }

@@ -29,6 +29,9 @@ const (
 	maxWork  = 100_000
 	// inFlight is the most trips under way at once.
 	inFlight = 8
+	// beforeStart is what a limiter's time begins with, so that a window before it is in
+	// no negative time.
+	beforeStart = 2 * limit.MaxWindow
 )
 
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
@@ -40,18 +43,20 @@ type Limiter struct {
 	hasher  local.Hasher
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
-	breaker *breaker.Breaker
+	*shard  // the only one so far
 	batcher *remote.Batcher
-	fleet   *remote.Fleet
 	metrics *metrics
 	log     *quietLog
 	start   time.Time
+	born    int64 // when that was, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	changes    chan change // of the breaker's state
+	changes    chan State
+
+	longest atomic.Int64 // window of all rules
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -94,11 +99,13 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		client:  client,
 		hasher:  local.NewHasher(),
 		ledger:  local.NewLedger(c.ledgerKeys),
+		shard:   &shard{},
 		log:     newQuietLog(c.logger),
-		start:   time.Now(),
-		changes: make(chan change, 16),
+		start:   time.Now().Add(-beforeStart),
+		changes: make(chan State, 16),
 		rules:   make(map[string]*Rule),
 	}
+	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
@@ -193,6 +200,9 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 // FleetSize is the number of instances that share the limits: as last heard from
 // Redis, or as assumed (option [FleetSize]) if it was never heard from.
 func (l *Limiter) FleetSize() int { return l.fleet.Size() }
+
+// State is who decides at the moment. Safe to call as often as one likes.
+func (l *Limiter) State() State { return l.state() }
 
 // Degraded reports whether Redis counts as lost at the moment, so that decisions
 // are made by the rules' outage policies.

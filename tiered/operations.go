@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -69,7 +70,8 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), given)
+	a := r.account(hash, key)
+	l.ledger.Return(&a, l.now(), given, d.ChargedAt == 0)
 	return nil
 }
 
@@ -85,7 +87,8 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
 	hash := l.hasher.Hash(key)
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
+	a := r.account(hash, key)
+	l.ledger.Return(&a, l.now(), math.MaxInt64, true)
 	r.forgetDenial(hash)
 	return nil
 }

@@ -28,6 +28,8 @@ type config struct {
 	logger       *slog.Logger
 	virtualClock func() time.Time
 	ownsClient   bool
+
+	onStateChange func(State)
 }
 
 func defaults() config {
@@ -155,6 +157,20 @@ func Logger(logger *slog.Logger) Option {
 			return invalid("logger is nil")
 		}
 		c.logger = logger
+		return nil
+	}
+}
+
+// OnStateChange sets a function that is told of each change of [Limiter.State], one
+// after another, on a goroutine of the limiter's own: heartbeats wait for it, so it
+// should return within milliseconds. It must not call Close. Should 16 changes wait to
+// be told, further ones are left out.
+func OnStateChange(f func(State)) Option {
+	return func(c *config) error {
+		if f == nil {
+			return invalid("state change function is nil")
+		}
+		c.onStateChange = f
 		return nil
 	}
 }

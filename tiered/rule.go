@@ -21,6 +21,7 @@ type Rule struct {
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	capacity   int64
+	sliding    bool // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
@@ -46,12 +47,17 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		config:     c,
 		algorithm:  a,
 		capacity:   a.Capacity(lim),
+		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name),
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
-	return r, nil
+	for window := int64(lim.Window()); ; {
+		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
+			return r, nil
+		}
+	}
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -116,8 +122,10 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if d, ok := r.remembered(hash, l.now(), needed); ok {
 		return d, nil
 	}
-	if !l.breaker.Closed() {
-		return r.fallback(hash, cost, operation), nil
+	if s := l.shardOf(key); !s.breaker.Closed() {
+		return r.fallback(hash, key, cost, operation), nil
+	} else if r.isSettling(s) {
+		return r.decideSettling(ctx, hash, key, cost, operation)
 	}
 	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
@@ -126,7 +134,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, cost, operation), nil
+	return r.fallback(hash, key, cost, operation), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
@@ -179,8 +187,8 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	}
 	r := e.Rule.Owner().(*Rule)
 	hash := l.hasher.Hash(e.Key)
-	if reply.Granted > 0 {
-		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), reply.Granted)
+	if reply.Granted > 0 || reply.Status == remote.Denied {
+		l.learn(r, hash, e.Key, reply)
 	}
 	if reply.Status == remote.Denied && l.denials != nil {
 		cost := e.Cost
