@@ -75,6 +75,18 @@ make[4] = function()
     return units
   end
 
+  function fixed.charge(s, rule, stamps, units)
+    local before, room = s.count, math.max(0, MOST_LIMITS * rule.quota - s.count)
+    for i = 1, #stamps do
+      if window_of(stamps[i], rule) == window_of(s.now, rule) then
+        local some = math.min(units[i], room)
+        s.count, room = s.count + some, room - some
+      end
+    end
+    s.changed = s.count > before
+    return s.count - before
+  end
+
   function fixed.empty(s)
     return s.count == 0
   end

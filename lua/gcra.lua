@@ -63,9 +63,10 @@ make[3] = function()
     local rule = {
       algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
       interval = interval, d = d, a = floor(interval / d), n = interval % d,
-      rate = sub(packed, dials + 7, dials + 18), burst_whole = 0, burst_part = 0,
+      rate = sub(packed, dials + 7, dials + 18), burst_whole = 0, burst_part = 0, most = 0,
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
+    rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt
     return rule
   end
 
@@ -138,6 +139,44 @@ make[3] = function()
     end
     count_free(s, rule)
     return units
+  end
+
+  -- The debt that the units by themselves would have left by now, on top of the key's.
+  -- Two debts are paid off at the same time in this way, one after the other had they been
+  -- one: instances that each send part of a key's units send what is left of them at
+  -- their own part of the rate, without an age.
+  function gcra.charge(s, rule, stamps, units)
+    local debt, part, before = 0, 0, 0
+    for i = #stamps, 1, -1 do
+      debt = debt - (stamps[i] - before)
+      if debt < 0 then
+        debt, part = 0, 0
+      end
+      local whole, more = span(rule, math.min(units[i], rule.most))
+      debt, part, before = debt + whole, part + more, stamps[i]
+      if part >= rule.d then
+        debt, part = debt + 1, part - rule.d
+      end
+    end
+    debt = debt - (s.now - before)
+    local room, room_part = span(rule, rule.most)
+    room, room_part = room - (s.tat - s.now), room_part - s.part
+    if room_part < 0 then
+      room, room_part = room - 1, room_part + rule.d
+    end
+    if debt > room or (debt == room and part > room_part) then
+      debt, part = room, room_part
+    end
+    if debt < 0 or (debt == 0 and part == 0) then
+      return 0
+    end
+    s.changed = true
+    s.tat, s.part = s.tat + debt, s.part + part
+    if s.part >= rule.d then
+      s.tat, s.part = s.tat + 1, s.part - rule.d
+    end
+    local charged, rest = muldiv(debt, rule.d, rule.interval)
+    return charged + floor((rest + part) / rule.interval)
   end
 
   function gcra.empty(s)

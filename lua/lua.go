@@ -88,6 +88,8 @@ const (
 	Refund = 4
 	// Forget makes the key as if never used.
 	Forget = 5
+	// Charge charges units of the past, whether or not they fit; once.
+	Charge = 6
 )
 
 // The lengths of parts of the packed argument, in bytes.
@@ -114,6 +116,8 @@ const (
 	// MaxCount is the largest count of an entry, MaxRules the most rules of a batch.
 	MaxCount = 1<<24 - 1
 	MaxRules = 1<<16 - 1
+	// MaxUnits is the most units of a pair of a Charge.
+	MaxUnits = 1<<48 - 1
 )
 
 // The outcomes of an entry that stand for no number.

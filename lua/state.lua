@@ -137,6 +137,10 @@ local function store(s, value, t)
   end
 end
 
+-- Units of the past are charged without asking whether they fit, but only up to what
+-- makes so many times a limit: numbers stay small, and no mistake locks a key for long.
+local MOST_LIMITS = 4
+
 -- Each algorithm's file puts a function here that makes it, under its code: what a
 -- batch does not use is not made, which is a good part of a small batch's cost.
 -- The algorithm is a table of functions:
@@ -152,6 +156,12 @@ end
 --                         ones did, and sets s.changed if anything did. Forgets
 --                         nothing else: the clock may step back, and what has left the
 --                         window is in it again
+--   charge(s, rule, stamps, units)
+--                         charges units of the past, in memory: so many at each stamp, the
+--                         youngest first, as if they had been charged then, however much is
+--                         free; returns how many still count, and sets s.changed if
+--                         anything did. The charge is made now all the same, as far as the
+--                         key's clock is concerned: what has left by now is forgotten
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used

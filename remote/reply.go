@@ -32,7 +32,8 @@ type Reply struct {
 	Status Status
 	// Fitted is how many of the count were allowed.
 	Fitted int64
-	// Granted is the number of units charged, or refunded.
+	// Granted is the number of units charged, or refunded; of a Charge, of those that
+	// still count, and 0 if it was made before.
 	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
@@ -114,7 +115,7 @@ func (r *Reply) decode(e *Entry, clock int64, values []int64) (used int, ok bool
 		r.Fitted, r.Granted = outcome, outcome*e.Cost
 	case lua.TakeUpTo:
 		r.Fitted, r.Granted = min(1, outcome), outcome
-	case lua.Refund:
+	case lua.Refund, lua.Charge:
 		r.Fitted, r.Granted = 1, outcome
 	default:
 		r.Fitted = outcome

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // run is one run of the script over a batch: a command for each part.
@@ -73,8 +75,11 @@ func (r *run) divideTorn() (again []int) {
 		for j := range torn.entries {
 			e := &torn.entries[j]
 			var together any = e.redisKey()
-			if e.Group != 0 {
+			switch {
+			case e.Group != 0:
 				together = e.Group
+			case e.Operation == lua.Charge: // its key and its marker may be apart
+				together = e.markerKey()
 			}
 			piece, seen := pieceOf[together]
 			if !seen {
@@ -110,6 +115,11 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 		e.redisKey()
 		if i == 0 || !e.sameKey(&entries[i-1]) {
 			args = append(args, &e.name)
+		}
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		if e := &entries[i]; e.Operation == lua.Charge {
+			args = append(args, e.markerKey())
 		}
 	}
 	args[2] = len(args) - 3

@@ -1,6 +1,9 @@
 package model
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // gcra holds one time per key: the theoretical arrival time, at which the key
 // would be unused again. Each unit moves it on by interval, and it may be at
@@ -9,12 +12,14 @@ import "math/big"
 type gcra struct {
 	interval  *big.Rat // window/quota: how long a unit takes to return
 	tolerance *big.Rat // burst*interval
+	most      int64    // units of debt that charges of the past make
 	arrival   *big.Rat // nil before the first charge
 }
 
 func newGCRA(quota, window, burst int64) *gcra {
 	interval := big.NewRat(window, quota)
-	return &gcra{interval: interval, tolerance: new(big.Rat).Mul(interval, rat(burst))}
+	tolerance := new(big.Rat).Mul(interval, rat(burst))
+	return &gcra{interval: interval, tolerance: tolerance, most: room(max(quota, burst), 0)}
 }
 
 // ahead is how far the arrival time lies after t.
@@ -40,6 +45,25 @@ func (g *gcra) charge(t, cost int64) {
 func (g *gcra) wait(t, cost int64) int64 {
 	excess := new(big.Rat).Add(g.ahead(t), g.span(cost))
 	return max(0, ceil(excess.Sub(excess, g.tolerance)))
+}
+
+// chargePast adds the debt that the units alone would have left by t to what there is.
+func (g *gcra) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	alone := *g
+	alone.arrival = nil
+	for _, p := range slices.Backward(past) {
+		alone.charge(t-p.Age, min(p.Units, g.most))
+	}
+	debt, ahead := alone.ahead(t), g.ahead(t)
+	if room := new(big.Rat).Sub(g.span(g.most), ahead); debt.Cmp(room) > 0 {
+		debt = room
+	}
+	if debt.Sign() <= 0 {
+		return 0, false
+	}
+	ahead.Add(ahead, debt)
+	g.arrival = ahead.Add(ahead, rat(t))
+	return floor(debt.Quo(debt, g.interval)), true
 }
 
 // refund: a charge makes the debt larger than it would be without it by

@@ -17,13 +17,14 @@ type history struct {
 	algorithm limit.Algorithm
 	rule      *remote.Rule
 	reference model.Model
-	charges   []charge // that may be refunded
+	charges   []charge         // that may be refunded
+	sequences map[string]int64 // of the last Charge, by marker
 }
 
 type charge struct{ units, stamp int64 }
 
 func newHistory(t *rapid.T, key string) *history {
-	h := &history{key: key}
+	h := &history{key: key, sequences: make(map[string]int64)}
 	h.change(t)
 	return h
 }
@@ -78,13 +79,46 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 			e.Operation = lua.Forget
 			return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
 		}
+	case 9, 10:
+		return h.drawPast(t)
+	case 11, 12:
+		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
+		return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
 	}
 	return e, func(now int64) model.Outcome { return h.reference.Decide(now, e.Cost) }
 }
 
+// drawPast draws a Charge: a new one mostly, and repeats of those before.
+func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
+	marker := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "marker")
+	sequence := max(1, h.sequences[marker]+rapid.SampledFrom([]int64{1, 1, 1, 3, 0, -1}).Draw(t, "sequence"))
+	h.sequences[marker] = max(sequence, h.sequences[marker])
+	past := drawPast(h.algorithm.Capacity(h.limit), h.window()).Draw(t, "past")
+	e = pastEntry(past)
+	e.Key, e.Rule, e.Marker, e.Sequence = h.key, h.rule, marker, sequence
+	return e, func(now int64) model.Outcome { return h.reference.Charge(now, marker, sequence, past) }
+}
+
+// several is count decisions one after another, as one outcome.
+func (h *history) several(now, cost, count int64) model.Outcome {
+	all, granted := true, int64(0)
+	var last model.Outcome
+	for range count {
+		last = h.reference.Decide(now, cost)
+		all = all && last.Allowed
+		granted += last.Granted
+	}
+	last.Allowed, last.Granted = all, granted
+	return last
+}
+
 // remember notes what was charged.
 func (h *history) remember(e remote.Entry, r remote.Reply) {
-	if r.Status == remote.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
+	switch {
+	case r.Granted == 0:
+	case e.Operation == lua.Take:
+		h.charges = append(h.charges, charge{e.Cost, r.Stamp})
+	case e.Operation == lua.TakeUpTo:
 		h.charges = append(h.charges, charge{r.Granted, r.Stamp})
 	}
 }
