@@ -34,7 +34,7 @@ type Known struct {
 // last window at the cut, used those of the fleet in Redis's last reply, of that age:
 //
 //	own + (limit - used)/fleet * (1 - age/window)
-//	limit/fleet                                     if own is 0
+//	limit/fleet                                     if the key is not known
 //
 // Own grants sum to the limit at most, and used is no less than own. So whatever the
 // age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
@@ -111,8 +111,8 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	length := subWindow(a.Window)
 	fleet := int64(max(1, o.Fleet))
 	own := r.used(r.advance(length, at), length, at)
-	if own == 0 {
-		return max(1, a.Quota/fleet)
+	if own == 0 || r.frozen && r.at == 0 {
+		return max(1, a.Quota/fleet) // Redis has said nothing of the key yet
 	}
 	free := 0.0
 	if !r.frozen {

@@ -43,7 +43,7 @@ type Limiter struct {
 	hasher  local.Hasher
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
-	*shard  // the only one so far
+	*shard  // the only one so far, see shardOf
 	batcher *remote.Batcher
 	metrics *metrics
 	log     *quietLog
@@ -55,6 +55,10 @@ type Limiter struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	changes    chan State
+	suspicions chan struct{} // that Redis has lost its memory
+	memory     memory
+	charger    charger
+	instance   string // names this one in Redis
 
 	longest atomic.Int64 // window of all rules
 
@@ -90,6 +94,7 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.background.Go(l.keep)
+	l.background.Go(l.chargeBack)
 	return l, nil
 }
 
@@ -103,7 +108,11 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		log:     newQuietLog(c.logger),
 		start:   time.Now().Add(-beforeStart),
 		changes: make(chan State, 16),
-		rules:   make(map[string]*Rule),
+		charger: charger{wake: make(chan struct{}, 1)},
+
+		suspicions: make(chan struct{}, 1),
+		instance:   rand.Text(),
+		rules:      make(map[string]*Rule),
 	}
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -126,7 +135,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
 	}
 	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
-	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)
+	l.fleet = remote.NewFleet(l.batcher, l.keys, l.instance, fleetTTL, c.fleetSize)
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err

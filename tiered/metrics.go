@@ -18,6 +18,8 @@ type metrics struct {
 	trips     prometheus.Histogram
 	batches   prometheus.Histogram
 	errors    map[remote.Kind]prometheus.Counter
+	charged   prometheus.Counter
+	amnesia   prometheus.Counter
 
 	registry   prometheus.Registerer // nil: none
 	registered []prometheus.Collector
@@ -43,7 +45,15 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Help:    "Entries per trip to Redis.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
-		errors:   make(map[remote.Kind]prometheus.Counter),
+		errors: make(map[remote.Kind]prometheus.Counter),
+		charged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_charged_back_units_total",
+			Help: "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
+		}),
+		amnesia: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_amnesia_total",
+			Help: "How often Redis was found to have lost its memory, or a part of it.",
+		}),
 		registry: registry,
 	}
 	redisErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,9 +70,13 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.failed, m.trips, m.batches, redisErrors,
+		m.decisions, m.failed, m.trips, m.batches, redisErrors, m.charged, m.amnesia,
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open.",
 			func() float64 { return float64(l.breaker.State()) }),
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share.",
+			func() float64 { return float64(l.State()) }),
+		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",
+			func() float64 { units, _ := l.ledger.Waiting(); return float64(units) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
 			func() float64 { return float64(l.fleet.Size()) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
