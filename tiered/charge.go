@@ -18,7 +18,7 @@ import (
 // pause of so many times what it took.
 const (
 	chargedAtOnce = 64
-	chargePauses  = 4
+	chargePauses  = 2
 )
 
 // charger tells Redis what was granted without it: each unit once (law 3), with its age.
