@@ -133,13 +133,18 @@ func (l *Ledger) loseLine(set *ledgerSet, i int) {
 	if l.line(set, i) == nil {
 		return
 	}
-	for gone := set.records[i].gone; ; {
+	l.Lose(set.records[i].gone)
+	l.clearLine(set, i)
+}
+
+// Lose says that units which leave their windows by then will not be charged.
+func (l *Ledger) Lose(gone int64) {
+	for {
 		until := l.journal.lostUntil.Load()
 		if gone <= until || l.journal.lostUntil.CompareAndSwap(until, gone) {
-			break
+			return
 		}
 	}
-	l.clearLine(set, i)
 }
 
 func (l *Ledger) clearLine(set *ledgerSet, i int) {

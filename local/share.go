@@ -34,8 +34,9 @@ type Known struct {
 // last window at the cut, used those of the fleet in Redis's last reply, of that age:
 //
 //	own + (limit - used)/fleet * (1 - age/window)
-//	limit/fleet                                     if own is 0
-//	own or limit/fleet, the larger                  if Redis has never replied
+//	limit/fleet                                     if the key is not known
+//	own, or what it was in the outage before but limit/fleet at most,
+//	whichever is larger                             if nothing was learnt since
 //
 // Own grants sum to the limit at most, and used is no less than own. So whatever the
 // age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
@@ -112,8 +113,11 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	length := subWindow(a.Window)
 	fleet := int64(max(1, o.Fleet))
 	own := r.used(r.advance(length, at), length, at)
-	if own == 0 || r.frozen { // nothing was learnt since the last outage, or ever
-		return min(a.Quota, max(1, own, a.Quota/fleet))
+	switch {
+	case own == 0 || r.frozen && r.at == 0:
+		return max(1, a.Quota/fleet) // Redis has said nothing of the key yet
+	case r.frozen:
+		return max(own, min(shareOf(r.part, a.Quota), a.Quota/fleet))
 	}
 	age := min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
 	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * (1 - age)

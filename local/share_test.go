@@ -164,3 +164,32 @@ func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
 		t.Errorf("%+v, want the other 24 of a share of 25", g)
 	}
 }
+
+// If Redis is lost again before it spoke of the key once more, a share is neither cut down
+// to what happens to be in use, nor is there more than before, or than an even share.
+func TestLaw11ShareInTheNextOutage(t *testing.T) {
+	l := NewLedger(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
+	first := Outage{Number: 1, Cut: noon, Fleet: 4}
+	if g := l.TakeUpTo(&a, first, noon, 100); g.Granted != 20 { // 10 + 80/4, of which 10 are used
+		t.Fatalf("%+v, want 20 units", g)
+	}
+	// Of the 30, 1 has been used in the last window when it begins.
+	again := noon + 20*second
+	if g := l.Take(&a, first, again, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := again + second
+	for _, test := range []struct {
+		number uint32
+		fleet  int
+		want   int64
+	}{{2, 2, 29}, {3, 4, 24}, {4, 100, 0}} {
+		g := l.Reserve(&a, Outage{Number: test.number, Cut: cut, Fleet: test.fleet}, cut, 1, 100)
+		l.Undo(&a, cut, g.Granted, false)
+		if g.Granted != test.want {
+			t.Errorf("fleet of %d: %+v, want %d units", test.fleet, g, test.want)
+		}
+	}
+}

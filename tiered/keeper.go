@@ -55,10 +55,10 @@ func (l *Limiter) firstBeat() (took time.Duration, err error) {
 		ctx, cancel := context.WithTimeout(l.ctx, startWithin)
 		defer cancel()
 		best := startWithin
-		_, err := l.fleet.Beat(ctx, false) // connects, which takes longer
+		err := l.beatOnce(ctx) // connects, which takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			started := time.Now()
-			_, err = l.fleet.Beat(ctx, false)
+			err = l.beatOnce(ctx)
 			best = min(best, time.Since(started))
 		}
 		done <- result{best, err}
@@ -95,16 +95,23 @@ func (l *Limiter) checkClient() {
 func (l *Limiter) keep() {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()
+	var last time.Time // of beats
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case to := <-l.changes:
 			l.tell(to)
+		case <-l.suspicions:
+			if time.Since(last) >= probeEvery && l.breaker.Closed() {
+				last = time.Now()
+				l.beat()
+			}
+			continue
 		case <-timer.C:
+			last = time.Now()
 			if l.breaker.Closed() {
 				l.beat()
-				l.settle()
 			} else {
 				l.probe()
 			}
@@ -116,7 +123,7 @@ func (l *Limiter) keep() {
 // untilNextBeat is spread out, so that a fleet does not beat in step.
 func (l *Limiter) untilNextBeat() time.Duration {
 	every := beatEvery
-	if !l.breaker.Closed() {
+	if !l.breaker.Closed() || l.settlesSoon() {
 		every = probeEvery
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
@@ -146,11 +153,29 @@ func (l *Limiter) probe() {
 	}
 }
 
+// beatOnce renews the membership, and acts on what it learns.
+func (l *Limiter) beatOnce(ctx context.Context) error {
+	owes, sent := l.owes(), l.now()
+	heard, err := l.fleet.Beat(ctx, owes)
+	if err != nil {
+		return err
+	}
+	if remembers, since := l.memory.remembers(heard, sent); !remembers {
+		l.forgot(since)
+	}
+	if owes {
+		l.wakeCharger()
+	} else {
+		l.settle(heard)
+	}
+	return nil
+}
+
 func (l *Limiter) beatWithin(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(l.ctx, d)
 	defer cancel()
 	started := time.Now()
-	if _, err := l.fleet.Beat(ctx, false); err != nil {
+	if err := l.beatOnce(ctx); err != nil {
 		return err
 	}
 	if took := time.Since(started); took > d {
@@ -169,6 +194,7 @@ func (l *Limiter) breakerChanged(from, to breaker.State) {
 	case to == breaker.Closed:
 		l.back(l.now())
 		l.changed(Settling)
+		l.wakeCharger()
 	}
 }
 

@@ -43,9 +43,9 @@ type Limiter struct {
 	hasher  local.Hasher
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
-	*shard  // the only one so far
-	batcher *remote.Batcher
+	*shard  // the only one so far, see shardOf
 	leases  leaseKeeper
+	batcher *remote.Batcher
 	metrics *metrics
 	log     *quietLog
 	start   time.Time
@@ -57,10 +57,14 @@ type Limiter struct {
 	background sync.WaitGroup
 	changes    chan State
 
-	longest atomic.Int64 // window of all rules
-
 	shadows     sync.Once // starts what compares
 	comparisons chan comparison
+	suspicions  chan struct{} // that Redis has lost its memory
+	memory      memory
+	charger     charger
+	instance    string // names this one in Redis
+
+	longest atomic.Int64 // window of all rules
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -94,22 +98,26 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.background.Go(l.keep)
+	l.background.Go(l.chargeBack)
 	return l, nil
 }
 
 func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l := &Limiter{
-		config:  c,
-		client:  client,
-		hasher:  local.NewHasher(),
-		ledger:  local.NewLedger(c.ledgerKeys),
-		shard:   &shard{},
-		log:     newQuietLog(c.logger),
-		start:   time.Now().Add(-beforeStart),
-		changes: make(chan State, 16),
-		rules:   make(map[string]*Rule),
-
+		config:      c,
+		client:      client,
+		hasher:      local.NewHasher(),
+		ledger:      local.NewLedger(c.ledgerKeys),
+		shard:       &shard{},
+		log:         newQuietLog(c.logger),
+		start:       time.Now().Add(-beforeStart),
+		changes:     make(chan State, 16),
 		comparisons: make(chan comparison, shadowQueue),
+		charger:     charger{wake: make(chan struct{}, 1)},
+
+		suspicions: make(chan struct{}, 1),
+		instance:   rand.Text(),
+		rules:      make(map[string]*Rule),
 	}
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -132,7 +140,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
 	}
 	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
-	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)
+	l.fleet = remote.NewFleet(l.batcher, l.keys, l.instance, fleetTTL, c.fleetSize)
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err

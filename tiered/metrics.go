@@ -18,6 +18,8 @@ type metrics struct {
 	trips     prometheus.Histogram
 	batches   prometheus.Histogram
 	errors    map[remote.Kind]prometheus.Counter
+	charged   prometheus.Counter
+	amnesia   prometheus.Counter
 
 	shadow, shadowLeftOut *prometheus.CounterVec
 
@@ -54,6 +56,14 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Name: "tierlimit_shadow_left_out_total",
 			Help: "Comparisons with the exact log that were not made, by rule and reason (queue_full, error).",
 		}, []string{"rule", "reason"}),
+		charged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_charged_back_units_total",
+			Help: "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
+		}),
+		amnesia: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_amnesia_total",
+			Help: "How often Redis was found to have lost its memory, or a part of it.",
+		}),
 		registry: registry,
 	}
 	redisErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -70,9 +80,13 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.failed, m.trips, m.batches, redisErrors, m.shadow, m.shadowLeftOut,
+		m.decisions, m.failed, m.trips, m.batches, redisErrors, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open.",
 			func() float64 { return float64(l.breaker.State()) }),
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share.",
+			func() float64 { return float64(l.State()) }),
+		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",
+			func() float64 { units, _ := l.ledger.Waiting(); return float64(units) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
 			func() float64 { return float64(l.fleet.Size()) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",

@@ -81,6 +81,17 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return r.limiter.newRule(r.name, lim, r.config)
 }
 
+// WithOutage returns the same rule with another outage policy: same limit, same counts
+// in Redis and on this instance's record, same metrics. It is for call sites that must
+// decide otherwise than the rest without Redis; prepare it at start.
+func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
+	c := r.config
+	if err := OnOutage(p)(&c); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", r.name, err)
+	}
+	return r.limiter.newRule(r.name, r.limit, c)
+}
+
 // Name is the rule's name.
 func (r *Rule) Name() string { return r.name }
 

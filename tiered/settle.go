@@ -23,7 +23,9 @@ func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
 	if l.shardOf(key).settling(r.limit.Window(), now) == nil { // or else others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
 	}
-	l.ledger.Learn(&a, now, known)
+	if l.ledger.Learn(&a, now, known) {
+		l.suspect()
+	}
 }
 
 // decideSettling decides while Redis does not know of all grants (law 11): both it
@@ -94,10 +96,29 @@ func (l *Limiter) reserveAll(requests []Request, hashes []uint64) (undo func(), 
 	return undo, nil
 }
 
-// settle ends an episode when it is over for all rules.
-func (l *Limiter) settle() {
+// settleAtLeast is for how long an episode goes on after Redis is back: others who come
+// back must have been heard of, though they still count as members from before.
+const settleAtLeast = time.Second
+
+// settle ends an episode if it is over: when a beat that said this instance has charged
+// all it granted found no other that has not, and all there were, or none more within
+// the time for which they count as members. Or else after the longest window.
+func (l *Limiter) settle(heard remote.Heard) {
 	e := l.episode.Load()
-	if e != nil && e.isOver(time.Duration(l.longest.Load()), l.now()) && l.end(e) {
+	if e == nil {
+		return
+	}
+	back, now := e.back.Load(), l.now()
+	all := heard.Unsettled == 0 && (heard.Size >= e.fleet || now-back >= int64(fleetTTL))
+	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
+	if (settled || e.isOver(time.Duration(l.longest.Load()), now)) && l.end(e) {
 		l.changed(Healthy)
 	}
+}
+
+// settlesSoon reports whether an episode may end before a window has passed, if the
+// instances hear of each other.
+func (l *Limiter) settlesSoon() bool {
+	e := l.episode.Load()
+	return e != nil && !e.forgotten.Load()
 }
