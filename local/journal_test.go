@@ -32,6 +32,12 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	l.Undo(a, noon+20*second, 5, false)
 	l.Take(a, outage, noon+20*second, 7) // a group of which another denied
 	l.Undo(a, noon+20*second, 7, true)
+	maybe := *a // Redis was asked for these and did not answer
+	maybe.Charged = true
+	l.Take(&maybe, outage, noon+20*second, 40)
+	l.Add(&maybe, noon+20*second, 50)
+	l.Take(&maybe, outage, noon+20*second, 6)
+	l.Undo(&maybe, noon+20*second, 6, true)
 	l.Return(a, noon+20*second, 4, true) // a refund of what Redis does not know
 	l.Return(a, noon+20*second, 8, false)
 	if units, keys := l.Waiting(); units != 56 || keys != 1 {

@@ -39,6 +39,9 @@ type Account struct {
 	Quota  int64         // of the whole fleet
 	Owner  any
 	Key    string
+	// Charged: what is granted may have been charged in Redis already, so it is not to
+	// be charged there afterwards (law 3).
+	Charged bool
 }
 
 // Grant is the answer to who asked for units.
@@ -79,7 +82,9 @@ func (l *Ledger) Add(a *Account, now, cost int64) {
 	i := set.findOrCreate(l, a, now)
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
-	l.journalAdd(set, i, a, newest, cost)
+	if !a.Charged {
+		l.journalAdd(set, i, a, newest, cost)
+	}
 }
 
 // Take grants cost units at now if this instance's own grants of the last window
@@ -138,7 +143,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 			r = &set.records[i]
 		}
 		r.add(newest, granted)
-		if journaled {
+		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, newest, granted)
 		}
 	}
@@ -200,7 +205,7 @@ func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
 	for index, left := newest+ledgerCounts, units; index > newest; index-- { // the positions go round
 		left -= r.remove(newest, index, left)
 	}
-	if journaled {
+	if journaled && !a.Charged {
 		for index := newest + ledgerCounts; index > newest; index-- {
 			units -= l.journalRemove(set, i, newest, index, units)
 		}

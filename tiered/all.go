@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -64,12 +65,14 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	if known {
 		return decisions, nil
 	}
+	err := breaker.ErrOpen
 	if l.breaker.Closed() {
 		undo, denied := l.reserveAll(requests, hashes)
 		if denied != nil {
 			return denied, nil
 		}
-		replies, err := l.chargeAll(ctx, requests)
+		var replies []remote.Reply
+		replies, err = l.chargeAll(ctx, requests)
 		undo()
 		if err == nil {
 			for i, q := range requests {
@@ -81,7 +84,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 			return nil, err
 		}
 	}
-	return l.fallbackAll(requests, hashes), nil
+	return l.fallbackAll(requests, hashes, err), nil
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
@@ -170,11 +173,11 @@ func (l *Limiter) takeBack(entries []remote.Entry, replies []remote.Reply, charg
 
 // fallbackAll decides without Redis: all or none again, and each by its own rule's
 // outage policy.
-func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decision {
+func (l *Limiter) fallbackAll(requests []Request, hashes []uint64, err error) []limit.Decision {
 	decisions := make([]limit.Decision, len(requests))
 	all := true
 	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(hashes[i], q.Key, q.Cost, lua.Take)
+		decisions[i] = q.Rule.fallback(hashes[i], q.Key, q.Cost, lua.Take, err)
 		all = all && decisions[i].Allowed
 	}
 	if all {
@@ -183,6 +186,7 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decis
 	for i, q := range requests {
 		if d := &decisions[i]; d.Allowed {
 			a := q.Rule.account(hashes[i], q.Key)
+			a.Charged = mayBeCharged(err)
 			l.ledger.Undo(&a, l.now(), q.Cost, true)
 			d.Allowed, d.Granted, d.Remaining = false, 0, d.Remaining+q.Cost
 		}

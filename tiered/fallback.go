@@ -1,9 +1,13 @@
 package tiered
 
 import (
+	"errors"
+
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // account is what the ledger has to know of a key.
@@ -14,10 +18,14 @@ func (r *Rule) account(hash uint64, key string) local.Account {
 // fallback decides without Redis, by the rule's outage policy. Whatever the
 // policy, what is granted goes into the ledger: it counts if the policy of
 // another rule, or of the same one later, asks; and Redis will be told.
-func (r *Rule) fallback(hash uint64, key string, cost int64, operation int) limit.Decision {
+//
+// err is what came of asking Redis. If Redis may have decided all the same, what is
+// granted here is not charged there later: once for that decision is the most (law 3).
+func (r *Rule) fallback(hash uint64, key string, cost int64, operation int, err error) limit.Decision {
 	l, s := r.limiter, r.limiter.shardOf(key)
 	now, window := l.now(), r.limit.Window()
 	a := r.account(hash, key)
+	a.Charged = mayBeCharged(err)
 	d := limit.Decision{ResetAfter: window}
 	switch {
 	case r.config.policy == Deny:
@@ -36,6 +44,11 @@ func (r *Rule) fallback(hash uint64, key string, cost int64, operation int) limi
 		r.granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
 	}
 	return r.decision(limit.TierFallback, d)
+}
+
+// mayBeCharged reports whether Redis may have charged what it was asked for.
+func mayBeCharged(err error) bool {
+	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 }
 
 // granted puts the ledger's answer into a decision.

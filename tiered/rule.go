@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -167,7 +168,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 		return d, nil
 	}
 	if s := l.shardOf(key); !s.breaker.Closed() {
-		return r.fallback(hash, key, cost, operation), nil
+		return r.fallback(hash, key, cost, operation, breaker.ErrOpen), nil
 	} else if r.isSettling(s) {
 		return r.decideSettling(ctx, hash, key, cost, operation)
 	}
@@ -181,7 +182,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, key, cost, operation), nil
+	return r.fallback(hash, key, cost, operation, err), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -202,7 +203,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))
-	r.fallback(l.hasher.Hash("k"), "k", 3, 0)
+	r.fallback(l.hasher.Hash("k"), "k", 3, 0, breaker.ErrOpen)
 	eventually(t, "it is charged", func() bool { return !l.owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
 		t.Errorf("%d remain, state %v", remaining, l.State())
