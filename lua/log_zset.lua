@@ -49,8 +49,11 @@ make[5] = function()
   function zset.write(s, rule)
     if s.tag ~= ZSET then
       call('DEL', s.key)
-      add(s, s.base, s.count - s.given)
-      s.count, s.given = s.count - s.given, 0
+      if s.past then
+        for g = math.ceil(s.count / s.past.size) - 1, 0, -1 do
+          add(s, s.past.at(g), math.min(s.past.size, s.count - g * s.past.size))
+        end
+      end
       mark(s)
       expire(s, s.newest + s.longest)
     end

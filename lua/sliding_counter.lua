@@ -68,6 +68,20 @@ make[2] = function()
     s.free = math.max(0, rule.quota - used)
   end
 
+  -- Makes the counts those of another algorithm's past.
+  local function recount(s, rule)
+    local size, index, count = s.past.size, s.newest_index, 0
+    for g = 0, math.ceil(s.total / size) - 1 do
+      local i = sub_window(s.past.at(g), rule)
+      if i ~= index then
+        replace(s, index, rule, pack_int(count, s.width))
+        index, count = i, 0
+      end
+      count = count + math.min(size, s.total - g * size)
+    end
+    replace(s, index, rule, pack_int(count, s.width))
+  end
+
   -- Dials: k (2 bytes), strict (1).
   function counter.rule(quota, window, dials)
     return {
@@ -89,7 +103,8 @@ make[2] = function()
         end
         s.total = counter.held(s)
       else
-        s.total = carried(s, rule)
+        s.past = past(s, rule)
+        s.total = s.past.units
       end
     end
 
@@ -109,10 +124,13 @@ make[2] = function()
       end
       s.counts = table.concat(wide)
     else
-      -- New, or counted in other sub-windows: all units at the newest charge.
+      -- New, or another algorithm's; or counted in other sub-windows: all units at the
+      -- newest charge.
       s.width = math.max(s.width, bytes_for(s.total))
       s.counts = rep('\0', (rule.k + 1) * s.width)
-      if s.total > 0 then
+      if s.past then
+        recount(s, rule)
+      elseif s.total > 0 then
         replace(s, s.newest_index, rule, pack_int(s.total, s.width))
       end
     end

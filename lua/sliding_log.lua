@@ -27,8 +27,8 @@ local function sliding_log(encoding)
   local function stamp(s, i)
     if i >= s.count then
       return s.now -- taken in this run
-    elseif s.carried then
-      return s.base
+    elseif s.past then
+      return s.past.at(floor((s.count - 1 - i) / s.past.size))
     end
     return encoding.stamp(s, i)
   end
@@ -37,8 +37,8 @@ local function sliding_log(encoding)
     local threshold = s.now - window
     if s.count == 0 or s.base <= threshold then
       return s.count
-    elseif s.carried then
-      return 0
+    elseif s.past then
+      return s.count - since(threshold + 1, s.past)
     end
     return encoding.expired(s, threshold)
   end
@@ -55,8 +55,8 @@ local function sliding_log(encoding)
       encoding.load(s)
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     elseif s.tag ~= 0 then
-      s.count = carried(s, rule)
-      s.carried = true
+      s.past = past(s, rule)
+      s.count = s.past.units
     end
     s.left = expired(s, rule.window)
     s.added, s.given = 0, 0 -- units charged and given back in this run

@@ -1,9 +1,9 @@
 -- The state of one key: what all encodings have in common.
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
---                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
+--                stamps), 3 sliding counter, 5 fixed window, 7 GCRA. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
---                is a sorted set, see log_zset.lua.
+--                is a sorted set, see log_zset.lua; 4 is no longer used.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
@@ -55,7 +55,7 @@ local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0ke
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, carried = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, past = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
   }
 end
 
@@ -63,7 +63,7 @@ end
 local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
-  s.charged, s.changed, s.carried = false, false, false
+  s.charged, s.changed, s.past = false, false, false
   if raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
@@ -155,8 +155,8 @@ end
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
---   held(s, rule)         from the state as read: how many units it may hold, never
---                         too few
+--   held(s)               from the state as read: how many units it may hold, never
+--                         too few; or, of GCRA, past(s, rule): see past
 local make = {}
 local made = {}
 
@@ -168,11 +168,35 @@ local function algorithm(code)
 end
 
 -- The code of the algorithm that wrote a state, by tag.
-local code_of = { 1, 1, 2, 3, 4, 5 }
+local code_of = { 1, 1, 2, false, 4, 5, 3 }
 
--- When a rule's algorithm changes, the new one starts with what the old one may
--- hold, all charged at the key's newest charge: no earlier than it was, so the
--- change never grants anything twice.
-local function carried(s, rule)
-  return math.min(rule.quota, algorithm(code_of[s.tag]).held(s, rule))
+-- When a rule's algorithm changes, the new one starts with what the old one may have
+-- granted in the last window, each unit as late as that may have been: no earlier than
+-- it was, so the change never grants anything twice. Of an algorithm that knows how many
+-- units it holds, those are all charged at the key's newest charge.
+--
+-- It is a table: units, the number, at most the new quota, since only so many of the
+-- newest can matter; size, of a group of them; and at(g), the stamp of group g, the
+-- newest being 0. So a change costs the same however many units there are.
+local function past(s, rule)
+  local old = algorithm(code_of[s.tag])
+  if old.past then
+    return old.past(s, rule)
+  end
+  local units, newest = math.min(rule.quota, old.held(s)), s.newest
+  return { units = units, size = math.max(1, units), at = function() return newest end }
+end
+
+-- How many units of a past were charged at t or later.
+local function since(t, from)
+  local low, high = 0, math.ceil(from.units / from.size)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if from.at(middle) >= t then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return math.min(from.units, low * from.size)
 end
