@@ -45,11 +45,12 @@ make[4] = function()
 
   function fixed.look(s, rule)
     s.count = 0
-    if s.tag ~= 0 and window_of(s.newest, rule) == window_of(s.now, rule) then
+    local start = window_of(s.now, rule)
+    if s.tag ~= 0 and window_of(s.newest, rule) == start then
       if s.tag == FIXED then
         s.count = fixed.held(s)
       else
-        s.count = carried(s, rule)
+        s.count = since(start, inherit(s, rule))
       end
     end
     s.free = math.max(0, rule.quota - s.count)

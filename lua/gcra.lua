@@ -6,11 +6,12 @@
 -- general: in lowest terms it is interval/d, or a + n/d, and the tat is kept as
 -- whole µs and d-ths of a µs, so that rates never drift (law 10).
 --
---   tag 4: header, tat (7 bytes), interval (6), d (6); and d-ths (6) if not 0
+--   tag 4: header, tat (7 bytes), quota (6), window (6); and d-ths (6) if not 0
 
 make[3] = function()
   local GCRA = 4
   local MOST = 2 ^ 52 -- debt that a change of limits can make of another: 142 years
+  local GROUPS = 256 -- of the units that another algorithm is told of
 
   local gcra = {}
 
@@ -23,16 +24,32 @@ make[3] = function()
     return c * rule.a + whole, part
   end
 
-  -- The key's debt, as read: whole µs and parts of a µs, which has d of them.
+  -- The parts of a µs in the tat as read, of which a µs has d.
+  local function part_of(s)
+    if #s.raw > HEADER + 19 then
+      return unpack_int(s.raw, HEADER + 20, 6)
+    end
+    return 0
+  end
+
+  -- The key's debt, as read: whole µs and parts.
   local function debt_of(s)
-    local raw, now = s.raw, s.now
-    local tat = unpack_time(raw, HEADER + 1)
+    local tat, now = unpack_time(s.raw, HEADER + 1), s.now
     if tat < now then
       return 0, 0
-    elseif #raw > HEADER + 19 then
-      return tat - now, unpack_int(raw, HEADER + 20, 6)
     end
-    return tat - now, 0
+    return tat - now, part_of(s)
+  end
+
+  -- The interval of the limit that the state was written under, and its d.
+  local function rate_of(s)
+    local quota, window = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+    local divisor, rest = quota, window
+    while rest > 0 do -- Euclid's algorithm
+      local next_rest = divisor % rest -- (miniredis gets a parallel assignment wrong)
+      divisor, rest = rest, next_rest
+    end
+    return window / divisor, quota / divisor
   end
 
   -- Sets the units free from the tat.
@@ -63,7 +80,7 @@ make[3] = function()
     local rule = {
       algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
       interval = interval, d = d, a = floor(interval / d), n = interval % d,
-      rate = sub(packed, dials + 7, dials + 18), burst_whole = 0, burst_part = 0, most = 0,
+      rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
     rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt
@@ -75,7 +92,7 @@ make[3] = function()
     if s.tag == GCRA then
       debt, part = debt_of(s)
       if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
-        local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+        local interval, d = rate_of(s)
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
         local units, rest = muldiv(debt, d, interval)
@@ -91,7 +108,10 @@ make[3] = function()
         end
       end
     elseif s.tag ~= 0 then
-      debt, part = span(rule, carried(s, rule))
+      -- The units held, all at the newest charge; at most so many that a window later one
+      -- fits.
+      local most = rule.quota + rule.burst - 1
+      debt, part = span(rule, math.min(most, algorithm(code_of[s.tag]).held(s)))
       debt = debt - (s.now - s.newest)
       if debt < 0 then
         debt, part = 0, 0
@@ -188,7 +208,7 @@ make[3] = function()
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
-    store(s, value, s.now + gcra.reset(s))
+    store(s, value, math.max(s.now + gcra.reset(s), s.newest + rule.window))
   end
 
   function gcra.reset(s)
@@ -199,11 +219,25 @@ make[3] = function()
     return debt > 0 and debt or 0
   end
 
-  function gcra.held(s, rule)
-    local debt, part = debt_of(s)
-    local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
-    local units, rest = muldiv(debt, d, interval)
-    return units + math.ceil((rest + part) / interval)
+  -- What was granted up to the newest charge, as far as the tat tells. Each unit moved it
+  -- by T at least, so of the units from any time on there were at most (tat - time)/T: the
+  -- j-th newest came at tat - j*T at the latest, and not after the newest charge. Those of
+  -- the last window that the new rule asks for, but no longer than the old one's, which is
+  -- how long the key lives.
+  function gcra.past(s, rule)
+    local interval, d = rate_of(s)
+    local tat, part, newest = unpack_time(s.raw, HEADER + 1), part_of(s), s.newest
+    local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))
+    local units, rest = muldiv(tat - newest + longest - 1, d, interval)
+    units = math.min(rule.quota, units + floor((rest + part) / interval))
+    local size = math.max(1, math.ceil(units / GROUPS))
+    return {
+      units = units, size = size,
+      at = function(g)
+        local whole, rest = muldiv(g * size + 1, interval, d)
+        return math.min(newest, tat - whole - (part < rest and 1 or 0))
+      end,
+    }
   end
 
   return gcra

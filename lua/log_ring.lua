@@ -74,8 +74,14 @@ make[1] = function()
   local function unroll(s, width)
     if s.count == 0 then
       return ''
-    elseif s.carried then
-      return rep(pack_int(s.base % 256 ^ width, width), s.count)
+    elseif s.inherited then
+      local slots, size = {}, s.inherited.size
+      local groups = math.ceil(s.count / size)
+      for i = 1, groups do
+        local g = groups - i -- the oldest first, which may be smaller
+        slots[i] = rep(pack_int(s.inherited.at(g) % 256 ^ width, width), math.min(size, s.count - g * size))
+      end
+      return table.concat(slots)
     end
     if #s.raw == PREFIX then
       s.raw = call('GET', s.key)
@@ -140,9 +146,11 @@ make[1] = function()
 
   -- Takes units out behind those that have left, which move up to close the gap.
   local function write_given(s)
-    if s.carried then
-      s.count, s.width, s.capacity = s.count - s.given, width_for(s.longest), 0
-      write_ring(s, unroll(s, s.width), s.newest)
+    if s.inherited then
+      local width = width_for(s.longest)
+      local slots = unroll(s, width)
+      s.count, s.width, s.capacity = s.count - s.given, width, 0
+      write_ring(s, sub(slots, 1, s.left * width) .. sub(slots, (s.left + s.given) * width + 1), s.newest)
       return
     end
     if s.left > 0 then

@@ -72,8 +72,13 @@ make[5] = function()
   function zset.write(s, rule)
     if s.tag ~= ZSET then
       call('DEL', s.key)
-      add(s, s.base, s.count - s.given)
-      s.count, s.given, s.carried = s.count - s.given, 0, false
+      local inherited = s.inherited
+      if inherited then
+        for g = math.ceil(s.count / inherited.size) - 1, 0, -1 do
+          add(s, inherited.at(g), math.min(inherited.size, s.count - g * inherited.size))
+        end
+        s.inherited = false
+      end
       mark(s)
       expire(s, s.newest + s.longest)
     end

@@ -80,6 +80,20 @@ make[2] = function()
     s.free = math.max(0, rule.quota - used)
   end
 
+  -- Makes the counts those of another algorithm's units.
+  local function recount(s, rule)
+    local size, index, count = s.inherited.size, s.newest_index, 0
+    for g = 0, math.ceil(s.total / size) - 1 do
+      local i = sub_window(s.inherited.at(g), rule)
+      if i ~= index then
+        replace(s, index, rule, pack_int(count, s.width))
+        index, count = i, 0
+      end
+      count = count + math.min(size, s.total - g * size)
+    end
+    replace(s, index, rule, pack_int(count, s.width))
+  end
+
   -- Dials: k (2 bytes), strict (1).
   function counter.rule(quota, window, dials)
     return {
@@ -101,7 +115,8 @@ make[2] = function()
         end
         s.total = counter.held(s)
       else
-        s.total = carried(s, rule)
+        s.inherited = inherit(s, rule)
+        s.total = s.inherited.units
       end
     end
 
@@ -113,10 +128,13 @@ make[2] = function()
       s.width, s.counts = byte(raw, HEADER + 3), sub(raw, COUNTS + 1)
       widen(s, rule, width) -- the limit may have grown beyond what a count can hold
     else
-      -- New, or counted in other sub-windows: all units at the newest charge.
+      -- New, or another algorithm's; or counted in other sub-windows: all units at the
+      -- newest charge.
       s.width = math.max(width, bytes_for(s.total))
       s.counts = rep('\0', (rule.k + 1) * s.width)
-      if s.total > 0 then
+      if s.inherited then
+        recount(s, rule)
+      elseif s.total > 0 then
         replace(s, s.newest_index, rule, pack_int(s.total, s.width))
       end
     end

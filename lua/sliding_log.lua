@@ -28,8 +28,8 @@ local function sliding_log(encoding)
   local function stamp(s, i)
     if i >= s.count then
       return s.now -- taken in this run
-    elseif s.carried then
-      return s.base
+    elseif s.inherited then
+      return s.inherited.at(floor((s.count - 1 - i) / s.inherited.size))
     end
     return encoding.stamp(s, i)
   end
@@ -38,8 +38,8 @@ local function sliding_log(encoding)
   function log.up_to(s, threshold)
     if s.count == 0 or s.base <= threshold then
       return s.count
-    elseif s.carried then
-      return 0
+    elseif s.inherited then
+      return s.count - since(threshold + 1, s.inherited)
     end
     return encoding.expired(s, threshold)
   end
@@ -56,8 +56,8 @@ local function sliding_log(encoding)
       encoding.load(s)
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     elseif s.tag ~= 0 then
-      s.count = carried(s, rule)
-      s.carried = true
+      s.inherited = inherit(s, rule)
+      s.count = s.inherited.units
     end
     s.left = log.up_to(s, s.now - rule.window)
     s.added, s.given, s.past = 0, 0, nil -- units charged and given back in this run

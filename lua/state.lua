@@ -55,7 +55,7 @@ local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0ke
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, carried = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, inherited = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
   }
 end
 
@@ -63,7 +63,7 @@ end
 local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
-  s.charged, s.changed, s.carried = false, false, false
+  s.charged, s.changed, s.inherited = false, false, false
   if raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
@@ -166,8 +166,8 @@ local MOST_LIMITS = 4
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
---   held(s, rule)         from the state as read: how many units it may hold, never
---                         too few
+--   held(s)               from the state as read: how many units it may hold, never
+--                         too few; or, of GCRA, past(s, rule): see inherit
 local make = {}
 local made = {}
 
@@ -181,9 +181,33 @@ end
 -- The code of the algorithm that wrote a state, by tag.
 local code_of = { 1, 1, 2, 3, 4, 5 }
 
--- When a rule's algorithm changes, the new one starts with what the old one may
--- hold, all charged at the key's newest charge: no earlier than it was, so the
--- change never grants anything twice.
-local function carried(s, rule)
-  return math.min(rule.quota, algorithm(code_of[s.tag]).held(s, rule))
+-- When a rule's algorithm changes, the new one starts with what the old one may have
+-- granted in the last window, each unit as late as that may have been: no earlier than
+-- it was, so the change never grants anything twice. Of an algorithm that knows how many
+-- units it holds, those are all charged at the key's newest charge.
+--
+-- What it inherits is a table: units, the number, at most the new quota, since only so many of the
+-- newest can matter; size, of a group of them; and at(g), the stamp of group g, the
+-- newest being 0. So a change costs the same however many units there are.
+local function inherit(s, rule)
+  local old = algorithm(code_of[s.tag])
+  if old.past then
+    return old.past(s, rule)
+  end
+  local units, newest = math.min(rule.quota, old.held(s)), s.newest
+  return { units = units, size = math.max(1, units), at = function() return newest end }
+end
+
+-- How many units of what is inherited were charged at t or later.
+local function since(t, from)
+  local low, high = 0, math.ceil(from.units / from.size)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if from.at(middle) >= t then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return math.min(from.units, low * from.size)
 end

@@ -34,6 +34,7 @@ func Conformance(t *testing.T, backend Backend) {
 	t.Run("huge and odd numbers", s.hugeAndOdd)
 	t.Run("leases", func(t *testing.T) { rapid.Check(t, s.leases) })
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
+	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
 }
 

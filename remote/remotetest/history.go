@@ -40,7 +40,12 @@ func (h *history) change(t *rapid.T) {
 	if h.rule == nil || rapid.IntRange(0, 2).Draw(t, "other algorithm") == 0 {
 		h.algorithm = drawAlgorithm.Draw(t, "algorithm")
 	}
-	h.limit = drawLimit(h.algorithm).Draw(t, "limit")
+	h.use(t, drawLimit(h.algorithm).Draw(t, "limit"), h.algorithm)
+}
+
+// use puts a rule in force.
+func (h *history) use(t *rapid.T, l limit.Limit, a limit.Algorithm) {
+	h.limit, h.algorithm = l, a
 	var err error
 	if h.rule, err = remote.NewRule(h.limit, h.algorithm); err != nil {
 		t.Fatalf("%v under %v: %v", h.limit, h.algorithm, err)
@@ -61,34 +66,53 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 		h.change(t)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
-	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take}
-	e.Cost = rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	operation := lua.Take
 	switch rapid.IntRange(0, 19).Draw(t, "operation") {
 	case 0, 1, 2:
-		e.Operation = lua.TakeUpTo
-		return e, func(now int64) model.Outcome { return h.reference.TakeUpTo(now, e.Cost) }
+		operation = lua.TakeUpTo
 	case 3, 4:
-		e.Operation = lua.Peek
-		return e, func(now int64) model.Outcome { return h.reference.Peek(now, e.Cost) }
+		operation = lua.Peek
 	case 5, 6, 7:
+		operation = lua.Refund
+	case 8:
+		if rapid.IntRange(0, 3).Draw(t, "forget") == 0 {
+			operation = lua.Forget
+		}
+	case 9, 10, 11:
+		operation = lua.Lease
+	case 12, 13:
+		operation = lua.Charge
+	case 14, 15:
+		e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
+		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
+		return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
+	}
+	return h.entry(t, operation, cost)
+}
+
+// entry is an entry of the given operation; a take if there is nothing to refund.
+func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: operation, Cost: cost}
+	switch operation {
+	case lua.TakeUpTo:
+		return e, func(now int64) model.Outcome { return h.reference.TakeUpTo(now, e.Cost) }
+	case lua.Peek:
+		return e, func(now int64) model.Outcome { return h.reference.Peek(now, e.Cost) }
+	case lua.Forget:
+		return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
+	case lua.Refund:
 		if len(h.charges) > 0 {
 			c := rapid.SampledFrom(h.charges).Draw(t, "charge")
-			e.Operation, e.Charged, e.Stamp = lua.Refund, c.units, c.stamp
+			e.Charged, e.Stamp = c.units, c.stamp
 			e.Cost = rapid.Int64Range(1, c.units).Draw(t, "refund")
 			return e, func(now int64) model.Outcome { return h.reference.Refund(now, e.Stamp, e.Charged, e.Cost) }
 		}
-	case 8:
-		if rapid.IntRange(0, 3).Draw(t, "forget") == 0 {
-			e.Operation = lua.Forget
-			return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
-		}
-	case 9, 10, 11:
+		e.Operation = lua.Take
+	case lua.Lease:
 		return h.drawLease(t, e)
-	case 12, 13:
+	case lua.Charge:
 		return h.drawPast(t)
-	case 14, 15:
-		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
-		return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
 	}
 	return e, func(now int64) model.Outcome { return h.reference.Decide(now, e.Cost) }
 }
