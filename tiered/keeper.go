@@ -161,8 +161,12 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 // change is a change of the breaker's state.
 type change struct{ from, to breaker.State }
 
-// breakerChanged runs under the breaker's lock, so it only passes the news on.
+// breakerChanged runs under the breaker's lock, so it only counts and passes the
+// news on.
 func (l *Limiter) breakerChanged(from, to breaker.State) {
+	if from == breaker.Closed {
+		l.metrics.opened.Inc()
+	}
 	select {
 	case l.changes <- change{from, to}:
 	default:
