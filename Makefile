@@ -21,7 +21,7 @@ each = @set -e; for module in $(MODULES); do (set -x; cd $$module; $(1)); done
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
@@ -49,6 +49,11 @@ lint: staticcheck ## check format, go vet, staticcheck
 .PHONY: build
 build: ## build every package, command and example, keeping nothing
 	$(call each,go build -o /dev/null ./...)
+
+.PHONY: monitoring
+monitoring: redis ## check dashboard and alerts against a fleet and Prometheus, which must be installed
+	cd docs/monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
+	cd examples && go vet -tags monitoring ./observed && go test -tags monitoring -count=1 -v -run TestMonitoring ./observed
 
 .PHONY: bench
 bench: redis ## run the benchmarks against other limiters

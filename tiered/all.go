@@ -38,7 +38,7 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 		switch {
 		case q.Rule == nil:
 		case err != nil:
-			q.Rule.metrics.failed.Inc()
+			q.Rule.metrics.fail(err)
 		default:
 			q.Rule.metrics.count(decisions[i])
 		}

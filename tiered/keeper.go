@@ -189,6 +189,7 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 func (l *Limiter) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
+		l.metrics.opened.Inc()
 		l.lost(l.now(), l.born)
 		l.changed(Outage)
 	case to == breaker.Closed:

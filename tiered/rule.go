@@ -141,7 +141,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 // counted counts a decision in the metrics.
 func (r *Rule) counted(d limit.Decision, err error) (limit.Decision, error) {
 	if err != nil {
-		r.metrics.failed.Inc()
+		r.metrics.fail(err)
 		return limit.Decision{}, err
 	}
 	r.metrics.count(d)
