@@ -40,6 +40,7 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 			q.Rule.metrics.failed.Inc()
 		default:
 			q.Rule.metrics.count(decisions[i])
+			q.Rule.watched(q.Key, &decisions[i])
 		}
 	}
 	return decisions, err

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
@@ -55,6 +56,8 @@ type Limiter struct {
 
 	shadows     sync.Once // starts what compares
 	comparisons chan comparison
+
+	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
