@@ -40,8 +40,9 @@ type Page struct {
 	close      context.CancelFunc
 	stopWatch  func()
 
-	mu     sync.Mutex // guards loaded
-	loaded inspect.Snapshot
+	mu     sync.Mutex       // guards what follows
+	since  inspect.Snapshot // what the last load's rates are since
+	loaded inspect.Snapshot // at the last load
 }
 
 // Option sets something for a page. What it was given is checked by [New].
@@ -116,6 +117,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	ctx, p.close = context.WithCancel(p.inside.Context())
 	p.done = ctx.Done()
 	p.loaded = p.inside.Snapshot()
+	p.since = p.loaded
 	return p, nil
 }
 
@@ -149,17 +151,19 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Page) write(w http.ResponseWriter, status int, a asked) {
 	now := p.inside.Snapshot()
 	p.mu.Lock()
-	since := p.loaded
-	p.loaded = now
+	p.since, p.loaded = p.loaded, now
+	since := p.since
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_ = templates.ExecuteTemplate(w, "page", p.shown(since, now, a)) // fails when the client has gone
 }
 
-// serveEvents keeps a page up to date.
+// serveEvents keeps a page up to date. Its rates go on from those it was loaded with.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
-	var past []inspect.Snapshot
+	p.mu.Lock()
+	past := []inspect.Snapshot{p.since}
+	p.mu.Unlock()
 	p.streams.Serve(w, r, p.done, func(w io.Writer) error {
 		now := p.inside.Snapshot()
 		past = append(past, now)

@@ -42,8 +42,10 @@ func open(t *testing.T, origin string) *browser {
 	}
 	ctx, stop := chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(options...))
 	t.Cleanup(func() { _ = chromedp.Cancel(ctx); stop() })
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("starting Chromium: %v; is it installed, and on PATH? (Debian: apt-get install chromium)", err)
+	}
 	b := &browser{t: t, ctx: ctx}
-	b.run() // starts it
 	if err := chromedp.Listen(ctx, b.listen); err != nil {
 		t.Fatal(err)
 	}
