@@ -131,7 +131,7 @@ func (p *Page) Close() {
 // ServeHTTP serves the page and what belongs to it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live.Secure(w)
-	index := strings.HasSuffix(r.URL.Path, "/")
+	index := r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/")
 	switch {
 	case index && r.Method == http.MethodPost:
 		p.serveKey(w, r)

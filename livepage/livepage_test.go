@@ -356,6 +356,29 @@ func TestOutage(t *testing.T) {
 	contains(t, body, "tier “fallback”")
 }
 
+// However it is mounted, its own addresses are found.
+func TestMounts(t *testing.T) {
+	l, _ := newLimiter(t)
+	p, _ := mounted(t, l)
+	for prefix, handler := range map[string]http.Handler{
+		"/": p, "/limits/": p, "/stripped/": http.StripPrefix("/stripped", p), "/bare/": http.StripPrefix("/bare/", p),
+	} {
+		mux := http.NewServeMux()
+		mux.Handle(prefix, handler)
+		server := httptest.NewServer(mux)
+		for _, name := range []string{"", "live.js", "live.css"} {
+			if status, _ := get(t, server.URL+prefix+name); status != http.StatusOK {
+				t.Errorf("%s%s: %d", prefix, name, status)
+			}
+		}
+		if status, _ := event(t, server.URL+prefix+"events"); status != http.StatusOK {
+			t.Errorf("%sevents: %d", prefix, status)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
 func TestNilLimiter(t *testing.T) {
 	if _, err := New(nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Error(err)

@@ -40,12 +40,13 @@ func until(t *testing.T, what string, holds func() bool) {
 }
 
 func TestEvents(t *testing.T) {
-	var version atomic.Int64
+	var version, rendered atomic.Int64
 	version.Store(1)
 	done := make(chan struct{})
 	streams := NewStreams(2, time.Millisecond)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		streams.Serve(w, r, done, func(w io.Writer) error {
+			rendered.Add(1)
 			_, err := fmt.Fprintf(w, "<p>\r\nevent: forged\r\rdata %d", version.Load())
 			return err
 		})
@@ -64,7 +65,9 @@ func TestEvents(t *testing.T) {
 				t.Fatalf("%q, want %q", lines.Text(), want)
 			}
 		}
-		version.Add(1) // an event comes only because of this
+		before := rendered.Load()
+		until(t, "an event could have come of the same again", func() bool { return rendered.Load() > before+5 })
+		version.Add(1)
 	}
 
 	second, leaveSecond := get(t, server.URL)
