@@ -208,7 +208,7 @@ func event(t *testing.T, url string) (status int, data string) {
 // An event is the page's live parts, and nothing that is typed into.
 func TestEvents(t *testing.T) {
 	l, r := newLimiter(t)
-	p, page := mounted(t, l)
+	_, page := mounted(t, l)
 	allow(t, r, "alice", 1)
 	status, data := event(t, page+"events")
 	if status != http.StatusOK || strings.Contains(data, "<form") || strings.Contains(data, "<html") {
@@ -218,18 +218,25 @@ func TestEvents(t *testing.T) {
 	if strings.Contains(data, "Hottest") {
 		t.Error("hottest keys were not asked for")
 	}
-	for name, end := range map[string]func(){"page": p.Close, "limiter": func() { _ = l.Close() }} {
-		t.Run("ends with the "+name, func(t *testing.T) {
+}
+
+func TestUpdatesEnd(t *testing.T) {
+	for name, end := range map[string]func(*tiered.Limiter, *Page){
+		"with the page":    func(_ *tiered.Limiter, p *Page) { p.Close() },
+		"with the limiter": func(l *tiered.Limiter, _ *Page) { _ = l.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := newLimiter(t)
+			p, page := mounted(t, l)
 			response, err := http.Get(page + "events")
 			if err != nil {
 				t.Fatal(err)
 			}
-			end()
+			end(l, p)
 			if _, body := read(t, response, nil); !strings.HasPrefix(body, "data: ") {
 				t.Error(body)
 			}
 		})
-		p, page = mounted(t, l)
 	}
 }
 
