@@ -137,6 +137,7 @@ func (b *browser) shows(text string) {
 // tabTo presses Tab until an element that matches has the focus.
 func (b *browser) tabTo(selector string) {
 	b.t.Helper()
+	b.until(`document.readyState === "complete"`) // with its style
 	for range 100 {
 		b.run(chromedp.KeyEvent("\t"))
 		if eval[bool](b, fmt.Sprintf("document.activeElement?.matches(%q) === true", selector)) {
@@ -174,8 +175,8 @@ func (b *browser) inAllLooks(name string) {
 			Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 600,
 		})
 		b.prefers("prefers-color-scheme", scheme)
-		if eval[bool](b, "document.documentElement.scrollWidth > innerWidth") {
-			b.t.Errorf("%s, %s: the page is wider than the window", name, l.name)
+		if width := eval[int64](b, "document.documentElement.scrollWidth"); width > l.width {
+			b.t.Errorf("%s, %s: the page is %d wide", name, l.name, width)
 		}
 		for _, faint := range eval[[]string](b, faintTexts) {
 			b.t.Errorf("%s, %s: hard to read: %s", name, l.name, faint)
