@@ -40,6 +40,11 @@ soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
 matrix: ## run the tests that need a server against other servers (Debian only)
 	scripts/server-matrix
 
+.PHONY: pages
+pages: redis staticcheck ## test the pages in Chromium, which must be installed; PAGES_OUT=DIR keeps pictures
+	cd pages && go vet -tags chromium ./... && $(ROOT)/bin/staticcheck -tags chromium ./...
+	cd pages && PAGES_OUT=$(abspath $(PAGES_OUT)) go test -tags chromium -count=1 -timeout 5m ./...
+
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }

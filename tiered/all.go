@@ -41,6 +41,7 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 			q.Rule.metrics.fail(err)
 		default:
 			q.Rule.metrics.count(decisions[i])
+			q.Rule.watched(q.Key, &decisions[i])
 		}
 	}
 	return decisions, err

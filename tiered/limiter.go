@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
@@ -65,6 +66,8 @@ type Limiter struct {
 	instance    string // names this one in Redis
 
 	longest atomic.Int64 // window of all rules
+
+	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -223,8 +226,9 @@ func (l *Limiter) State() State { return l.state() }
 func (l *Limiter) Degraded() bool { return !l.breaker.Closed() }
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left behind. It waits for
-// trips under way, which takes as long as the client's time-outs if Redis hangs.
+// [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left
+// behind. It waits for trips under way, which takes as long as the client's time-outs if
+// Redis hangs.
 // Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {

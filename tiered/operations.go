@@ -17,7 +17,11 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
+	d, err := r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
+	if err == nil {
+		r.watched(key, &d)
+	}
+	return d, err
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage

@@ -133,6 +133,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	d, err := r.counted(r.decide(ctx, key, cost, lua.Take))
 	if err == nil {
+		r.watched(key, &d)
 		r.shadow.compare(key, cost, d)
 	}
 	return d, err
