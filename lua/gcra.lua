@@ -127,12 +127,15 @@ make[3] = function()
   end
 
   function gcra.take(s, rule, cost)
-    local whole, part = span(rule, cost)
-    s.tat, s.part = s.tat + whole, s.part + part
-    if s.part >= rule.d then
-      s.tat, s.part = s.tat + 1, s.part - rule.d
+    local whole, part = rule.a, rule.n
+    if cost > 1 then
+      whole, part = span(rule, cost)
     end
-    s.free = s.free - cost
+    part = part + s.part
+    if part >= rule.d then
+      whole, part = whole + 1, part - rule.d
+    end
+    s.tat, s.part, s.free = s.tat + whole, part, s.free - cost
   end
 
   -- A charge makes the debt larger than it would be without it by span(charged) at
@@ -169,7 +172,11 @@ make[3] = function()
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
-    store(s, value, math.max(s.now + gcra.reset(s), s.newest + rule.window))
+    local matters = s.newest + rule.window -- to an algorithm that follows; see past
+    if s.tat >= matters then
+      matters = s.tat + (s.part > 0 and 1 or 0)
+    end
+    store(s, value, matters)
   end
 
   function gcra.reset(s)
