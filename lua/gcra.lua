@@ -32,15 +32,6 @@ make[3] = function()
     return 0
   end
 
-  -- The key's debt, as read: whole µs and parts.
-  local function debt_of(s)
-    local tat, now = unpack_time(s.raw, HEADER + 1), s.now
-    if tat < now then
-      return 0, 0
-    end
-    return tat - now, part_of(s)
-  end
-
   -- The interval of the limit that the state was written under, and its d.
   local function rate_of(s)
     local quota, window = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
@@ -89,7 +80,12 @@ make[3] = function()
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == GCRA then
-      debt, part = debt_of(s)
+      debt = unpack_time(s.raw, HEADER + 1) - s.now
+      if debt < 0 then
+        debt = 0
+      else
+        part = part_of(s)
+      end
       if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
         local interval, d = rate_of(s)
         -- Another limit's debt: the same number of units, at this limit's interval,

@@ -64,22 +64,22 @@ local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
   s.charged, s.changed, s.past = false, false, false
-  if raw == '' then
+  if #raw >= HEADER then
+    s.tag = byte(raw)
+    s.newest = unpack_time(raw, 2)
+    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+  elseif raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
-  elseif type(raw) == 'table' then
+  elseif type(raw) == 'table' then -- an error: another type
     local offset = pcall('ZSCORE', key, OFFSET)
     if type(offset) ~= 'string' then
       return false
     end
     s.tag, s.offset = 6, tonumber(offset)
     s.newest = -tonumber(call('ZSCORE', key, NEWEST))
-  elseif #raw < HEADER then
-    return false
   else
-    s.tag = byte(raw)
-    s.newest = unpack_time(raw, 2)
-    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+    return false
   end
   s.now = clock + s.offset
   if s.now < s.newest then
