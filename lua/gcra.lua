@@ -32,15 +32,6 @@ make[3] = function()
     return 0
   end
 
-  -- The key's debt, as read: whole µs and parts.
-  local function debt_of(s)
-    local tat, now = unpack_time(s.raw, HEADER + 1), s.now
-    if tat < now then
-      return 0, 0
-    end
-    return tat - now, part_of(s)
-  end
-
   -- The interval of the limit that the state was written under, and its d.
   local function rate_of(s)
     local quota, window = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
@@ -90,7 +81,12 @@ make[3] = function()
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == GCRA then
-      debt, part = debt_of(s)
+      debt = unpack_time(s.raw, HEADER + 1) - s.now
+      if debt < 0 then
+        debt = 0
+      else
+        part = part_of(s)
+      end
       if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
         local interval, d = rate_of(s)
         -- Another limit's debt: the same number of units, at this limit's interval,
@@ -128,12 +124,15 @@ make[3] = function()
   end
 
   function gcra.take(s, rule, cost)
-    local whole, part = span(rule, cost)
-    s.tat, s.part = s.tat + whole, s.part + part
-    if s.part >= rule.d then
-      s.tat, s.part = s.tat + 1, s.part - rule.d
+    local whole, part = rule.a, rule.n
+    if cost > 1 then
+      whole, part = span(rule, cost)
     end
-    s.free = s.free - cost
+    part = part + s.part
+    if part >= rule.d then
+      whole, part = whole + 1, part - rule.d
+    end
+    s.tat, s.part, s.free = s.tat + whole, part, s.free - cost
   end
 
   -- A charge makes the debt larger than it would be without it by span(charged) at
@@ -208,7 +207,11 @@ make[3] = function()
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
-    store(s, value, math.max(s.now + gcra.reset(s), s.newest + rule.window))
+    local matters = s.newest + rule.window -- to an algorithm that follows; see past
+    if s.tat >= matters then
+      matters = s.tat + (s.part > 0 and 1 or 0)
+    end
+    store(s, value, matters)
   end
 
   function gcra.reset(s)

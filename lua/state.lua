@@ -20,7 +20,7 @@ local PREFIX = 128 -- bytes read at first: the whole of most states
 -- What is set anew at the beginning of each run.
 local call, pcall
 local packed, at -- what is asked: one string, read from front to back; see frame.lua
-local newest_now -- what a header says of a charge made now, if the key has no offset
+local header_tag, header_now -- the last header of a charge made now to a key without offset
 local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
 
 local function next_number(w)
@@ -38,7 +38,7 @@ local function begin(asked)
     local t = call('TIME')
     clock = t[1] * 1000000 + t[2]
   end
-  newest_now = pack_time(clock) .. NO_OFFSET
+  header_tag = nil
 end
 
 -- A whole number as text. Commands also take numbers, but convert them as floating
@@ -64,22 +64,22 @@ local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
   s.charged, s.changed, s.inherited = false, false, false
-  if raw == '' then
+  if #raw >= HEADER then
+    s.tag = byte(raw)
+    s.newest = unpack_time(raw, 2)
+    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+  elseif raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
-  elseif type(raw) == 'table' then
+  elseif type(raw) == 'table' then -- an error: another type
     local offset = pcall('ZSCORE', key, OFFSET)
     if type(offset) ~= 'string' then
       return false
     end
     s.tag, s.offset = 6, tonumber(offset)
     s.newest = -tonumber(call('ZSCORE', key, NEWEST))
-  elseif #raw < HEADER then
-    return false
   else
-    s.tag = byte(raw)
-    s.newest = unpack_time(raw, 2)
-    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+    return false
   end
   s.now = clock + s.offset
   if s.now < s.newest then
@@ -100,21 +100,30 @@ local function open(s, key)
 end
 
 local function header(tag, s)
-  if s.offset == 0 and s.newest == clock then
-    return char(tag) .. newest_now -- nearly always
+  if s.offset ~= 0 or s.newest ~= clock then
+    return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
   end
-  return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
+  -- Nearly always; and the keys of a batch mostly have the same encoding.
+  if tag ~= header_tag then
+    header_tag, header_now = tag, char(tag) .. pack_time(clock) .. NO_OFFSET
+  end
+  return header_now
 end
 
 -- How long a key lives: until the key's own time t, which is when it can no longer
 -- change a decision (law 8). Returns the option of SET and its argument. Under a
 -- virtual clock, which runs at another speed than Redis's expiry, keys merely live
--- long enough.
+-- long enough. The keys of a batch mostly live equally long.
+local expires, expires_text
 local function expiry(s, t)
   if virtual then
     return 'PX', decimal(3600000 + math.max(0, divide_up(t - s.now, 1000)))
   end
-  return 'PXAT', format('%d', divide_up(t - s.offset, 1000))
+  t = t - s.offset
+  if t ~= expires then
+    expires, expires_text = t, format('%d', divide_up(t, 1000))
+  end
+  return 'PXAT', expires_text
 end
 
 -- Sets the expiry of a state written in place.

@@ -33,22 +33,19 @@ func (k *key) current(t int64) tally {
 			return f
 		}
 	}
-	units := held(k.units, t)
-	switch u := fresh.(type) {
-	case *gcra:
-		// At most so many that a window later one fits.
-		chargeAt(u, k.clock.newest, min(quota+burst-1, units))
-	default:
-		if old, ok := k.units.(*gcra); ok {
-			longest := old.window
-			if !k.limit.IsCalendar() {
-				longest = min(longest, window)
-			}
-			old.recharge(fresh, k.clock.newest, longest, quota)
-		} else {
-			chargeAt(fresh, k.clock.newest, min(quota, units))
+	if old, ok := k.units.(*gcra); ok {
+		longest := old.window
+		if !k.limit.IsCalendar() {
+			longest = min(longest, window)
 		}
+		old.recharge(fresh, k.clock.newest, longest, quota)
+		return fresh
 	}
+	most := quota
+	if k.algorithm.Same(limit.GCRA()) {
+		most = quota + burst - 1 // a window later a unit fits
+	}
+	chargeAt(fresh, k.clock.newest, min(most, held(k.units, t)))
 	return fresh
 }
 

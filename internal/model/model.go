@@ -78,7 +78,7 @@ type Model interface {
 	// Use changes the limit and the algorithm. What was charged goes on to count:
 	// under another limit of the same algorithm as it lies, where that can be said
 	// (a counter's sub-windows must be the same); else all of it as if charged at
-	// the key's last charge. A denial changes nothing, so if the rule is changed
+	// the key's last charge, or after GCRA as late as it can have been. A denial changes nothing, so if the rule is changed
 	// back before the next charge, nothing has happened.
 	Use(l limit.Limit, a limit.Algorithm) error
 
