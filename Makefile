@@ -49,6 +49,7 @@ pages: redis staticcheck ## test the pages in Chromium, which must be installed;
 lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(call each,go vet ./...)
+	cd examples && go vet -tags monitoring ./observed
 	$(call each,$(ROOT)/bin/staticcheck ./...)
 
 .PHONY: build
@@ -58,7 +59,7 @@ build: ## build every package, command and example, keeping nothing
 .PHONY: monitoring
 monitoring: redis ## check dashboard and alerts against a fleet and Prometheus, which must be installed
 	cd docs/monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
-	cd examples && go vet -tags monitoring ./observed && go test -tags monitoring -count=1 -v -run TestMonitoring ./observed
+	cd examples && go test -tags monitoring -count=1 -v -run TestMonitoring ./observed
 
 .PHONY: bench
 bench: redis ## run the benchmarks against other limiters
