@@ -155,6 +155,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
+	redistest.Shared(t) // has goroutines of its own
 	before := runtime.NumGoroutine()
 	t.Run("served", func(t *testing.T) {
 		d := played(t, limit.PerSecond(20))
