@@ -177,7 +177,7 @@ func OnStateChange(f func(State)) Option {
 }
 
 // VirtualClock replaces time, for tests and simulations: Redis's clock as well as
-// this process's. All limiters that share a Redis must be given the same clock,
+// this process's. It must be safe for concurrent use. All limiters that share a Redis must be given the same clock,
 // and production code none. Deadlines and heartbeats stay in real time, and keys
 // in Redis live for an hour at least.
 func VirtualClock(now func() time.Time) Option {

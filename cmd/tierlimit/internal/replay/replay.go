@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	random "math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,8 +69,8 @@ const spreadSeed = 20_000
 func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool) (result Result, err error) {
 	// A prefix of its own keeps a run apart from whatever else is in the Redis.
 	prefix := "tierlimit-replay-" + strings.ToLower(rand.Text()[:12])
-	var virtual time.Time
-	fleet, err := start(c, algorithm, prefix, func() time.Time { return virtual })
+	var virtual atomic.Int64 // µs
+	fleet, err := start(c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
 	defer func() {
 		for _, in := range fleet {
 			err = errors.Join(err, in.close())
@@ -85,7 +86,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	spread := random.New(random.NewPCG(spreadSeed, 0))
 	const progressEvery = 500
 	for i, e := range c.Trace.Events {
-		virtual = time.UnixMicro(e.At)
+		virtual.Store(e.At)
 		d, err := fleet[spread.IntN(len(fleet))].rule.Allow(ctx, e.Key)
 		switch {
 		case err != nil:
