@@ -101,8 +101,8 @@ func FleetSize(instances int) Option {
 }
 
 // RememberDenials sets how many denied keys are remembered in process, at about
-// 100 bytes each; the default is 100,000. 0 turns the memory off: every request
-// then goes to Redis.
+// 150 bytes each, 8 to 16 of them allocated at once; the default is 100,000. 0 turns the
+// memory off: every request then goes to Redis.
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
 		if keys < 0 || keys > 100_000_000 {
