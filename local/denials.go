@@ -58,9 +58,10 @@ type Denial struct {
 	Remaining                         int64
 }
 
-// NewDenials returns a memory for up to size keys, each remembered for life at
-// most; and in front of it for those asked for most, up to twice as many. With synchronous set, a denial is in force as soon as Remember returns;
-// otherwise a moment later, or under load not at all.
+// NewDenials returns a memory for up to size keys, each remembered for life at most;
+// and in front of it for those asked for most, up to twice as many. With synchronous
+// set, a denial is in force as soon as Remember returns; otherwise a moment later, or
+// under load not at all.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
 	d := &Denials{front: newFront(size), size: int64(size), life: life, sync: synchronous}
 	d.until.Store(math.MinInt64)
