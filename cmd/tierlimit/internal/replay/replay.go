@@ -73,13 +73,23 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	fleet, err := start(c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
 	defer func() {
 		for _, in := range fleet {
-			err = errors.Join(err, in.close())
+			err = errors.Join(err, in.client.Close())
+		}
+	}()
+	if err == nil {
+		defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
+	}
+	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.
+	defer func() {
+		for _, in := range fleet {
+			if in.limiter != nil {
+				err = errors.Join(err, in.limiter.Close())
+			}
 		}
 	}()
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
 
 	result.Algorithm = algorithm.Name()
 	worst := textbook.NewWorst(c.Limit.Window())
@@ -163,14 +173,6 @@ func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time
 		}
 	}
 	return fleet, nil
-}
-
-func (in *instance) close() error {
-	var err error
-	if in.limiter != nil {
-		err = in.limiter.Close()
-	}
-	return errors.Join(err, in.client.Close())
 }
 
 // redisCalls is the number of trips the instance made for decisions, by its own
