@@ -157,7 +157,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 		}
 	}
 	// What was not sent was charged afterwards; the rest has run.
-	afterwards := chargedBack(t, registry)
+	afterwards := counted(t, registry, "tierlimit_charged_back_units_total")
 	t.Logf("of %d calls %d were not answered by Redis; %d of these ran, %d were charged afterwards",
 		len(c.outcomes), unanswered, ran-afterwards, afterwards)
 	if n.late && late > afterwards {
@@ -168,20 +168,19 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 	}
 }
 
-// chargedBack is how many units a limiter charged in Redis after having granted them
-// without it.
-func chargedBack(t *testing.T, registry *prometheus.Registry) int64 {
+// counted is the value of a limiter's counter.
+func counted(t *testing.T, registry *prometheus.Registry, name string) int64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == "tierlimit_charged_back_units_total" {
+		if f.GetName() == name {
 			return int64(f.GetMetric()[0].GetCounter().GetValue())
 		}
 	}
-	t.Fatal("there is no metric of charged units")
+	t.Fatalf("there is no metric %s", name)
 	return 0
 }
 
