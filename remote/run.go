@@ -134,7 +134,11 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 	return chargeCmd{redis.NewIntSliceCmd(ctx, append(args, packed)...)}
 }
 
-// replies reads all replies. Its error is that of the last part if all failed.
+// replies reads all replies. If all parts failed, its error is one that none of them
+// contradicts: where a part may have run, one that says so. (go-redis's pipeline gives a
+// part that was answered the error of the whole if another part of it failed and could
+// not be sent again in time: the charge of the one and the refused connection of the
+// other then come together. Law 3.)
 func (r *run) replies(entries int) ([]Reply, error) {
 	replies := make([]Reply, entries)
 	failed := 0
@@ -144,7 +148,9 @@ func (r *run) replies(entries int) ([]Reply, error) {
 		partErr := p.read(cmd, replies)
 		if partErr != nil {
 			failed++
-			err = partErr
+			if err == nil || MayHaveRun(partErr) {
+				err = partErr
+			}
 		}
 	}
 	if failed == len(r.cmds) {
