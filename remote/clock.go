@@ -52,8 +52,11 @@ func (c *clocks) slot(key string) uint16 {
 }
 
 // observe learns from a reply about key: the server's clock, and when the
-// request was sent and the reply received, in local time.
-func (c *clocks) observe(key string, server, sent, received int64) {
+// request was sent and the reply received, in local time. It returns how long the
+// request was on its way until it was the server's turn to run it, and the fastest reply
+// known on its way back: the part of the time that says something of the server, and
+// nothing of how busy this process is.
+func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
 	atLeast, atMost := server-received, server-sent
 	slot := c.slot(key)
 	c.mu.Lock()
@@ -61,12 +64,13 @@ func (c *clocks) observe(key string, server, sent, received int64) {
 	b := c.ahead[slot]
 	if b == nil {
 		c.ahead[slot] = &bound{ahead: atLeast, since: received}
-		return
+		return received - sent
 	}
 	steppedBack := b.at(received) > atMost
 	if atLeast > b.at(received) || steppedBack {
 		*b = bound{ahead: atLeast, since: received}
 	}
+	return atMost - b.at(received)
 }
 
 // notAfter is a local deadline on the clock of the server that holds key. Of a

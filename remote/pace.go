@@ -24,11 +24,12 @@ type pace struct {
 	most     int   // trips under way at once
 	mostIn   int   // entries in a trip, at first
 
-	smoothed int64 // how long trips take, µs
-	entries  int   // that a trip may carry at present
-	room     int   // callers who may wait
-	credit   int64 // µs
-	since    int64 // local time of the credit
+	cycle   int64 // how long trips take, µs, smoothed
+	server  int64 // the part of it that is Redis's, µs, smoothed
+	entries int   // that a trip may carry at present
+	room    int   // callers who may wait
+	credit  int64 // µs
+	since   int64 // local time of the credit
 }
 
 const (
@@ -48,7 +49,7 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 	if underWay == 0 || backlog && underWay == 1 {
 		return true
 	}
-	if underWay >= p.most || p.smoothed > p.deadline/8 {
+	if underWay >= p.most || p.server > p.deadline/8 {
 		return false
 	}
 	p.credit = min(mostCredit, p.credit+now-p.since)
@@ -60,19 +61,21 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 	return true
 }
 
-// ended learns from a trip: how long it took, and how many entries and callers it
-// carried.
-func (p *pace) ended(took int64, entries, callers int) {
-	p.smoothed += (took - p.smoothed) / 8
+// ended learns from a trip: how long it took, how much of that was Redis's, and how many
+// entries and callers it carried. How much may be asked of Redis at once depends on
+// Redis's time only: where this process has no time, smaller trips would take more of it.
+func (p *pace) ended(took, server int64, entries, callers int) {
+	p.cycle += (took - p.cycle) / 8
+	p.server += (server - p.server) / 8
 	// Who comes last waits for half the deadline, and then travels.
 	p.room = math.MaxInt
 	if entries >= p.entries {
-		p.room = max(2*callers, int(int64(callers)*p.deadline/2/max(1, p.smoothed)))
+		p.room = max(2*callers, int(int64(callers)*p.deadline/2/max(1, p.cycle)))
 	}
 	switch {
-	case took > p.deadline/4:
+	case server > p.deadline/4:
 		p.entries = max(min(fewestEntries, p.mostIn), p.entries/2)
-	case took < p.deadline/8 && entries >= p.entries:
+	case server < p.deadline/8 && entries >= p.entries:
 		p.entries = min(p.mostIn, p.entries*2)
 	}
 }

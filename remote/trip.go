@@ -129,11 +129,11 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 
 	t.batch.finish(b.notAfter)
 	now := b.hooks.Now()
-	replies, err := b.send(b.deadlines.context(started), t.batch.entries)
+	replies, server, err := b.send(b.deadlines.context(started), t.batch.entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.tripEnded(len(t.batch.entries), len(t.calls), started, err, done)
+	b.tripEnded(len(t.batch.entries), len(t.calls), started, server, err, done)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -144,19 +144,22 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 
 // tripEnded tells of a trip, before anyone learns of its answers: who has a decision finds
 // its trip counted.
-func (b *Batcher) tripEnded(entries, calls int, started int64, err error, done func(error)) {
+func (b *Batcher) tripEnded(entries, calls int, started, server int64, err error, done func(error)) {
 	took := localTime() - started
 	b.mu.Lock()
-	b.pace.ended(took, entries, calls)
+	b.pace.ended(took, server, entries, calls)
 	b.mu.Unlock()
 	done(b.blame(err, took))
 	b.hooks.Trip(calls, microseconds(took), err)
 }
 
-// blame is what to blame Redis for. A time-out that came long after its time says that
-// this process stood still, and nothing of Redis: its answer may have been waiting.
+// blame is what to blame Redis for. A time-out that is noticed late says that this process
+// has no time, or stood still, and little of Redis: its answer may have been waiting.
 func (b *Batcher) blame(err error, took int64) error {
-	if errors.Is(err, ErrNoAnswer) && took > b.opt.Deadline.Microseconds()*3/2 {
+	deadline := b.opt.Deadline.Microseconds()
+	late := took - deadline
+	answers := localTime()-b.lastAnswer.Load() < 4*deadline
+	if errors.Is(err, ErrNoAnswer) && (late > deadline/2 || late > deadline/8 && answers) {
 		return nil
 	}
 	return err
@@ -185,8 +188,8 @@ func (b *Batcher) runAlone(c *call) {
 	now, started := b.hooks.Now(), localTime()
 	c.entry.NotAfter = b.notAfter(&c.entry, c.deadline)
 	entries := []Entry{c.entry}
-	replies, err := b.send(b.deadlines.context(started), entries)
-	b.tripEnded(1, 1, started, err, done)
+	replies, server, err := b.send(b.deadlines.context(started), entries)
+	b.tripEnded(1, 1, started, server, err, done)
 	if replies == nil {
 		c.fail(err)
 		return
@@ -203,31 +206,34 @@ func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
 	return b.clocks.notAfter(e.redisKey(), deadline)
 }
 
-// send runs the script for entries. The error is that of the whole trip, or the first
-// of a part of it.
-func (b *Batcher) send(ctx context.Context, entries []Entry) ([]Reply, error) {
+// send runs the script for entries, and says how long the server took, without what this
+// process did. The error is that of the whole trip, or the first of a part of it.
+func (b *Batcher) send(ctx context.Context, entries []Entry) (replies []Reply, server int64, err error) {
 	clock := int64(0)
 	if b.opt.VirtualClock != nil {
 		clock = b.opt.VirtualClock()
 	}
 	sent := localTime()
-	replies, err := b.script.Run(ctx, entries, clock)
+	replies, err = b.script.Run(ctx, entries, clock)
 	received := localTime()
 	if err != nil {
 		if KindOf(err) == Timeout {
 			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
 		}
-		return nil, err
+		return nil, received - sent, err
+	}
+	if clock != 0 {
+		server = received - sent
 	}
 	b.lastAnswer.Store(received)
 	for i := range replies {
 		if r := &replies[i]; r.Err != nil {
 			err = r.Err
 		} else if clock == 0 && (i == 0 || b.clocks.bySlot) { // one server has one clock
-			b.clocks.observe(entries[i].redisKey(), r.Clock, sent, received)
+			server = max(server, b.clocks.observe(entries[i].redisKey(), r.Clock, sent, received))
 		}
 	}
-	return replies, err
+	return replies, server, err
 }
 
 // land ends a trip, unless it was given up.
