@@ -36,6 +36,10 @@ const (
 	extraTripsPerSecond = 5_000
 	extraTripCost       = 1_000_000 / extraTripsPerSecond // µs
 	mostCredit          = 16 * extraTripCost
+	// Where few would ride together, that saves less than to hand their answers over
+	// costs, and nearly all of them travel alone.
+	fewRiders         = 3
+	fewRidersTripCost = 10 // µs
 	fewestEntries       = 8
 )
 
@@ -54,10 +58,14 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 	}
 	p.credit = min(mostCredit, p.credit+now-p.since)
 	p.since = now
-	if p.credit < extraTripCost {
+	cost := int64(extraTripCost)
+	if p.riders < fewRiders*8 {
+		cost = fewRidersTripCost
+	}
+	if p.credit < cost {
 		return false
 	}
-	p.credit -= extraTripCost
+	p.credit -= cost
 	return true
 }
 
@@ -67,6 +75,7 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 func (p *pace) ended(took, server int64, entries, callers int) {
 	p.cycle += (took - p.cycle) / 8
 	p.server += (server - p.server) / 8
+	p.riders += callers - p.riders/8
 	// Who comes last waits for half the deadline, and then travels.
 	p.room = math.MaxInt
 	if entries >= p.entries {
