@@ -29,6 +29,7 @@ type pace struct {
 	entries int   // that a trip may carry at present
 	room    int   // callers who may wait
 	credit  int64 // µs
+	riders  int   // callers that a trip carries, smoothed, in eighths
 	since   int64 // local time of the credit
 }
 
@@ -40,7 +41,7 @@ const (
 	// costs, and nearly all of them travel alone.
 	fewRiders         = 3
 	fewRidersTripCost = 10 // µs
-	fewestEntries       = 8
+	fewestEntries     = 8
 )
 
 func newPace(deadline time.Duration, most, mostIn int) pace {
