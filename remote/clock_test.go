@@ -46,11 +46,18 @@ func TestNotAfterIsNeverLate(t *testing.T) {
 			now += rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, 30_000_000), rapid.Int64Range(0, 3_600_000_000)).Draw(t, "pause")
 			sent := now
 			now += drawWay(t, "there")
-			clock := s.clock(now)
+			there, clock := now-sent, s.clock(now)
 			back := drawWay(t, "back")
 			now += back
-			c.observe("key", clock, sent, now)
+			took := c.observe("key", clock, sent, now)
 			replies = append(replies, reply{now - back, back})
+			mostTook := int64(1 << 62)
+			for _, r := range replies {
+				mostTook = min(mostTook, there+r.wayBack+2*(now-r.read)/driftShare+4)
+			}
+			if took < there-4 || took > mostTook {
+				t.Fatalf("the request was on its way for %d µs, and %d µs are told, want %d at most", there, took, mostTook)
+			}
 
 			deadline := now + rapid.Int64Range(0, 10_000_000).Draw(t, "deadline")
 			notAfter, truly := c.notAfter("key", deadline), s.clock(deadline)

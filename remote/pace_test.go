@@ -1,0 +1,81 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+)
+
+const ms = 1000 // µs
+
+// How much is asked of Redis at once depends on the time that Redis takes, and not on how
+// little time this process has.
+func TestPaceFollowsRedis(t *testing.T) {
+	full := func(p *pace, took, server int64) { p.ended(took, server, p.entries, p.entries) }
+
+	p := newPace(50*time.Millisecond, 8, 128)
+	for range 20 { // the process is busy
+		full(&p, 40*ms, 2*ms)
+	}
+	if p.entries != 128 || !p.mayStart(1, time.Second.Microseconds(), false) {
+		t.Errorf("%d entries a trip, although Redis is quick", p.entries)
+	}
+	for range 20 { // Redis is
+		full(&p, 40*ms, 30*ms)
+	}
+	if p.entries != fewestEntries || p.mayStart(1, time.Minute.Microseconds(), false) {
+		t.Errorf("%d entries a trip, and a second trip at a time, although Redis has a queue", p.entries)
+	}
+	for range 50 {
+		full(&p, 2*ms, ms)
+	}
+	if p.entries != 128 || !p.mayStart(1, time.Hour.Microseconds(), false) {
+		t.Errorf("%d entries a trip, although Redis is quick again", p.entries)
+	}
+}
+
+// Who cannot be served in half a deadline hears so at once; that depends on how long
+// trips take in all.
+func TestPaceRoom(t *testing.T) {
+	p := newPace(50*time.Millisecond, 8, 128)
+	if p.room != math.MaxInt {
+		t.Errorf("room for %d before anything is known", p.room)
+	}
+	for range 100 {
+		p.ended(5*ms, ms, 128, 1000)
+	}
+	if p.room < 4500 || p.room > 5500 {
+		t.Errorf("room for %d, want 5,000: trips of 1,000 callers take 5 ms", p.room)
+	}
+	if p.ended(5*ms, ms, 127, 1000); p.room != math.MaxInt {
+		t.Errorf("room for %d, although the last trip had room left", p.room)
+	}
+}
+
+// Law 7: time-outs are Redis's fault, unless they are noticed so late that this process
+// must have been standing still; or a little late, while Redis answers others.
+func TestBlame(t *testing.T) {
+	b := &Batcher{opt: Options{Deadline: 50 * time.Millisecond}}
+	other := errors.New("refused")
+	for _, c := range []struct {
+		err        error
+		took       int64
+		lastAnswer time.Duration // ago
+		blamed     bool
+	}{
+		{ErrNoAnswer, 50 * ms, time.Hour, true},
+		{ErrNoAnswer, 51 * ms, 0, true},
+		{ErrNoAnswer, 60 * ms, 0, false},
+		{ErrNoAnswer, 60 * ms, time.Hour, true},
+		{ErrNoAnswer, 80 * ms, time.Hour, false},
+		{other, 80 * ms, 0, true},
+		{context.DeadlineExceeded, 80 * ms, 0, true},
+	} {
+		b.lastAnswer.Store(localTime() - c.lastAnswer.Microseconds())
+		if got := b.blame(c.err, c.took); (got != nil) != c.blamed {
+			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
+		}
+	}
+}
