@@ -14,6 +14,10 @@ import (
 // fit into one; further ones are paid from a budget, of so many a second: it is enough
 // for all callers of a quiet process, and a small part of what a busy one has to decide.
 //
+// Each further trip at a time needs a connection, and to open one costs as much as ten
+// trips. So there is one more only after some have ended well: a process that starts under
+// load would else spend its first deadline on opening connections.
+//
 // Many processes share a Redis. When trips take long against the deadline, Redis has
 // a queue: then each process keeps to one trip, and if that is not enough, to a
 // smaller one. That is what keeps a hundred processes from queueing each other past
@@ -28,6 +32,8 @@ type pace struct {
 	server  int64 // the part of it that is Redis's, µs, smoothed
 	entries int   // that a trip may carry at present
 	room    int   // callers who may wait
+	reach   int   // trips that may be under way at once by now, up to most
+	good    int   // trips that have ended well since reach has changed
 	credit  int64 // µs
 	riders  int   // callers that a trip carries, smoothed, in eighths
 	since   int64 // local time of the credit
@@ -37,36 +43,44 @@ const (
 	extraTripsPerSecond = 5_000
 	extraTripCost       = 1_000_000 / extraTripsPerSecond // µs
 	mostCredit          = 16 * extraTripCost
-	// Where few would ride together, that saves less than to hand their answers over
-	// costs, and nearly all of them travel alone.
-	fewRiders         = 3
-	fewRidersTripCost = 10 // µs
-	fewestEntries     = 8
+	// tripsBeforeMore must have ended well before one more may be under way at once.
+	tripsBeforeMore = 8
+	fewestEntries   = 8
 )
 
 func newPace(deadline time.Duration, most, mostIn int) pace {
-	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, room: math.MaxInt, credit: mostCredit}
+	return pace{deadline: deadline.Microseconds(), most: most, mostIn: mostIn, entries: mostIn, room: math.MaxInt, reach: 1, credit: mostCredit}
 }
 
 // mayStart reports whether one more trip may start. backlog says that there is more
 // waiting than a trip can carry.
 func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
-	if underWay == 0 || backlog && underWay == 1 {
+	if underWay == 0 {
 		return true
 	}
-	if underWay >= p.most || p.server > p.deadline/8 {
+	grow := underWay >= p.reach
+	if grow && (p.reach >= p.most || p.good < tripsBeforeMore) {
 		return false
 	}
+	if !backlog || underWay > 1 {
+		if p.server > p.deadline/8 || !p.pay(now) {
+			return false
+		}
+	}
+	if grow {
+		p.reach, p.good = p.reach+1, 0
+	}
+	return true
+}
+
+// pay takes what a further trip costs from the budget, if it is there.
+func (p *pace) pay(now int64) bool {
 	p.credit = min(mostCredit, p.credit+now-p.since)
 	p.since = now
-	cost := int64(extraTripCost)
-	if p.riders < fewRiders*8 {
-		cost = fewRidersTripCost
-	}
-	if p.credit < cost {
+	if p.credit < extraTripCost {
 		return false
 	}
-	p.credit -= cost
+	p.credit -= extraTripCost
 	return true
 }
 
@@ -74,18 +88,21 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 // entries and callers it carried. How much may be asked of Redis at once depends on
 // Redis's time only: where this process has no time, smaller trips would take more of it.
 func (p *pace) ended(took, server int64, entries, callers int) {
+	p.good++
 	p.cycle += (took - p.cycle) / 8
 	p.server += (server - p.server) / 8
-	p.riders += callers - p.riders/8
 	// Who comes last waits for half the deadline, and then travels.
 	p.room = math.MaxInt
 	if entries >= p.entries {
 		p.room = max(2*callers, int(int64(callers)*p.deadline/2/max(1, p.cycle)))
 	}
 	switch {
-	case server > p.deadline/4:
+	case server > p.deadline/2:
 		p.entries = max(min(fewestEntries, p.mostIn), p.entries/2)
-	case server < p.deadline/8 && entries >= p.entries:
+	case server < p.deadline/4 && entries >= p.entries:
 		p.entries = min(p.mostIn, p.entries*2)
 	}
 }
+
+// failed learns from a trip without an answer.
+func (p *pace) failed() { p.reach, p.good = 1, 0 }

@@ -102,6 +102,7 @@ const maxStuck = 32
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
+	b.pace.failed()
 	if b.stuck < maxStuck {
 		b.stuck++
 		t.passedOn = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"slices"
 
@@ -147,15 +148,24 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 func (b *Batcher) tripEnded(entries, calls int, started, server int64, err error, done func(error)) {
 	took := localTime() - started
 	b.mu.Lock()
-	b.pace.ended(took, server, entries, calls)
+	if err == nil {
+		b.pace.ended(took, server, entries, calls)
+	} else {
+		b.pace.failed()
+	}
 	b.mu.Unlock()
 	done(b.blame(err, took))
 	b.hooks.Trip(calls, microseconds(took), err)
 }
 
 // blame is what to blame Redis for. A time-out that is noticed late says that this process
-// has no time, or stood still, and little of Redis: its answer may have been waiting.
+// has no time, or stood still, and little of Redis: its answer may have been waiting. So
+// does one of writing: what is written waits in a buffer, if it must.
 func (b *Batcher) blame(err error, took int64) error {
+	var onTheWay *net.OpError
+	if errors.As(err, &onTheWay) && onTheWay.Op == "write" && onTheWay.Timeout() {
+		return nil
+	}
 	deadline := b.opt.Deadline.Microseconds()
 	late := took - deadline
 	answers := localTime()-b.lastAnswer.Load() < 4*deadline
