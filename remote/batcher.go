@@ -155,6 +155,9 @@ func (b *Batcher) deadline(ctx context.Context, now int64) (deadline int64, own 
 	return deadline, false
 }
 
+// errNoRoom is made once: under overload most calls end with it.
+var errNoRoom = fmt.Errorf("%w: more decisions are waiting than can be made before their deadlines; see tiered.QueueLength, or ask for less", limit.ErrOverloaded)
+
 // enqueue gives a call its place. alone says that the caller has to make the trip,
 // which it may only be asked to if mayTravel.
 func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
@@ -164,7 +167,7 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 		return false, limit.ErrClosed
 	}
 	if len(b.queue) >= min(b.opt.Queue, b.pace.room) {
-		return false, fmt.Errorf("%w: %d decisions are waiting already", limit.ErrOverloaded, len(b.queue))
+		return false, errNoRoom
 	}
 	if !b.pace.mayStart(b.inFlight, c.asked, false) {
 		b.queue = append(b.queue, c)

@@ -34,8 +34,8 @@ type pace struct {
 	room    int   // callers who may wait
 	reach   int   // trips that may be under way at once by now, up to most
 	good    int   // trips that have ended well since reach has changed
-	credit  int64 // µs
 	riders  int   // callers that a trip carries, smoothed, in eighths
+	credit  int64 // µs
 	since   int64 // local time of the credit
 }
 
@@ -45,7 +45,11 @@ const (
 	mostCredit          = 16 * extraTripCost
 	// tripsBeforeMore must have ended well before one more may be under way at once.
 	tripsBeforeMore = 8
-	fewestEntries   = 8
+	// Where so few would ride together, handing over their places and answers costs more
+	// than is saved: all travel alone.
+	fewRiders         = 3
+	fewRidersTripCost = 10 // µs
+	fewestEntries     = 8
 )
 
 func newPace(deadline time.Duration, most, mostIn int) pace {
@@ -63,7 +67,7 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 		return false
 	}
 	if !backlog || underWay > 1 {
-		if p.server > p.deadline/8 || !p.pay(now) {
+		if p.server > p.deadline/8 || p.cycle > p.deadline/4 || !p.pay(now) {
 			return false
 		}
 	}
@@ -77,10 +81,14 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 func (p *pace) pay(now int64) bool {
 	p.credit = min(mostCredit, p.credit+now-p.since)
 	p.since = now
-	if p.credit < extraTripCost {
+	cost := int64(extraTripCost)
+	if p.riders < fewRiders*8 {
+		cost = fewRidersTripCost
+	}
+	if p.credit < cost {
 		return false
 	}
-	p.credit -= extraTripCost
+	p.credit -= cost
 	return true
 }
 
@@ -91,6 +99,7 @@ func (p *pace) ended(took, server int64, entries, callers int) {
 	p.good++
 	p.cycle += (took - p.cycle) / 8
 	p.server += (server - p.server) / 8
+	p.riders += callers - p.riders/8
 	// Who comes last waits for half the deadline, and then travels.
 	p.room = math.MaxInt
 	if entries >= p.entries {

@@ -3,7 +3,10 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"net"
+	"os"
 	"testing"
 	"time"
 )
@@ -19,8 +22,11 @@ func TestPaceFollowsRedis(t *testing.T) {
 	for range 20 { // the process is busy
 		full(&p, 40*ms, 2*ms)
 	}
-	if p.entries != 128 || !p.mayStart(1, time.Second.Microseconds(), false) {
+	if p.entries != 128 {
 		t.Errorf("%d entries a trip, although Redis is quick", p.entries)
+	}
+	if p.mayStart(1, time.Second.Microseconds(), false) {
+		t.Error("a second trip at a time, for which the process has no time")
 	}
 	for range 20 { // Redis is
 		full(&p, 40*ms, 30*ms)
@@ -33,6 +39,53 @@ func TestPaceFollowsRedis(t *testing.T) {
 	}
 	if p.entries != 128 || !p.mayStart(1, time.Hour.Microseconds(), false) {
 		t.Errorf("%d entries a trip, although Redis is quick again", p.entries)
+	}
+}
+
+// Each further trip at a time needs a connection: one more only after others have ended
+// well, and after a failure from the beginning.
+func TestPaceOpensOneConnectionAtATime(t *testing.T) {
+	p, now := newPace(50*time.Millisecond, 4, 128), int64(0)
+	most := func() (underWay int) {
+		for p.mayStart(underWay, now, true) {
+			now += time.Second.Microseconds() // the budget is not what holds it back
+			underWay++
+		}
+		return underWay
+	}
+	for want := 1; want <= 4; want++ {
+		if got := most(); got != want {
+			t.Errorf("%d trips under way at once, want %d", got, want)
+		}
+		for range tripsBeforeMore {
+			p.ended(100, 100, 1, 1)
+		}
+	}
+	if got := most(); got != 4 {
+		t.Errorf("%d trips under way at once, want no more than 4", got)
+	}
+	if p.failed(); most() != 1 {
+		t.Error("connections that broke are all opened again at once")
+	}
+}
+
+// Many callers ride together; few travel alone, as often as they like.
+func TestPaceFewTravelAlone(t *testing.T) {
+	for callers, want := range map[int]int{1: 50_000, 2: 50_000, 4: 5_000, 100: 5_000} {
+		p := newPace(50*time.Millisecond, 8, 128)
+		for range 200 {
+			p.ended(100, 100, callers, callers)
+		}
+		p.reach = 8
+		started := 0
+		for now := int64(0); now < time.Second.Microseconds(); now += 20 {
+			if p.mayStart(1, now, false) {
+				started++
+			}
+		}
+		if started < want*9/10 || started > want*11/10 {
+			t.Errorf("with %d callers to a trip, %d more trips in a second, want about %d", callers, started, want)
+		}
 	}
 }
 
@@ -70,6 +123,8 @@ func TestBlame(t *testing.T) {
 		{ErrNoAnswer, 60 * ms, 0, false},
 		{ErrNoAnswer, 60 * ms, time.Hour, true},
 		{ErrNoAnswer, 80 * ms, time.Hour, false},
+		{fmt.Errorf("%w: %w", ErrNoAnswer, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}), 50 * ms, 0, false},
+		{fmt.Errorf("%w: %w", ErrNoAnswer, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), 50 * ms, 0, true},
 		{other, 80 * ms, 0, true},
 		{context.DeadlineExceeded, 80 * ms, 0, true},
 	} {

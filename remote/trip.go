@@ -162,14 +162,14 @@ func (b *Batcher) tripEnded(entries, calls int, started, server int64, err error
 // has no time, or stood still, and little of Redis: its answer may have been waiting. So
 // does one of writing: what is written waits in a buffer, if it must.
 func (b *Batcher) blame(err error, took int64) error {
-	var onTheWay *net.OpError
-	if errors.As(err, &onTheWay) && onTheWay.Op == "write" && onTheWay.Timeout() {
-		return nil
+	if !errors.Is(err, ErrNoAnswer) {
+		return err
 	}
 	deadline := b.opt.Deadline.Microseconds()
 	late := took - deadline
 	answers := localTime()-b.lastAnswer.Load() < 4*deadline
-	if errors.Is(err, ErrNoAnswer) && (late > deadline/2 || late > deadline/8 && answers) {
+	var onTheWay *net.OpError
+	if late > deadline/2 || late > deadline/8 && answers || errors.As(err, &onTheWay) && onTheWay.Op == "write" {
 		return nil
 	}
 	return err
