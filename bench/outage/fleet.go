@@ -106,7 +106,7 @@ func (f *fleet) wait(d time.Duration) error {
 // eventually waits until all instances say what they should.
 func (f *fleet) eventually(what string, holds func(news) bool) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		if !slices.ContainsFunc(f.instances, func(in *instance) bool { return !holds(in.news()) }) {
+		if f.all(holds) {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -116,6 +116,11 @@ func (f *fleet) eventually(what string, holds func(news) bool) error {
 			return err
 		}
 	}
+}
+
+// all reports whether something holds of all instances.
+func (f *fleet) all(holds func(news) bool) bool {
+	return !slices.ContainsFunc(f.instances, func(in *instance) bool { return !holds(in.news()) })
 }
 
 func (f *fleet) know(n int) error {

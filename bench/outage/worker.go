@@ -54,6 +54,7 @@ type news struct {
 	Fleet    int
 	Degraded bool
 	Idle     bool // an order with Once is done
+	Charged  bool // Redis alone decides: all instances have charged what they granted
 	Final    *final
 }
 
@@ -185,7 +186,7 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		if current := (news{Fleet: w.limiter.FleetSize(), Degraded: w.limiter.Degraded(), Idle: idle}); current != told {
+		if current := (news{Fleet: w.limiter.FleetSize(), Degraded: w.limiter.Degraded(), Idle: idle, Charged: w.limiter.State() == tiered.Healthy}); current != told {
 			told = current
 			if err := tell.Encode(told); err != nil {
 				return err
