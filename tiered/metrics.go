@@ -29,7 +29,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decisions_total",
-			Help: "Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied).",
+			Help: "Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
 		}, []string{"rule", "tier", "outcome"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
@@ -109,11 +109,15 @@ type ruleMetrics struct {
 	failed    prometheus.Counter
 }
 
-func (m *metrics) rule(name string) ruleMetrics {
+func (m *metrics) rule(name string, dryRun bool) ruleMetrics {
+	denied, allowed := "denied", "allowed"
+	if dryRun {
+		denied, allowed = "would_deny", "would_allow"
+	}
 	r := ruleMetrics{failed: m.failed.WithLabelValues(name)}
 	for tier := range r.decisions {
-		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), "denied")
-		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), "allowed")
+		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), denied)
+		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), allowed)
 	}
 	return r
 }

@@ -16,7 +16,7 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
+	return r.told(r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)))
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -24,7 +24,7 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.decide(ctx, key, cost, lua.Peek)
+	return r.told(r.decide(ctx, key, cost, lua.Peek))
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,
@@ -49,6 +49,9 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
+	}
+	if d.DryRun && d.Granted == 0 {
+		return nil // was let go on without a charge
 	}
 	if units < 1 || units > d.Granted {
 		return fmt.Errorf("%w: %d units of a charge of %d", limit.ErrInvalidRefund, units, d.Granted)

@@ -182,6 +182,9 @@ type ruleConfig struct {
 	need      plan.Need // nothing stated: choose by the size of the limit
 	policy    OutagePolicy
 	shadow    float64 // part of the keys; 0: none
+	dryRun    bool
+
+	denialLife time.Duration
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

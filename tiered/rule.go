@@ -55,7 +55,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		capacity:   a.Capacity(lim),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
-		metrics:    l.metrics.rule(name),
+		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
@@ -105,7 +105,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 	if err == nil {
 		r.shadow.compare(key, cost, d)
 	}
-	return d, err
+	return r.told(d, err)
 }
 
 // counted counts a decision in the metrics.
@@ -197,7 +197,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	if reply.Granted > 0 {
 		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), reply.Granted)
 	}
-	if reply.Status == remote.Denied && l.denials != nil {
+	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
 		cost := e.Cost
 		if e.Operation == lua.TakeUpTo {
 			cost = 1
@@ -208,6 +208,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 			NextAfter:  reply.NextAfter,
 			ResetAfter: reply.ResetAfter,
 			Remaining:  reply.Remaining,
+			Life:       r.config.denialLife,
 		})
 	}
 }
