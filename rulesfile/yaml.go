@@ -44,7 +44,7 @@ func parse(text []byte, p *problems) ast.Node {
 		if e := yaml.Error(nil); errors.As(err, &e) {
 			message = e.GetMessage()
 			if e.GetToken() != nil {
-				at = placeOf(e.GetToken())
+				at = placeOf(e.GetToken()).within(text)
 			}
 		}
 		p.addf(at, "this is not YAML: %s", message)
@@ -62,6 +62,15 @@ func parse(text []byte, p *problems) ast.Node {
 		}
 	}
 	return body
+}
+
+// within moves a place to the end of its line where the library counted too far, as it
+// does after some mistakes in quotes.
+func (at place) within(text []byte) place {
+	lines := bytes.Split(text, []byte("\n"))
+	at.line = min(at.line, len(lines))
+	at.column = min(at.column, utf8.RuneCount(lines[at.line-1])+1)
+	return at
 }
 
 // invalidText finds the first byte that is no text.
