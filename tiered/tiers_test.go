@@ -222,7 +222,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		t.Fatal("an empty key was let through")
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
