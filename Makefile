@@ -11,13 +11,17 @@ SOAK_CHECKS ?= 5000
 # compete with other packages' tests for its cores.
 GO_TEST := $(ROOT)/scripts/go-test -p 1 -count=1
 
+# The packages that have tests: compiling the others with the race detector takes
+# a minute and finds nothing.
+TESTED := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
+
 # $(call each,command) runs the command in every module, up to the first that
 # fails.
 each = @set -e; for module in $(MODULES); do (set -x; cd $$module; $(1)); done
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
@@ -25,7 +29,7 @@ test: redis ## run all tests; installs a Redis server if there is none
 
 .PHONY: race
 race: redis ## run all tests under the race detector
-	$(call each,$(GO_TEST) -race -timeout 15m ./...)
+	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || $(GO_TEST) -race -timeout 15m $$tested)
 
 .PHONY: soak
 soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
@@ -36,15 +40,26 @@ soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
 matrix: ## run the tests that need a server against other servers (Debian only)
 	scripts/server-matrix
 
+.PHONY: pages
+pages: redis staticcheck ## test the pages in Chromium, which must be installed; PAGES_OUT=DIR keeps pictures
+	cd pages && go vet -tags chromium ./... && $(ROOT)/bin/staticcheck -tags chromium ./...
+	cd pages && PAGES_OUT=$(abspath $(PAGES_OUT)) go test -tags chromium -count=1 -timeout 5m ./...
+
 .PHONY: lint
 lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(call each,go vet ./...)
+	cd examples && go vet -tags monitoring ./observed
 	$(call each,$(ROOT)/bin/staticcheck ./...)
 
 .PHONY: build
 build: ## build every package, command and example, keeping nothing
 	$(call each,go build -o /dev/null ./...)
+
+.PHONY: monitoring
+monitoring: redis ## check dashboard and alerts against a fleet and Prometheus, which must be installed
+	cd docs/monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
+	cd examples && go test -tags monitoring -count=1 -v -run TestMonitoring ./observed
 
 .PHONY: bench
 bench: redis ## run the benchmarks against other limiters

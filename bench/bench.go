@@ -47,6 +47,9 @@ func (b *bench) close() error { return b.control.Close() }
 
 // planned is about how long all of it takes.
 func (b *bench) planned() (total time.Duration) {
+	if b.settings.Growth != "" {
+		return b.settings.growthTakes()
+	}
 	for i := range b.groups {
 		g := &b.groups[i]
 		total += time.Duration(len(g.contenders)) * b.opening(g)

@@ -9,6 +9,7 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // openDenial denies what it remembers to be denied. Once a second the memory ends
@@ -26,6 +27,17 @@ func openDenial(ctx context.Context, e environment, w *workload) (*subject, erro
 			}
 		}
 	}
+	return s, nil
+}
+
+// openLease decides from leases, and what they do not cover in Redis, which is part of
+// what such a decision costs.
+func openLease(_ context.Context, e environment, w *workload) (*subject, error) {
+	s, err := openOurs(e, w.gcra, limit.GCRA(), tiered.Lease(10))
+	if err != nil {
+		return nil, err
+	}
+	s.timeEvery = sampleEvery
 	return s, nil
 }
 

@@ -71,6 +71,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if s.Growth != "" {
+		pictures, err := b.measureGrowth(ctx)
+		if err != nil {
+			return err
+		}
+		return drawInto(s.Growth, pictures)
+	}
 	if err := b.measureAll(ctx); err != nil {
 		return err
 	}

@@ -32,9 +32,9 @@ func openCounter(buckets int) opener {
 // the deadline: hundreds of callers on one machine with the server queue for longer
 // than 50 ms with some algorithms, and what is to be measured is how long Redis
 // takes, not the outage mode.
-func openOurs(e environment, lim limit.Limit, a limit.Algorithm) (*subject, error) {
+func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*subject, error) {
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	limiter, rule, err := newLimiter(e, lim, a, tiered.Deadline(time.Second), tiered.Logger(warnings))
+	limiter, rule, err := newLimiter(e, lim, a, options, tiered.Deadline(time.Second), tiered.Logger(warnings))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func openFleet(_ context.Context, e environment, w *workload) (*subject, error) 
 	})
 	s.decides = nil
 	for range e.instances {
-		limiter, rule, err := newLimiter(e, w.gcra, limit.GCRA(), tiered.Logger(slog.New(slog.DiscardHandler)))
+		limiter, rule, err := newLimiter(e, w.gcra, limit.GCRA(), nil, tiered.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -76,7 +76,7 @@ func openFleet(_ context.Context, e environment, w *workload) (*subject, error) 
 	return s, nil
 }
 
-func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {
+func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, ruleOptions []tiered.RuleOption, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {
 	o, err := universalOptions(e)
 	if err != nil {
 		return nil, nil, err
@@ -86,7 +86,7 @@ func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, options ...ti
 	if err != nil {
 		return nil, nil, err
 	}
-	rule, err := limiter.Rule("rule", lim, tiered.Use(a))
+	rule, err := limiter.Rule("rule", lim, append(ruleOptions, tiered.Use(a))...)
 	if err != nil {
 		return nil, nil, errors.Join(err, limiter.Close())
 	}

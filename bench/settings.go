@@ -25,6 +25,7 @@ type settings struct {
 	JSON        string         `json:"-"`
 	Markdown    string         `json:"-"`
 	CPUProfile  string         `json:"-"`
+	Growth      string         `json:"-"`
 	span        time.Duration  // Seconds
 	only        *regexp.Regexp // Only
 }
@@ -47,6 +48,7 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.Only, "only", "", "measure only what this regular `expression` matches in WORKLOAD/CALLERS/SUBJECT; a ratio needs its reference too")
 	f.StringVar(&s.JSON, "json", "", "write every figure to this `file`")
 	f.StringVar(&s.Markdown, "markdown", "", "write the tables to this `file`")
+	f.StringVar(&s.Growth, "growth", "", "measure how the cost of a decision grows, and nothing else, and draw it into this `folder`")
 	f.StringVar(&s.CPUProfile, "cpuprofile", "", "write a CPU profile to this `file`; samples are labelled cell=WORKLOAD/CALLERS/SUBJECT")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -72,6 +72,12 @@ func mostlyDenied(run string, n int) workload {
 // limitOfOne is used up by the first request.
 var limitOfOne = limit.PerDay(1)
 
+// hotLeased asks for one key that is always allowed, under a limit so large that leases
+// of it serve a busy process.
+func hotLeased(run string) workload {
+	return workload{keys: []string{run + ":leased"}, gcra: limit.PerSecond(1_000_000_000), mostly: allowed}
+}
+
 // hotDenied asks for one key that is always denied.
 func hotDenied(run string) workload {
 	return workload{keys: []string{run + ":denied"}, log: limitOfOne, mostly: denied}

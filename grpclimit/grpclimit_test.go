@@ -302,9 +302,16 @@ func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 
 // Law 11: in an outage the rules' policies decide.
 func TestOutagePolicies(t *testing.T) {
-	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialTimeout: 100 * time.Millisecond, DialerRetries: 1})
-	defer gone.Close()
-	l := newLimiterOn(t, gone, "x")
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), "x")
+	server.Kill()
+	other := newRule(t, l, "other", limit.PerHour(10))
+	for until := time.Now().Add(10 * time.Second); !l.Degraded(); { // failed trips open the breaker
+		_, _ = other.Allow(t.Context(), "anyone")
+		if time.Now().After(until) {
+			t.Fatal("the breaker stays closed without Redis")
+		}
+	}
 	deny, _ := serve(t, newServer(t, l, Limit(newRule(t, l, "login", limit.PerHour(9), tiered.OnOutage(tiered.Deny)), Everyone)))
 	_, err := deny.EmptyCall(context.Background(), &pb.Empty{})
 	if code, retry, violated := details(err); code != codes.Unavailable || retry == nil || violated != nil {

@@ -24,7 +24,8 @@ func newLimiter() (*tiered.Limiter, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	// The embedded server is slow, and this is not about deadlines.
+	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, tiered.Deadline(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

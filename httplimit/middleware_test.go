@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -244,9 +242,19 @@ func TestOverloadIs503(t *testing.T) {
 // Law 11: in an outage the rules' policies decide. Who is denied because nobody gets
 // in is told 503, who used up the instance's share is told 429.
 func TestOutagePolicies(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialTimeout: 100 * time.Millisecond, DialerRetries: 1})
-	defer client.Close()
-	l := newLimiterOn(t, client, tiered.FleetSize(2))
+	server := redistest.Start(t)
+	newLimiterOn(t, server.Client(t)) // another instance
+	l := newLimiterOn(t, server.Client(t))
+	if n := l.FleetSize(); n != 2 {
+		t.Fatalf("a fleet of %d, want 2", n)
+	}
+	server.Kill()
+	for until := time.Now().Add(10 * time.Second); !l.Degraded(); { // failed trips open the breaker
+		_, _ = newRule(t, l, "other", limit.PerHour(10)).Allow(t.Context(), "anyone")
+		if time.Now().After(until) {
+			t.Fatal("the breaker stays closed without Redis")
+		}
+	}
 	deny := newRule(t, l, "login", limit.PerHour(10), tiered.OnOutage(tiered.Deny))
 	share := newRule(t, l, "search", limit.PerHour(10))
 	allow := newRule(t, l, "feed", limit.PerHour(10), tiered.OnOutage(tiered.Allow))

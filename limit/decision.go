@@ -21,7 +21,8 @@ type Decision struct {
 	Granted int64
 
 	// ChargedAt, in microseconds, is where the charge lies in time, on the key's own
-	// clock in Redis; a refund finds it by that. 0 if Redis charged nothing.
+	// clock in Redis; a refund finds it by that. 0 if Redis charged nothing. From a lease
+	// it is when that was charged.
 	ChargedAt int64
 
 	// Limit is the quota in force for the key, in units per window.
@@ -29,7 +30,8 @@ type Decision struct {
 
 	// Remaining is how many units a next request could still be granted right
 	// after this decision. From the local and fallback tiers it is what that tier
-	// last knew.
+	// last knew. From a lease it is what is left of it, and what Redis had left when it
+	// was granted, up to a second before: others may have taken of that since.
 	Remaining int64
 
 	// RetryAfter is how long to wait until the same cost would be granted if
@@ -64,9 +66,11 @@ const (
 	// TierFallback: Redis could not be asked in time; the rule's outage policy
 	// decided.
 	TierFallback
+	// TierLease: this process had units on lease, which Redis had charged before.
+	TierLease
 )
 
-// String returns "redis", "local" or "fallback".
+// String returns "redis", "local", "fallback" or "lease".
 func (t Tier) String() string {
 	switch t {
 	case TierRedis:
@@ -75,6 +79,8 @@ func (t Tier) String() string {
 		return "local"
 	case TierFallback:
 		return "fallback"
+	case TierLease:
+		return "lease"
 	}
 	return "unknown"
 }

@@ -3,7 +3,7 @@ package limit
 import "testing"
 
 func TestTiers(t *testing.T) {
-	for tier, name := range map[Tier]string{TierRedis: "redis", TierLocal: "local", TierFallback: "fallback", 3: "unknown"} {
+	for tier, name := range map[Tier]string{TierRedis: "redis", TierLocal: "local", TierFallback: "fallback", TierLease: "lease", 4: "unknown"} {
 		if tier.String() != name {
 			t.Errorf("tier %d is called %q, want %q", tier, tier, name)
 		}

@@ -20,9 +20,9 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 			cost := rapid.SampledFrom([]int64{1, quota, quota + 1, rapid.Int64Range(1, quota).Draw(t, "any cost")}).Draw(t, "cost")
 
 			unasked := cloneLedger(l)
-			free, wait := l.Free(7, window, quota, now, cost)
-			granted, left, takeWait := cloneLedger(l).Take(7, window, quota, now, cost)
-			want := left
+			free, wait := left(l, 7, window, quota, now, cost)
+			granted, rest, takeWait := take(cloneLedger(l), 7, window, quota, now, cost)
+			want := rest
 			if granted {
 				want += cost
 			}
@@ -31,15 +31,15 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 			}
 			sameTake(t, unasked, l, window, quota, now, cost)
 			sameTake(t, unasked, l, window, quota, now+length, cost)
-			_, _, retry = l.Take(7, window, quota, now, cost)
+			_, _, retry = take(l, 7, window, quota, now, cost)
 		}
 	})
 }
 
 // sameTake checks that two ledgers answer the same.
 func sameTake(t *rapid.T, a, b *Ledger, window time.Duration, quota, now, cost int64) {
-	grantedA, freeA, waitA := cloneLedger(a).Take(7, window, quota, now, cost)
-	grantedB, freeB, waitB := cloneLedger(b).Take(7, window, quota, now, cost)
+	grantedA, freeA, waitA := take(cloneLedger(a), 7, window, quota, now, cost)
+	grantedB, freeB, waitB := take(cloneLedger(b), 7, window, quota, now, cost)
 	if grantedA != grantedB || freeA != freeB || waitA != waitB {
 		t.Fatalf("%d per %v, cost %d: %v, %d free, wait %v became %v, %d free, wait %v", quota, window, cost, grantedA, freeA, waitA, grantedB, freeB, waitB)
 	}
@@ -58,17 +58,17 @@ func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 			lean.latest = max(lean.latest, now)
 			if i := drawReturnable(t, &lean, window); i >= 0 {
 				units := rapid.Int64Range(1, lean.costs[i]).Draw(t, "units")
-				l.Return(7, window, now, units)
+				l.Return(&Account{Hash: 7, Window: window}, now, units, true)
 				lean.costs[i] -= units
 			} else {
 				cost := rapid.Int64Range(1, quota).Draw(t, "cost")
 				var granted bool
-				if granted, _, retry = l.Take(7, window, quota, now, cost); granted {
+				if granted, _, retry = take(l, 7, window, quota, now, cost); granted {
 					lean.add(now, cost)
 				}
 			}
 			for _, later := range []int64{0, 1, length, length / 2, int64(window) - 1, int64(window)} {
-				free, _ := cloneLedger(l).Free(7, window, quota, now+later, 1)
+				free, _ := left(cloneLedger(l), 7, window, quota, now+later, 1)
 				asked := lean
 				if want := max(0, quota-asked.used(now+later)); free > want {
 					t.Fatalf("%d per %v: %d free after a return, %d had the units not been granted", quota, window, free, want)
@@ -90,10 +90,10 @@ func TestUndoLeavesNoTrace(t *testing.T) {
 			cost := rapid.Int64Range(1, quota).Draw(t, "cost")
 			before := cloneLedger(l)
 			var granted bool
-			if granted, _, retry = l.Take(7, window, quota, now, cost); !granted || rapid.Bool().Draw(t, "keep") {
+			if granted, _, retry = take(l, 7, window, quota, now, cost); !granted || rapid.Bool().Draw(t, "keep") {
 				continue
 			}
-			l.Undo(7, window, now, cost)
+			l.Undo(&Account{Hash: 7, Window: window}, now, cost, true)
 			for _, later := range []int64{0, length / 2, length, int64(window), int64(window) + length} {
 				sameTake(t, before, l, window, quota, now+later, cost)
 			}
@@ -119,11 +119,11 @@ func drawReturnable(t *rapid.T, h *history, window time.Duration) int {
 // The oldest units are returned first, over as many sub-windows as it takes; never
 // more than there are.
 func TestReturnTakesTheOldestFirst(t *testing.T) {
-	const quota, window = 10, 80 * time.Second // sub-windows of 10 s
+	const quota, window = 10, 160 * time.Second // sub-windows of 10 s
 	start := func() *Ledger {
 		l := NewLedger(1)
 		for i, cost := range []int64{2, 3, 4} {
-			l.Add(7, window, noon+int64(i)*10*second, cost)
+			add(l, 7, window, noon+int64(i)*10*second, cost)
 		}
 		return l
 	}
@@ -139,21 +139,21 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		{1 << 60, 10, 10, 10, 10},
 	} {
 		l := start()
-		l.Return(7, window, now, test.units)
+		l.Return(&Account{Hash: 7, Window: window}, now, test.units, true)
 		for _, at := range []struct{ now, want int64 }{
 			{now, test.free},
-			{noon + 90*second, test.first},
-			{noon + 100*second, test.second},
-			{noon + 110*second, test.third},
+			{noon + 170*second, test.first},
+			{noon + 180*second, test.second},
+			{noon + 190*second, test.third},
 		} {
-			if free, _ := l.Free(7, window, quota, at.now, 1); free != at.want {
+			if free, _ := left(l, 7, window, quota, at.now, 1); free != at.want {
 				t.Errorf("%d returned, at %v: %d free, want %d", test.units, time.Duration(at.now-noon), free, at.want)
 			}
 		}
 	}
 	l := NewLedger(1)
-	l.Return(8, window, now, 5) // a key that was never used
-	if free, _ := l.Free(8, window, quota, now, 1); free != quota {
+	l.Return(&Account{Hash: 8, Window: window}, now, 5, true) // a key that was never used
+	if free, _ := left(l, 8, window, quota, now, 1); free != quota {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
 	}
 }
@@ -162,9 +162,10 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
 	l := NewLedger(8)
 	for _, step := range []struct{ cost, granted, free int64 }{{4, 4, 6}, {100, 6, 0}, {1, 0, 0}} {
-		granted, free, wait := l.TakeUpTo(7, time.Minute, 10, noon, step.cost)
-		if granted != step.granted || free != step.free || (wait > 0) != (granted == 0) {
-			t.Errorf("up to %d: granted %d, %d free, wait %v", step.cost, granted, free, wait)
+		a, o := whole(l, 7, time.Minute, 10)
+		g := l.TakeUpTo(a, o, noon, step.cost)
+		if g.Granted != step.granted || g.Free != step.free || (g.RetryAfter > 0) != (g.Granted == 0) {
+			t.Errorf("up to %d: %+v", step.cost, g)
 		}
 	}
 }

@@ -45,11 +45,12 @@ make[4] = function()
 
   function fixed.look(s, rule)
     s.count = 0
-    if s.tag ~= 0 and window_of(s.newest, rule) == window_of(s.now, rule) then
+    local start = window_of(s.now, rule)
+    if s.tag ~= 0 and window_of(s.newest, rule) == start then
       if s.tag == FIXED then
         s.count = fixed.held(s)
       else
-        s.count = carried(s, rule)
+        s.count = since(start, inherit(s, rule))
       end
     end
     s.free = math.max(0, rule.quota - s.count)
@@ -59,6 +60,10 @@ make[4] = function()
     local _, finish = window_of(s.now, rule)
     return finish - s.now
   end
+
+  -- A unit charged in a window is spent in that window: the bound of 2N holds with
+  -- leases as without.
+  fixed.turn = fixed.wait
 
   function fixed.take(s, _, cost)
     s.count = s.count + cost
@@ -73,6 +78,18 @@ make[4] = function()
     s.count, s.changed = s.count - units, units > 0
     s.free = math.max(0, rule.quota - s.count)
     return units
+  end
+
+  function fixed.charge(s, rule, stamps, units)
+    local before, room = s.count, math.max(0, MOST_LIMITS * rule.quota - s.count)
+    for i = 1, #stamps do
+      if window_of(stamps[i], rule) == window_of(s.now, rule) then
+        local some = math.min(units[i], room)
+        s.count, room = s.count + some, room - some
+      end
+    end
+    s.changed = s.count > before
+    return s.count - before
   end
 
   function fixed.empty(s)

@@ -1,23 +1,52 @@
--- Fleet membership: who shares the limits at the moment. A script of its own,
--- run about once a second by every instance; it is also the limiter's ping, since
--- it needs all that a decision needs: a server that answers, that may be written
--- to, and that runs scripts.
+-- Fleet membership: who shares the limits at the moment, and whether Redis still
+-- remembers what it was told. A script of its own, run about once a second by every
+-- instance; it is also the limiter's ping, since it needs all that a decision needs: a
+-- server that answers, that may be written to, and that runs scripts.
 --
 --   KEYS[1]  a sorted set: instance, scored by when it will count as gone (µs)
---   ARGV     instance, and for how long it is to count (µs; 0 to leave)
---   reply    clock (µs), instances that count now
+--   KEYS[2]  the same of the instances that have not settled: they hold grants that are
+--            not charged here yet
+--   KEYS[3]  the generation: a random string, made by the beat that finds none. Another one
+--            than before means that Redis has lost its memory
+--   KEYS[4]  the sequence of the instance's last beat. An earlier one than was acknowledged
+--            means that Redis has lost what was written since
+--   ARGV     instance; for how long it is to count (µs; 0 to leave); sequence of this beat,
+--            which only grows; 1 if it has not settled, else 0; the generation, if there
+--            is none
+--   reply    clock (µs), instances that count now, those of them that have not settled,
+--            generation, the sequence found (-1 if none)
+--
+-- A beat that comes after a later one of its instance (it was on its way while Redis hung)
+-- changes nothing. Generation and sequence must outlive an outage, or its end would look
+-- like a loss of memory: they are kept as long as the longest window (366 days), and for a
+-- day.
+
+local GENERATION_LIFE, SEQUENCE_LIFE = '31622400000', '86400000' -- ms
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local ttl = tonumber(ARGV[2])
+local instance, ttl, sequence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local survived = tonumber(redis.call('GET', KEYS[4]) or '-1')
 
-if ttl > 0 then
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[1])
+-- Keeps the instance in a set for the ttl, or takes it out; returns how many are in it.
+local function count(key, member)
+  if sequence > survived and member then
+    redis.call('ZADD', key, string.format('%.0f', now + ttl), instance)
+    redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl / 1000)))
+  elseif sequence > survived then
+    redis.call('ZREM', key, instance)
+  end
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now))
+  return redis.call('ZCARD', key)
+end
+
+local size = count(KEYS[1], ttl > 0)
+local unsettled = count(KEYS[2], ttl > 0 and ARGV[4] == '1')
+local generation = redis.call('GET', KEYS[3]) or ARGV[5]
+if ttl == 0 then
+  redis.call('DEL', KEYS[4])
 else
-  redis.call('ZREM', KEYS[1], ARGV[1])
+  redis.call('SET', KEYS[3], generation, 'PX', GENERATION_LIFE)
+  redis.call('SET', KEYS[4], string.format('%.0f', math.max(sequence, survived)), 'PX', SEQUENCE_LIFE)
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-if ttl > 0 then
-  redis.call('PEXPIRE', KEYS[1], math.ceil(ttl / 1000))
-end
-return { now, redis.call('ZCARD', KEYS[1]) }
+return { now, size, unsettled, generation, survived }

@@ -1,7 +1,8 @@
 -- The frame: runs a batch of entries, one by one in order, exactly as if each had
 -- come alone; entries of one group are charged all or none (law 9).
 --
---   KEYS     the entries' keys
+--   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
+--            behind all of them, the last one's first, the keys of CHARGEs' markers
 --   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
 --
 --     clock (7)      µs since the Unix epoch; 0 for Redis's own
@@ -13,23 +14,40 @@
 --                    it has a group, 32 if a long cost, 64 if a count
 --       rule (2)     counted from 1
 --       not after (2)  64 µs after the base each; 65535 for never
---       cost (1)
+--       cost (1)     of a CHARGE, how many pairs it has
 --       group (2), long cost (7) in place of the short one, count (3): where the form
 --                    says so. A count of n is n entries of that cost, one after another
 --       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
+--       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
+--                    its cost is how many units are wanted
+--       sequence (7), and pairs: of a CHARGE, units (6) and their age in µs (7), the
+--                    youngest first
 --
 --   reply clock, then for each entry
---     outcome        of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO and
---                    REFUND: the units; or EXPIRED, UNREADABLE: nothing follows these; or
---                    HELD_BACK
+--     outcome        of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO,
+--                    REFUND, CHARGE and LEASE: the units; or EXPIRED, UNREADABLE: nothing
+--                    follows these; or HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
 --                    the outcome is less than the count, and a TAKE_UP_TO's nothing
+--     lasts (µs)     of a LEASE: how long it may be spent
 
-local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET = 1, 2, 3, 4, 5
+--
+-- A CHARGE brings units that an instance has granted without asking here, each with its
+-- age. Whether they fit is not asked: they have been used. Its marker makes it happen
+-- once (law 3): a string with the sequence of that instance's last CHARGE to the key.
+-- One that is not above it was charged already; a repeat, after a lost reply, has the
+-- same number.
+
+local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
-local RULE = 43 -- bytes
+local RULE, PAIR = 43, 13 -- bytes
+
+-- How long markers live: a minute longer than the state that the charge leaves, after
+-- which all its units have left and a repeat would charge none. But ten minutes at most,
+-- within which repeats must come, lest an outage of hours fill Redis with markers.
+local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
 -- The rules last used, by their packed form. A function of a library (see lua.go)
 -- keeps them from one run to the next.
@@ -56,7 +74,8 @@ end
 local asked_keys
 local base -- of the not-afters
 local rules
-local keys -- read so far
+local keys, markers -- read so far
+local key -- of the entry before
 local reply, replies
 
 local function read_entry(e)
@@ -68,12 +87,14 @@ local function read_entry(e)
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
+    key = asked_keys[keys]
     e.operation = TAKE
   else
     local flags = form - form % 8
     e.operation = form % 8
     if flags % 16 == 0 then
       keys = keys + 1
+      key = asked_keys[keys]
     end
     if flags % 32 >= 16 then
       e.group = next_number(2)
@@ -86,9 +107,20 @@ local function read_entry(e)
     end
     if e.operation == REFUND then
       e.charged, e.stamp = next_number(7), next_number(7)
+    elseif e.operation == LEASE then
+      keys = keys + 1
+      e.leases = asked_keys[keys]
+      e.id, e.over = sub(packed, at, at + 7), sub(packed, at + 8, at + 15)
+      at = at + 16
+      e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
+      e.lasts = 0
+    elseif e.operation == CHARGE then
+      e.sequence, e.pairs = next_number(7), at
+      e.marker = asked_keys[#asked_keys - markers]
+      markers, at = markers + 1, at + e.cost * PAIR
     end
   end
-  e.key = asked_keys[keys]
+  e.key = key
   return e
 end
 
@@ -115,6 +147,42 @@ local function look_at(s, key, rule)
   return false
 end
 
+-- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is
+-- not ours to read.
+local function read_marker(e)
+  local text = pcall('GET', e.marker)
+  if type(text) == 'table' then
+    return false
+  end
+  e.known = text and tonumber(text) or 0
+  return not text or e.known > 0
+end
+
+-- Charges the units of a CHARGE, unless they were before; returns how many.
+local function charge_past(e, s, rule)
+  if e.known >= e.sequence then
+    return 0
+  end
+  local stamps, units, from = {}, {}, e.pairs
+  for i = 1, e.cost do
+    units[i] = unpack_int(packed, from, 6)
+    stamps[i] = s.now - unpack_time(packed, from + 6)
+    from = from + PAIR
+  end
+  local charged = rule.algorithm.charge(s, rule, stamps, units)
+  if s.changed then
+    s.newest, s.charged = s.now, true
+    write(s)
+    look_at(s, e.key, rule)
+  end
+  local life = MARKER_LONGEST
+  if not virtual then
+    life = math.min(life, MARKER_LONGER + divide_up(rule.algorithm.reset(s, rule), 1000))
+  end
+  call('SET', e.marker, decimal(e.sequence), 'PX', decimal(life))
+  return charged
+end
+
 -- Finds how many of the entry's count fit (for a TAKE_UP_TO: units), into e.fits.
 -- Neighbours with the same key and rule share a state: what they take is taken in
 -- memory, and written when another key comes.
@@ -123,8 +191,8 @@ local function look(e, s)
     e.fits = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
     return
   end
-  -- A refund finds its charge in what is stored.
-  if s.key ~= e.key or s.rule ~= e.rule or e.operation == REFUND then
+  -- A refund finds its charge in what is stored, and units of the past their place.
+  if s.key ~= e.key or s.rule ~= e.rule or e.operation == REFUND or e.operation == CHARGE then
     write(s)
     if not look_at(s, e.key, e.rule) then
       e.fits = UNREADABLE
@@ -132,7 +200,9 @@ local function look(e, s)
     end
   end
   local free, cost = s.free, e.cost
-  if e.operation == TAKE_UP_TO then
+  if e.operation == CHARGE then
+    e.fits = read_marker(e) and 1 or UNREADABLE
+  elseif e.operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
   elseif e.operation > PEEK then
     e.fits = 1
@@ -170,14 +240,23 @@ local function settle(e, s, charge)
   elseif operation == FORGET then
     call('DEL', e.key)
     look_at(s, e.key, rule)
+  elseif operation == LEASE then
+    outcome = lend(e, s, rule)
+  elseif operation == CHARGE then
+    outcome = charge_past(e, s, rule)
   end
   reply[replies + 1] = outcome
   reply[replies + 2] = s.free
   reply[replies + 3] = rule.algorithm.reset(s, rule)
   reply[replies + 4] = s.offset
   replies = replies + 4
+  if operation == LEASE then
+    replies = replies + 1
+    reply[replies] = e.lasts
+    return
+  end
   local wanted = operation == TAKE_UP_TO and 1 or e.count
-  if outcome >= 0 and outcome < wanted and operation ~= REFUND then
+  if outcome >= 0 and outcome < wanted and operation ~= REFUND and operation ~= CHARGE then
     local cost = operation == TAKE_UP_TO and 1 or e.cost
     local retry_after = rule.algorithm.wait(s, rule, cost)
     local next_after = 0
@@ -223,7 +302,7 @@ local entry = {
 
 local function decide(all_keys, asked)
   begin(asked[1])
-  asked_keys, keys = all_keys, 0
+  asked_keys, keys, markers = all_keys, 0, 0
   base, rules = next_number(7), {}
   for i = 1, next_number(2) do
     rules[i] = read_rule()

@@ -6,11 +6,12 @@
 -- general: in lowest terms it is interval/d, or a + n/d, and the tat is kept as
 -- whole µs and d-ths of a µs, so that rates never drift (law 10).
 --
---   tag 4: header, tat (7 bytes), interval (6), d (6); and d-ths (6) if not 0
+--   tag 4: header, tat (7 bytes), quota (6), window (6); and d-ths (6) if not 0
 
 make[3] = function()
   local GCRA = 4
   local MOST = 2 ^ 52 -- debt that a change of limits can make of another: 142 years
+  local GROUPS = 256 -- of the units that another algorithm is told of
 
   local gcra = {}
 
@@ -23,16 +24,23 @@ make[3] = function()
     return c * rule.a + whole, part
   end
 
-  -- The key's debt, as read: whole µs and parts of a µs, which has d of them.
-  local function debt_of(s)
-    local raw, now = s.raw, s.now
-    local tat = unpack_time(raw, HEADER + 1)
-    if tat < now then
-      return 0, 0
-    elseif #raw > HEADER + 19 then
-      return tat - now, unpack_int(raw, HEADER + 20, 6)
+  -- The parts of a µs in the tat as read, of which a µs has d.
+  local function part_of(s)
+    if #s.raw > HEADER + 19 then
+      return unpack_int(s.raw, HEADER + 20, 6)
     end
-    return tat - now, 0
+    return 0
+  end
+
+  -- The interval of the limit that the state was written under, and its d.
+  local function rate_of(s)
+    local quota, window = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+    local divisor, rest = quota, window
+    while rest > 0 do -- Euclid's algorithm
+      local next_rest = divisor % rest -- (miniredis gets a parallel assignment wrong)
+      divisor, rest = rest, next_rest
+    end
+    return window / divisor, quota / divisor
   end
 
   -- Sets the units free from the tat.
@@ -63,18 +71,24 @@ make[3] = function()
     local rule = {
       algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
       interval = interval, d = d, a = floor(interval / d), n = interval % d,
-      rate = sub(packed, dials + 7, dials + 18), burst_whole = 0, burst_part = 0,
+      rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
+    rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt
     return rule
   end
 
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == GCRA then
-      debt, part = debt_of(s)
+      debt = unpack_time(s.raw, HEADER + 1) - s.now
+      if debt < 0 then
+        debt = 0
+      else
+        part = part_of(s)
+      end
       if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
-        local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+        local interval, d = rate_of(s)
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
         local units, rest = muldiv(debt, d, interval)
@@ -90,7 +104,10 @@ make[3] = function()
         end
       end
     elseif s.tag ~= 0 then
-      debt, part = span(rule, carried(s, rule))
+      -- The units held, all at the newest charge; at most so many that a window later one
+      -- fits.
+      local most = rule.quota + rule.burst - 1
+      debt, part = span(rule, math.min(most, algorithm(code_of[s.tag]).held(s)))
       debt = debt - (s.now - s.newest)
       if debt < 0 then
         debt, part = 0, 0
@@ -107,12 +124,15 @@ make[3] = function()
   end
 
   function gcra.take(s, rule, cost)
-    local whole, part = span(rule, cost)
-    s.tat, s.part = s.tat + whole, s.part + part
-    if s.part >= rule.d then
-      s.tat, s.part = s.tat + 1, s.part - rule.d
+    local whole, part = rule.a, rule.n
+    if cost > 1 then
+      whole, part = span(rule, cost)
     end
-    s.free = s.free - cost
+    part = part + s.part
+    if part >= rule.d then
+      whole, part = whole + 1, part - rule.d
+    end
+    s.tat, s.part, s.free = s.tat + whole, part, s.free - cost
   end
 
   -- A charge makes the debt larger than it would be without it by span(charged) at
@@ -140,6 +160,44 @@ make[3] = function()
     return units
   end
 
+  -- The debt that the units by themselves would have left by now, on top of the key's.
+  -- Two debts are paid off at the same time in this way, one after the other had they been
+  -- one: instances that each send part of a key's units send what is left of them at
+  -- their own part of the rate, without an age.
+  function gcra.charge(s, rule, stamps, units)
+    local debt, part, before = 0, 0, 0
+    for i = #stamps, 1, -1 do
+      debt = debt - (stamps[i] - before)
+      if debt < 0 then
+        debt, part = 0, 0
+      end
+      local whole, more = span(rule, math.min(units[i], rule.most))
+      debt, part, before = debt + whole, part + more, stamps[i]
+      if part >= rule.d then
+        debt, part = debt + 1, part - rule.d
+      end
+    end
+    debt = debt - (s.now - before)
+    local room, room_part = span(rule, rule.most)
+    room, room_part = room - (s.tat - s.now), room_part - s.part
+    if room_part < 0 then
+      room, room_part = room - 1, room_part + rule.d
+    end
+    if debt > room or (debt == room and part > room_part) then
+      debt, part = room, room_part
+    end
+    if debt < 0 or (debt == 0 and part == 0) then
+      return 0
+    end
+    s.changed = true
+    s.tat, s.part = s.tat + debt, s.part + part
+    if s.part >= rule.d then
+      s.tat, s.part = s.tat + 1, s.part - rule.d
+    end
+    local charged, rest = muldiv(debt, rule.d, rule.interval)
+    return charged + floor((rest + part) / rule.interval)
+  end
+
   function gcra.empty(s)
     return s.tat < s.newest or (s.tat == s.newest and s.part == 0)
   end
@@ -149,7 +207,11 @@ make[3] = function()
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
-    store(s, value, s.now + gcra.reset(s))
+    local matters = s.newest + rule.window -- to an algorithm that follows; see past
+    if s.tat >= matters then
+      matters = s.tat + (s.part > 0 and 1 or 0)
+    end
+    store(s, value, matters)
   end
 
   function gcra.reset(s)
@@ -160,11 +222,25 @@ make[3] = function()
     return debt > 0 and debt or 0
   end
 
-  function gcra.held(s, rule)
-    local debt, part = debt_of(s)
-    local interval, d = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
-    local units, rest = muldiv(debt, d, interval)
-    return units + math.ceil((rest + part) / interval)
+  -- What was granted up to the newest charge, as far as the tat tells. Each unit moved it
+  -- by T at least, so of the units from any time on there were at most (tat - time)/T: the
+  -- j-th newest came at tat - j*T at the latest, and not after the newest charge. Those of
+  -- the last window that the new rule asks for, but no longer than the old one's, which is
+  -- how long the key lives.
+  function gcra.past(s, rule)
+    local interval, d = rate_of(s)
+    local tat, part, newest = unpack_time(s.raw, HEADER + 1), part_of(s), s.newest
+    local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))
+    local units, rest = muldiv(tat - newest + longest - 1, d, interval)
+    units = math.min(rule.quota, units + floor((rest + part) / interval))
+    local size = math.max(1, math.ceil(units / GROUPS))
+    return {
+      units = units, size = size,
+      at = function(g)
+        local whole, rest = muldiv(g * size + 1, interval, d)
+        return math.min(newest, tat - whole - (part < rest and 1 or 0))
+      end,
+    }
   end
 
   return gcra

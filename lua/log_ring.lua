@@ -74,13 +74,19 @@ make[1] = function()
   local function unroll(s, width)
     if s.count == 0 then
       return ''
-    elseif s.carried then
-      return rep(pack_int(s.base % 256 ^ width, width), s.count)
+    elseif s.inherited then
+      local slots, size = {}, s.inherited.size
+      local groups = math.ceil(s.count / size)
+      for i = 1, groups do
+        local g = groups - i -- the oldest first, which may be smaller
+        slots[i] = rep(pack_int(s.inherited.at(g) % 256 ^ width, width), math.min(size, s.count - g * size))
+      end
+      return table.concat(slots)
+    end
+    if #s.raw == PREFIX then
+      s.raw = call('GET', s.key)
     end
     local raw = s.raw
-    if #raw == PREFIX then
-      raw = call('GET', s.key)
-    end
     local first = math.min(s.count, s.capacity - s.head)
     local slots = sub(raw, SLOTS + s.head * s.width + 1, SLOTS + (s.head + first) * s.width)
       .. sub(raw, SLOTS + 1, SLOTS + (s.count - first) * s.width)
@@ -130,19 +136,21 @@ make[1] = function()
     end
   end
 
-  -- Writes the ring anew, head first.
-  local function write_ring(s, slots)
+  -- Writes the ring anew, head first. youngest is the stamp of the last unit.
+  local function write_ring(s, slots, youngest)
     -- Grow by a quarter: a string grown by SETRANGE would double instead.
     s.capacity = math.max(s.capacity or 0, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
     s.head = 0
-    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), s.newest + s.longest)
+    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), youngest + s.longest)
   end
 
   -- Takes units out behind those that have left, which move up to close the gap.
   local function write_given(s)
-    if s.carried then
-      s.count, s.width, s.capacity = s.count - s.given, width_for(s.longest), 0
-      write_ring(s, unroll(s, s.width))
+    if s.inherited then
+      local width = width_for(s.longest)
+      local slots = unroll(s, width)
+      s.count, s.width, s.capacity = s.count - s.given, width, 0
+      write_ring(s, sub(slots, 1, s.left * width) .. sub(slots, (s.left + s.given) * width + 1), s.newest)
       return
     end
     if s.left > 0 then
@@ -160,7 +168,7 @@ make[1] = function()
     if s.capacity == nil or s.count - gone + s.added > s.capacity or width ~= s.width then
       slots = sub(unroll(s, width), gone * width + 1) .. slots
       s.count, s.width = s.count - gone + s.added, width
-      write_ring(s, slots)
+      write_ring(s, slots, s.newest)
       return
     end
     s.head = (s.head + gone) % s.capacity
@@ -170,8 +178,36 @@ make[1] = function()
     expire(s, s.newest + s.longest)
   end
 
+  -- Puts units of the past in line: from the youngest on, until s.keep are there, which
+  -- bounds the work. Whole stretches of slots are copied.
+  local function write_past(s)
+    local stamps, units, youngest = s.past.stamps, s.past.units, ring.log.youngest(s)
+    local width = math.max(s.width or 5, width_for(s.longest))
+    local stored = unroll(s, width)
+    local pieces, room, to = {}, s.keep, s.count
+    -- The stored units behind the from-th, up to the to-th, as far as there is room.
+    local function piece(from)
+      local some = math.min(room, to - from)
+      room = room - some
+      return sub(stored, (to - some) * width + 1, to * width)
+    end
+    for i = 1, #stamps do
+      local place = 2 * (#stamps - i + 1)
+      local from = ring.log.up_to(s, stamps[i])
+      pieces[place + 1] = piece(from)
+      local some = math.min(room, units[i])
+      pieces[place] = rep(pack_int(stamps[i] % 256 ^ width, width), some)
+      room, to = room - some, from
+    end
+    pieces[1] = piece(ring.log.up_to(s, s.now - s.longest))
+    s.count, s.width = s.keep - room, width
+    write_ring(s, table.concat(pieces, '', 1, 2 * #stamps + 1), youngest)
+  end
+
   function ring.write(s, rule)
-    if s.given > 0 then
+    if s.past then
+      write_past(s)
+    elseif s.given > 0 then
       write_given(s)
     else
       write_added(s, rule)

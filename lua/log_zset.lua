@@ -36,6 +36,13 @@ make[5] = function()
     )
   end
 
+  -- Removes the oldest n units.
+  local function drop(s, n)
+    if n > 0 then
+      call('ZREMRANGEBYRANK', s.key, decimal(MARKS), decimal(MARKS + n - 1))
+    end
+  end
+
   -- Adds n units of one time stamp.
   local function add(s, stamp, n)
     local score = decimal(stamp)
@@ -46,13 +53,38 @@ make[5] = function()
     end
   end
 
+  -- Adds units of the past, the youngest first: none that s.keep younger ones make
+  -- unneeded, which bounds the work.
+  local function add_past(s)
+    local stamps, units, youngest = s.past.stamps, s.past.units, zset.log.youngest(s)
+    s.base = s.newest -- from here on the units of the past are among those stored
+    for i = 1, #stamps do
+      local younger = s.count - zset.log.up_to(s, stamps[i])
+      local some = math.min(units[i], math.max(0, s.keep - younger))
+      add(s, stamps[i], some)
+      s.count = s.count + some
+    end
+    drop(s, math.max(zset.log.up_to(s, s.now - s.longest), s.count - s.keep))
+    mark(s)
+    expire(s, youngest + s.longest)
+  end
+
   function zset.write(s, rule)
     if s.tag ~= ZSET then
       call('DEL', s.key)
-      add(s, s.base, s.count - s.given)
-      s.count, s.given = s.count - s.given, 0
+      local inherited = s.inherited
+      if inherited then
+        for g = math.ceil(s.count / inherited.size) - 1, 0, -1 do
+          add(s, inherited.at(g), math.min(inherited.size, s.count - g * inherited.size))
+        end
+        s.inherited = false
+      end
       mark(s)
       expire(s, s.newest + s.longest)
+    end
+    if s.past then
+      add_past(s)
+      return
     end
     if s.given > 0 then
       call('ZREMRANGEBYRANK', s.key, decimal(MARKS + s.left), decimal(MARKS + s.left + s.given - 1))
@@ -61,9 +93,7 @@ make[5] = function()
     end
     if s.added > 0 then
       local gone = zset.log.unneeded(s, rule)
-      if gone > 0 then
-        call('ZREMRANGEBYRANK', s.key, decimal(MARKS), decimal(MARKS + gone - 1))
-      end
+      drop(s, gone)
       add(s, s.now, s.added)
       mark(s)
       expire(s, s.newest + s.longest)

@@ -10,6 +10,7 @@
 //	sliding_counter.lua
 //	gcra.lua
 //	fixed_window.lua
+//	lease.lua           units charged in advance for one process
 //	frame.lua           runs a batch of entries over the algorithms
 //	fleet.lua           a script of its own: fleet membership and ping
 //
@@ -43,6 +44,9 @@ var gcra string
 //go:embed fixed_window.lua
 var fixedWindow string
 
+//go:embed lease.lua
+var lease string
+
 //go:embed frame.lua
 var frame string
 
@@ -50,7 +54,7 @@ var frame string
 var fleet string
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + frame
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -88,6 +92,10 @@ const (
 	Refund = 4
 	// Forget makes the key as if never used.
 	Forget = 5
+	// Charge charges units of the past, whether or not they fit; once.
+	Charge = 6
+	// Lease charges units in advance for one process, as far as there are enough.
+	Lease = 7
 )
 
 // The lengths of parts of the packed argument, in bytes.
@@ -105,6 +113,9 @@ const (
 	HasCount = 64
 )
 
+// LongestLease is the longest that a lease may last, in µs.
+const LongestLease = 1_000_000
+
 const (
 	// NotAfterStep is the unit, in µs, of the time between the packed base and an
 	// entry's not-after.
@@ -114,6 +125,8 @@ const (
 	// MaxCount is the largest count of an entry, MaxRules the most rules of a batch.
 	MaxCount = 1<<24 - 1
 	MaxRules = 1<<16 - 1
+	// MaxUnits is the most units of a pair of a Charge.
+	MaxUnits = 1<<48 - 1
 )
 
 // The outcomes of an entry that stand for no number.

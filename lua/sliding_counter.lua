@@ -59,6 +59,18 @@ make[2] = function()
     s.counts = sub(s.counts, 1, from) .. text .. sub(s.counts, from + #text + 1)
   end
 
+  -- Makes room for counts of so many bytes.
+  local function widen(s, rule, width)
+    if width <= s.width then
+      return
+    end
+    local wide, more = {}, rep('\0', width - s.width)
+    for i = 1, rule.k + 1 do
+      wide[i] = more .. sub(s.counts, (i - 1) * s.width + 1, i * s.width)
+    end
+    s.counts, s.width = table.concat(wide), width
+  end
+
   local function count_free(s, rule)
     local used = s.total
     if used > 0 and not rule.strict then
@@ -66,6 +78,20 @@ make[2] = function()
       used = used - oldest + muldiv_up(oldest, rule.window - s.into, rule.window)
     end
     s.free = math.max(0, rule.quota - used)
+  end
+
+  -- Makes the counts those of another algorithm's units.
+  local function recount(s, rule)
+    local size, index, count = s.inherited.size, s.newest_index, 0
+    for g = 0, math.ceil(s.total / size) - 1 do
+      local i = sub_window(s.inherited.at(g), rule)
+      if i ~= index then
+        replace(s, index, rule, pack_int(count, s.width))
+        index, count = i, 0
+      end
+      count = count + math.min(size, s.total - g * size)
+    end
+    replace(s, index, rule, pack_int(count, s.width))
   end
 
   -- Dials: k (2 bytes), strict (1).
@@ -79,7 +105,7 @@ make[2] = function()
   function counter.look(s, rule)
     s.index, s.into = sub_window(s.now, rule)
     s.newest_index = s.index
-    s.width = bytes_for(rule.quota)
+    local width = bytes_for(rule.quota)
     s.total = 0
     if s.tag ~= 0 then
       s.newest_index = sub_window(s.newest, rule)
@@ -89,7 +115,8 @@ make[2] = function()
         end
         s.total = counter.held(s)
       else
-        s.total = carried(s, rule)
+        s.inherited = inherit(s, rule)
+        s.total = s.inherited.units
       end
     end
 
@@ -97,22 +124,17 @@ make[2] = function()
     local same = s.tag == COUNTER
       and unpack_int(raw, HEADER + 1, 2) == rule.k
       and unpack_int(raw, HEADER + 4, 6) == rule.window
-    local width = same and byte(raw, HEADER + 3)
-    if same and width >= s.width then
-      s.width = width
-      s.counts = sub(raw, COUNTS + 1)
-    elseif same then
-      -- The limit has grown beyond what a count can hold: widen them all.
-      local wide = {}
-      for i = 1, rule.k + 1 do
-        wide[i] = rep('\0', s.width - width) .. sub(raw, COUNTS + (i - 1) * width + 1, COUNTS + i * width)
-      end
-      s.counts = table.concat(wide)
+    if same then
+      s.width, s.counts = byte(raw, HEADER + 3), sub(raw, COUNTS + 1)
+      widen(s, rule, width) -- the limit may have grown beyond what a count can hold
     else
-      -- New, or counted in other sub-windows: all units at the newest charge.
-      s.width = math.max(s.width, bytes_for(s.total))
+      -- New, or another algorithm's; or counted in other sub-windows: all units at the
+      -- newest charge.
+      s.width = math.max(width, bytes_for(s.total))
       s.counts = rep('\0', (rule.k + 1) * s.width)
-      if s.total > 0 then
+      if s.inherited then
+        recount(s, rule)
+      elseif s.total > 0 then
         replace(s, s.newest_index, rule, pack_int(s.total, s.width))
       end
     end
@@ -188,6 +210,23 @@ make[2] = function()
     s.total, s.changed = s.total - units, units > 0
     count_free(s, rule)
     return units
+  end
+
+  function counter.charge(s, rule, stamps, units)
+    local charged, room = 0, math.max(0, MOST_LIMITS * rule.quota - s.total)
+    for i = 1, #stamps do
+      local index = sub_window(stamps[i], rule)
+      local some = math.min(units[i], room - charged)
+      if index >= s.index - rule.k and some > 0 then
+        advance(s, rule)
+        local count = count_of(s, index, rule) + some
+        widen(s, rule, bytes_for(count))
+        replace(s, index, rule, pack_int(count, s.width))
+        charged, s.changed = charged + some, true
+      end
+    end
+    s.total = s.total + charged
+    return charged
   end
 
   function counter.empty(s)

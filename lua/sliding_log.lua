@@ -12,8 +12,9 @@
 --   stamp(s, i)          the time stamp of the i-th stored unit, the oldest being 0
 --   expired(s, threshold)
 --                        how many stored units have a stamp up to threshold
---   write(s, rule)       writes s.added units charged now, or takes out the s.given
---                        units behind the s.left ones that have left
+--   write(s, rule)       writes s.added units charged now; or takes out the s.given
+--                        units behind the s.left ones that have left; or puts those of
+--                        s.past in their places: the units at each of its stamps
 --   held(s)              the units stored
 
 local function sliding_log(encoding)
@@ -27,18 +28,18 @@ local function sliding_log(encoding)
   local function stamp(s, i)
     if i >= s.count then
       return s.now -- taken in this run
-    elseif s.carried then
-      return s.base
+    elseif s.inherited then
+      return s.inherited.at(floor((s.count - 1 - i) / s.inherited.size))
     end
     return encoding.stamp(s, i)
   end
 
-  local function expired(s, window)
-    local threshold = s.now - window
+  -- How many stored units have a stamp up to threshold.
+  function log.up_to(s, threshold)
     if s.count == 0 or s.base <= threshold then
       return s.count
-    elseif s.carried then
-      return 0
+    elseif s.inherited then
+      return s.count - since(threshold + 1, s.inherited)
     end
     return encoding.expired(s, threshold)
   end
@@ -55,11 +56,11 @@ local function sliding_log(encoding)
       encoding.load(s)
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     elseif s.tag ~= 0 then
-      s.count = carried(s, rule)
-      s.carried = true
+      s.inherited = inherit(s, rule)
+      s.count = s.inherited.units
     end
-    s.left = expired(s, rule.window)
-    s.added, s.given = 0, 0 -- units charged and given back in this run
+    s.left = log.up_to(s, s.now - rule.window)
+    s.added, s.given, s.past = 0, 0, nil -- units charged and given back in this run
     s.free = math.max(0, rule.quota - live(s))
   end
 
@@ -85,6 +86,29 @@ local function sliding_log(encoding)
     return units
   end
 
+  function log.charge(s, _, stamps, units)
+    local charged, past = 0, { stamps = {}, units = {} }
+    for i = 1, #stamps do
+      if stamps[i] > s.now - s.longest then
+        past.stamps[i], past.units[i] = stamps[i], units[i]
+        charged = charged + units[i]
+      end
+    end
+    if charged > 0 then
+      s.past, s.changed = past, true
+    end
+    return charged
+  end
+
+  -- The stamp of the youngest unit once those of the past are there.
+  function log.youngest(s)
+    local youngest = s.past.stamps[1]
+    if s.count > 0 then
+      youngest = math.max(youngest, stamp(s, s.count - 1))
+    end
+    return youngest
+  end
+
   function log.empty(s)
     return s.count + s.added == s.given
   end
@@ -94,7 +118,7 @@ local function sliding_log(encoding)
   function log.unneeded(s, rule)
     local gone = s.left
     if s.longest ~= rule.window then
-      gone = expired(s, s.longest)
+      gone = log.up_to(s, s.now - s.longest)
     end
     return math.max(gone, s.count + s.added - s.keep)
   end

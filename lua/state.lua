@@ -3,7 +3,7 @@
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
---                is a sorted set, see log_zset.lua.
+--                is a sorted set, see log_zset.lua; 7 is no state, see lease.lua.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
@@ -20,7 +20,7 @@ local PREFIX = 128 -- bytes read at first: the whole of most states
 -- What is set anew at the beginning of each run.
 local call, pcall
 local packed, at -- what is asked: one string, read from front to back; see frame.lua
-local newest_now -- what a header says of a charge made now, if the key has no offset
+local header_tag, header_now -- the last header of a charge made now to a key without offset
 local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
 
 local function next_number(w)
@@ -38,7 +38,7 @@ local function begin(asked)
     local t = call('TIME')
     clock = t[1] * 1000000 + t[2]
   end
-  newest_now = pack_time(clock) .. NO_OFFSET
+  header_tag = nil
 end
 
 -- A whole number as text. Commands also take numbers, but convert them as floating
@@ -55,7 +55,7 @@ local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0ke
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, carried = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, inherited = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
   }
 end
 
@@ -63,23 +63,23 @@ end
 local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
-  s.charged, s.changed, s.carried = false, false, false
-  if raw == '' then
+  s.charged, s.changed, s.inherited = false, false, false
+  if #raw >= HEADER then
+    s.tag = byte(raw)
+    s.newest = unpack_time(raw, 2)
+    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+  elseif raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
-  elseif type(raw) == 'table' then
+  elseif type(raw) == 'table' then -- an error: another type
     local offset = pcall('ZSCORE', key, OFFSET)
     if type(offset) ~= 'string' then
       return false
     end
     s.tag, s.offset = 6, tonumber(offset)
     s.newest = -tonumber(call('ZSCORE', key, NEWEST))
-  elseif #raw < HEADER then
-    return false
   else
-    s.tag = byte(raw)
-    s.newest = unpack_time(raw, 2)
-    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+    return false
   end
   s.now = clock + s.offset
   if s.now < s.newest then
@@ -100,21 +100,30 @@ local function open(s, key)
 end
 
 local function header(tag, s)
-  if s.offset == 0 and s.newest == clock then
-    return char(tag) .. newest_now -- nearly always
+  if s.offset ~= 0 or s.newest ~= clock then
+    return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
   end
-  return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
+  -- Nearly always; and the keys of a batch mostly have the same encoding.
+  if tag ~= header_tag then
+    header_tag, header_now = tag, char(tag) .. pack_time(clock) .. NO_OFFSET
+  end
+  return header_now
 end
 
 -- How long a key lives: until the key's own time t, which is when it can no longer
 -- change a decision (law 8). Returns the option of SET and its argument. Under a
 -- virtual clock, which runs at another speed than Redis's expiry, keys merely live
--- long enough.
+-- long enough. The keys of a batch mostly live equally long.
+local expires, expires_text
 local function expiry(s, t)
   if virtual then
     return 'PX', decimal(3600000 + math.max(0, divide_up(t - s.now, 1000)))
   end
-  return 'PXAT', format('%d', divide_up(t - s.offset, 1000))
+  t = t - s.offset
+  if t ~= expires then
+    expires, expires_text = t, format('%d', divide_up(t, 1000))
+  end
+  return 'PXAT', expires_text
 end
 
 -- Sets the expiry of a state written in place.
@@ -137,6 +146,10 @@ local function store(s, value, t)
   end
 end
 
+-- Units of the past are charged without asking whether they fit, but only up to what
+-- makes so many times a limit: numbers stay small, and no mistake locks a key for long.
+local MOST_LIMITS = 4
+
 -- Each algorithm's file puts a function here that makes it, under its code: what a
 -- batch does not use is not made, which is a good part of a small batch's cost.
 -- The algorithm is a table of functions:
@@ -145,6 +158,7 @@ end
 --                         a rule, as a table; its dials are packed from that position on
 --   look(s, rule)         reads the rest of the state; sets s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
+--   turn(s, rule)         µs until leased units must have been spent; most have no such
 --   take(s, rule, cost)   charges cost units, at most s.free, in memory
 --   give(s, rule, stamp, charged, units)
 --                         gives back units of a charge of that many made at stamp, in
@@ -152,11 +166,17 @@ end
 --                         ones did, and sets s.changed if anything did. Forgets
 --                         nothing else: the clock may step back, and what has left the
 --                         window is in it again
+--   charge(s, rule, stamps, units)
+--                         charges units of the past, in memory: so many at each stamp, the
+--                         youngest first, as if they had been charged then, however much is
+--                         free; returns how many still count, and sets s.changed if
+--                         anything did. The charge is made now all the same, as far as the
+--                         key's clock is concerned: what has left by now is forgotten
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
---   held(s, rule)         from the state as read: how many units it may hold, never
---                         too few
+--   held(s)               from the state as read: how many units it may hold, never
+--                         too few; or, of GCRA, past(s, rule): see inherit
 local make = {}
 local made = {}
 
@@ -170,9 +190,33 @@ end
 -- The code of the algorithm that wrote a state, by tag.
 local code_of = { 1, 1, 2, 3, 4, 5 }
 
--- When a rule's algorithm changes, the new one starts with what the old one may
--- hold, all charged at the key's newest charge: no earlier than it was, so the
--- change never grants anything twice.
-local function carried(s, rule)
-  return math.min(rule.quota, algorithm(code_of[s.tag]).held(s, rule))
+-- When a rule's algorithm changes, the new one starts with what the old one may have
+-- granted in the last window, each unit as late as that may have been: no earlier than
+-- it was, so the change never grants anything twice. Of an algorithm that knows how many
+-- units it holds, those are all charged at the key's newest charge.
+--
+-- What it inherits is a table: units, the number, at most the new quota, since only so many of the
+-- newest can matter; size, of a group of them; and at(g), the stamp of group g, the
+-- newest being 0. So a change costs the same however many units there are.
+local function inherit(s, rule)
+  local old = algorithm(code_of[s.tag])
+  if old.past then
+    return old.past(s, rule)
+  end
+  local units, newest = math.min(rule.quota, old.held(s)), s.newest
+  return { units = units, size = math.max(1, units), at = function() return newest end }
+end
+
+-- How many units of what is inherited were charged at t or later.
+local function since(t, from)
+  local low, high = 0, math.ceil(from.units / from.size)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if from.at(middle) >= t then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return math.min(from.units, low * from.size)
 end

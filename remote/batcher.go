@@ -188,6 +188,9 @@ func (b *Batcher) late(c *call) error {
 	if !c.sent.Load() && b.lastAnswer.Load() > c.asked {
 		return fmt.Errorf("%w: not sent before the deadline", limit.ErrOverloaded)
 	}
+	if !c.sent.Load() {
+		return errNotSent
+	}
 	return ErrNoAnswer
 }
 

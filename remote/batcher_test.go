@@ -47,6 +47,11 @@ func (l *tripLog) trips() (sizes []int, failed []error) {
 	return append(sizes, l.sizes...), append(failed, l.failed...)
 }
 
+func (l *tripLog) failures() int {
+	_, failed := l.trips()
+	return len(failed)
+}
+
 func newBatcher(t testing.TB, client redis.UniversalClient, change ...func(*Options)) (*Batcher, *tripLog) {
 	t.Helper()
 	opt := Options{Deadline: 10 * time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 4, Queue: 1000}
@@ -139,21 +144,24 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 			rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
 			mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
 			server.Pause()
-			var wg sync.WaitGroup
-			for range 200 {
-				wg.Go(func() {
-					started := time.Now()
-					_, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
-					took := time.Since(started)
-					if !errors.Is(err, ErrNoAnswer) {
-						t.Errorf("error %v", err)
-					}
-					if took > 4*within { // on a busy machine a timer can be late
-						t.Errorf("took %v", took)
-					}
-				})
+			// A round in which the process stood still itself is not blamed on Redis.
+			for round := 0; round < 5 && trips.failures() == 0; round++ {
+				var wg sync.WaitGroup
+				for range 200 {
+					wg.Go(func() {
+						started := time.Now()
+						_, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
+						took := time.Since(started)
+						if !errors.Is(err, ErrNoAnswer) {
+							t.Errorf("error %v", err)
+						}
+						if took > 4*within { // on a busy machine a timer can be late
+							t.Errorf("took %v", took)
+						}
+					})
+				}
+				wg.Wait()
 			}
-			wg.Wait()
 			if _, failed := trips.trips(); len(failed) == 0 || KindOf(failed[0]) != Timeout {
 				t.Errorf("the breaker was told of %v, want a time-out", failed)
 			}

@@ -15,6 +15,11 @@ func TestLaws1And5And10Conformance(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		remotetest.Conformance(t, remote.NewScript(redistest.Shared(t).Client(t)))
 	})
+	t.Run("redis without a library", func(t *testing.T) {
+		script := remote.NewScript(redistest.Shared(t).Client(t))
+		script.WithoutLibrary()
+		remotetest.Conformance(t, script)
+	})
 	t.Run("miniredis", func(t *testing.T) {
 		remotetest.Conformance(t, remote.NewScript(embedded))
 	})

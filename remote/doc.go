@@ -15,6 +15,6 @@
 //	run.go       one run: commands, arguments, replies
 //	batcher.go   Batcher: group commit, deadlines, late and lost replies
 //	clock.go     what is known of Redis's clock
-//	fleet.go     Fleet: who shares the limits
+//	fleet.go     Fleet: who shares the limits, and whether Redis has kept its memory
 //	errors.go    what kind of failure an error is
 package remote

@@ -1,6 +1,29 @@
 package remote
 
-import "github.com/tierlimit/tierlimit/lua"
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Charge is units of the past: granted without asking Redis, and that long ago when the
+// entry is made. What the entry then waits makes them younger than they are: they leave
+// late rather than early.
+//
+// Under GCRA send what is left of the units as one Charge of age 0, computed at the
+// instance's own part of the rate: debts of several instances add up.
+type Charge struct {
+	Units int64
+	Age   time.Duration
+}
+
+// ChargeRepeats is for how long after it was first sent a charge may be sent again with
+// the same sequence: so long Redis remembers that it has been made, or until the units
+// have left the window.
+const ChargeRepeats = 10 * time.Minute
 
 // Entry asks for one decision, or for several of the same cost one after another.
 type Entry struct {
@@ -19,6 +42,17 @@ type Entry struct {
 	// Charged and Stamp tell a refund of which charge: its cost, less what was
 	// refunded of it already, and its Reply.Stamp.
 	Charged, Stamp int64
+	// Charges are the units of a Charge, in any order; an instance's ledger has at most 17.
+	// Of those that still count, all are charged, whether or not they fit, up to four times
+	// the limit. Cost and Count mean nothing to it.
+	Charges []Charge
+	// Marker and Sequence make a Charge happen once: Marker is the instance that granted
+	// the units, Sequence a number, from 1 on, that it raises with each new charge to the
+	// key, and repeats when it does not know whether a charge was made. Up to the largest
+	// that was charged, nothing is charged. (On a Cluster, Key must have a hash tag, as
+	// those of a Keyspace do.)
+	Marker   string
+	Sequence int64
 	// NotAfter, in µs on Redis's clock, is when the entry must no longer be
 	// charged; 0 for always.
 	NotAfter int64
@@ -26,8 +60,27 @@ type Entry struct {
 	// are charged or none. Their keys must differ, and on a Cluster share a slot. At
 	// most 65,535.
 	Group int
+	// Lease has the terms of a lease, whose Cost is how many units are wanted; 0 if the
+	// old one is to end and no more.
+	Lease *Lease
 
-	name string // the Redis key, once it was made
+	name      string // the Redis key, once it was made
+	leaseName string // the key of what is out on lease
+}
+
+// Lease is the terms on which units are charged in advance for one process, which may
+// then spend them by itself (see lua/lease.lua). The reply has the units in Granted, and
+// in Life for how long they may be spent, from before the entry was sent.
+type Lease struct {
+	// ID tells the lease from all others of the fleet; not 0.
+	ID uint64
+	// Over is the ID of a lease that will no longer be spent, or 0.
+	Over uint64
+	// Most is how many units may be out on lease over all processes. Reserve is how many
+	// must be free for none to be leased.
+	Most, Reserve int64
+	// Life is how long the lease lasts, at most lua.LongestLease.
+	Life time.Duration
 }
 
 func (e *Entry) operation() int {
@@ -47,6 +100,18 @@ func (e *Entry) redisKey() string {
 	return e.name
 }
 
+// leaseKey is the key that tells what is out on lease of the entry's. No rule's name has
+// a colon.
+func (e *Entry) leaseKey() string {
+	if e.leaseName == "" {
+		e.leaseName = e.redisKey() + ":lease"
+	}
+	return e.leaseName
+}
+
+// markerKey is the Redis key of a Charge's marker.
+func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }
+
 // sameKey reports whether the entry follows another one of its key, so that the key
 // need not be sent again. A group's keys all differ.
 func (e *Entry) sameKey(before *Entry) bool {
@@ -58,5 +123,27 @@ func (e *Entry) work() int64 {
 	if !e.Rule.perUnit {
 		return 0
 	}
+	if e.Operation == lua.Charge {
+		// The log is written anew, with as many units as it may hold at most.
+		work := e.Rule.quota
+		for _, c := range e.charges() {
+			work += min(c.Units, e.Rule.quota)
+		}
+		return work
+	}
 	return e.Cost * e.count()
+}
+
+// charges are the units of a Charge as the script wants them: the youngest first, and
+// none that are none.
+func (e *Entry) charges() []Charge {
+	charges := make([]Charge, 0, len(e.Charges))
+	for _, c := range e.Charges {
+		if c.Units > 0 {
+			// No unit counts for two of the longest windows.
+			charges = append(charges, Charge{min(c.Units, lua.MaxUnits), min(max(0, c.Age), 2*limit.MaxWindow)})
+		}
+	}
+	slices.SortStableFunc(charges, func(a, b Charge) int { return cmp.Compare(a.Age, b.Age) })
+	return charges
 }

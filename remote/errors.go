@@ -105,6 +105,30 @@ func serverError(err error) (text string, ok bool) {
 	return text, true
 }
 
+var (
+	errNotRun  = errors.New("it charged nothing")
+	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
+	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
+)
+
+// MayHaveRun reports whether a decision that ended with this error may have been made,
+// and charged, by Redis all the same: it was sent, and nothing proves the contrary.
+func MayHaveRun(err error) bool {
+	var onTheWay *net.OpError
+	var lookUp *net.DNSError
+	switch {
+	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable), errors.Is(err, limit.ErrOverloaded),
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &lookUp):
+		return false
+	case errors.As(err, &onTheWay):
+		return onTheWay.Op != "dial"
+	}
+	if _, ok := serverError(err); ok {
+		return KindOf(err) == Other // or else it says that the script was not begun
+	}
+	return true
+}
+
 // Misconfigured turns an error that waiting will not mend into one that says
 // what to do: wrong credentials, or a server that is no Redis. It returns nil for
 // all others.

@@ -121,3 +121,36 @@ func TestKinds(t *testing.T) {
 		t.Errorf("%d kinds", len(seen))
 	}
 }
+
+// Law 3: only what may have been charged must not be charged afterwards.
+func TestLaw3MayHaveRun(t *testing.T) {
+	for want, errs := range map[bool][]error{
+		true: {
+			ErrNoAnswer,
+			fmt.Errorf("%w: %w", ErrNoAnswer, context.DeadlineExceeded),
+			io.EOF,
+			&net.OpError{Op: "read", Err: syscall.ECONNRESET},
+			&net.OpError{Op: "write", Err: syscall.EPIPE}, // some of it may have been written
+			serverSays("ERR user_function:12: attempt to index a nil value"),
+		},
+		false: {
+			errNotSent, errLate,
+			fmt.Errorf("%w: %q", ErrUnreadable, "k"),
+			fmt.Errorf("%w: 1000 decisions are waiting already", limit.ErrOverloaded),
+			fmt.Errorf("%w: %w", ErrNoAnswer, redis.ErrPoolTimeout),
+			&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+			&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+			&net.DNSError{Err: "no such host", Name: "redis.invalid", IsNotFound: true},
+			serverSays("LOADING Redis is loading the dataset in memory"),
+			serverSays("READONLY You can't write against a read only replica."),
+			serverSays("NOAUTH Authentication required."),
+			serverSays("CLUSTERDOWN The cluster is down"),
+		},
+	} {
+		for _, err := range errs {
+			if MayHaveRun(err) != want {
+				t.Errorf("%q: may have run: %v", err, !want)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 // heartbeats in Redis on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
 	client   redis.UniversalClient
+	keys     []any // of the script
 	key      string
 	instance string
 	ttl      time.Duration
@@ -22,8 +24,30 @@ type Fleet struct {
 	sha      string
 	clocks   *clocks
 
+	beats atomic.Int64 // sent
 	size  atomic.Int64
 	heard atomic.Bool
+}
+
+// Heard is what a beat learns.
+type Heard struct {
+	// Clock is Redis's clock, in µs.
+	Clock int64
+	// Size is the number of instances that share the limits, Unsettled how many of them
+	// have said that they have not settled; this one included.
+	Size, Unsettled int
+	// Generation names Redis's memory: a random string that lasts as long as that does.
+	// Another one than was heard before means that Redis has forgotten everything. On a
+	// Cluster it speaks for the node that holds the fleet's keys only.
+	Generation string
+	// Sequence is this beat's number. Survived is the number of this instance's newest
+	// beat before it that Redis remembers, -1 if it remembers none, which is so at the
+	// first and, while the generation stays, after a day without a beat.
+	//
+	// A Survived below the Sequence of a beat that was heard means that Redis has lost
+	// what was written after the beat Survived, as by a failover to a replica that lagged
+	// behind. (It may also be above, where a beat's reply was lost.)
+	Sequence, Survived int64
 }
 
 // NewFleet returns the membership of instance, which must be unique. An instance
@@ -31,9 +55,11 @@ type Fleet struct {
 // has told the real one.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
+	key := keys.fleetKey()
 	f := &Fleet{
 		client:   batcher.script.client,
-		key:      keys.fleetKey(),
+		keys:     []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + instance},
+		key:      key,
 		instance: instance,
 		ttl:      ttl,
 		source:   source,
@@ -51,45 +77,79 @@ func (f *Fleet) Size() int { return int(f.size.Load()) }
 // Heard reports whether Redis has told the size yet.
 func (f *Fleet) Heard() bool { return f.heard.Load() }
 
-// Beat renews the membership and learns the fleet's size and Redis's clock.
+// Beat renews the membership and learns the fleet's size and Redis's clock. unsettled
+// tells the others that this instance holds grants which are not charged to Redis yet; it
+// counts until a beat that says otherwise, or as long as the membership.
+//
 // Needing all that a decision needs of Redis, it is also the limiter's ping.
-func (f *Fleet) Beat(ctx context.Context) error {
+func (f *Fleet) Beat(ctx context.Context, unsettled bool) (Heard, error) {
 	sent := localTime()
-	clock, size, err := f.run(ctx, f.ttl)
+	heard, err := f.run(ctx, f.ttl, unsettled)
 	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
+		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	f.clocks.observe(f.key, clock, sent, localTime())
-	f.size.Store(max(1, size))
+	f.clocks.observe(f.key, heard.Clock, sent, localTime())
+	heard.Size = max(1, heard.Size)
+	f.size.Store(int64(heard.Size))
 	f.heard.Store(true)
-	return nil
+	return heard, nil
 }
 
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {
-	if _, _, err := f.run(ctx, 0); err != nil {
+	if _, err := f.run(ctx, 0, false); err != nil {
 		return fmt.Errorf("leaving the fleet: %w", err)
 	}
 	return nil
 }
 
-func (f *Fleet) run(ctx context.Context, ttl time.Duration) (clock, size int64, err error) {
-	args := []any{"evalsha", f.sha, 1, f.key, f.instance, ttl.Microseconds()}
-	cmd := chargeCmd{redis.NewIntSliceCmd(ctx, args...)} // a lost beat is made up for by the next one
+// beatCmd is a beat. go-redis must not send it twice by itself: the second would find the
+// sequence of the first. A lost beat is made up for by the next one.
+type beatCmd struct{ *redis.SliceCmd }
+
+// NoRetry tells go-redis.
+func (beatCmd) NoRetry() bool { return true }
+
+func (f *Fleet) run(ctx context.Context, ttl time.Duration, unsettled bool) (Heard, error) {
+	flag := 0
+	if unsettled {
+		flag = 1
+	}
+	heard := Heard{Sequence: f.beats.Add(1)}
+	args := append([]any{"evalsha", f.sha, len(f.keys)}, f.keys...)
+	// The generation is a new one each time: one made before might be that which was lost.
+	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
+	cmd := beatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Beats are rare: EVAL loads the script on the node that needs it.
 		args[0], args[1] = "eval", f.source
-		cmd = chargeCmd{redis.NewIntSliceCmd(ctx, args...)}
+		cmd = beatCmd{redis.NewSliceCmd(ctx, args...)}
 		_ = f.client.Process(ctx, cmd)
 	}
 	values, err := cmd.Result()
 	if err != nil {
 		reloadCluster(ctx, f.client)
-		return 0, 0, err
+		return Heard{}, err
 	}
-	if len(values) != 2 {
-		return 0, 0, fmt.Errorf("%w: %d integers", errReply, len(values))
+	if !heard.read(values) {
+		return Heard{}, fmt.Errorf("%w: %v", errReply, values)
 	}
-	return values[0], values[1], nil
+	return heard, nil
+}
+
+// read reads the script's reply; fleet.lua describes it.
+func (h *Heard) read(values []any) (ok bool) {
+	if len(values) != 5 {
+		return false
+	}
+	var numbers [5]int64
+	for i, v := range values {
+		if numbers[i], ok = v.(int64); !ok && i != 3 {
+			return false
+		}
+	}
+	h.Clock, h.Size, h.Unsettled, h.Survived = numbers[0], int(numbers[1]), int(numbers[2]), numbers[4]
+	h.Generation, ok = values[3].(string)
+	return ok
 }

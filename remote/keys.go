@@ -50,6 +50,11 @@ func (k Keyspace) Key(rule, userKey string) string {
 	return k.prefix + ":{" + escapeKey(userKey) + "}:" + rule
 }
 
+// markerKey is where it is kept which of an instance's charges to a key were made. It
+// has the key's hash tag; and no rule's key comes out as it, since their names have no
+// ":".
+func markerKey(redisKey, instance string) string { return redisKey + ":charged:" + instance }
+
 // fleetKey is where fleet membership is kept. No user key comes out as it, since
 // "%" begins an escape.
 func (k Keyspace) fleetKey() string { return k.prefix + ":{%fleet}" }

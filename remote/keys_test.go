@@ -90,6 +90,14 @@ func TestKeysNeverCollide(t *testing.T) {
 					t.Fatalf("%q and %q share the key %q", p, other, key)
 				}
 				owner[key] = p
+				// Nor are markers of charges taken for keys, nor for other keys' markers.
+				for _, instance := range []string{"i", "j:charged:i", "}:" + r} {
+					m := pair{"marker of " + r + " by " + instance, u}
+					if other, taken := owner[markerKey(key, instance)]; taken && other != m {
+						t.Fatalf("%q is the key of %q and of %q", markerKey(key, instance), m, other)
+					}
+					owner[markerKey(key, instance)] = m
+				}
 			}
 		}
 	})

@@ -202,6 +202,48 @@ func TestClusterWithANodeGone(t *testing.T) {
 	}
 }
 
+// Law 3: one node of a Cluster is gone, and go-redis tries to reach it until the time is
+// over. The other node has charged its part of the trip all the same, so the trip's error
+// must not say that nothing was.
+func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
+	client, ctx := cluster.Client(t), context.Background()
+	script := NewScript(client)
+	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	there, gone := Entry{Key: "{a}", Rule: rule, Cost: 1}, Entry{Key: "{b}", Rule: rule, Cost: 1}
+	nodes := cluster.Nodes()
+	if keySlot(gone.Key) < 16384/2 == (keySlot(there.Key) < 16384/2) {
+		t.Fatal("both keys are on the same node")
+	}
+	if keySlot(gone.Key) < 16384/2 {
+		nodes[0], nodes[1] = nodes[1], nodes[0]
+	}
+	if _, err := script.Run(ctx, []Entry{there, gone}, 0); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].Kill()
+	_, _ = script.Run(ctx, []Entry{gone}, 0) // its connection breaks; the next is refused
+
+	for _, entries := range [][]Entry{{there, gone}, {gone, there}} {
+		runs := executions(t, nodes[0].Client(t))
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		replies, err := script.Run(short, entries, 0)
+		cancel()
+		if executions(t, nodes[0].Client(t)) == runs {
+			t.Fatal("the part for the live node was not run")
+		}
+		for i, e := range entries {
+			partErr := err
+			if err == nil {
+				partErr = replies[i].Err
+			}
+			if e.Key == there.Key && partErr != nil && !MayHaveRun(partErr) {
+				t.Errorf("charged, but the error says that it was not: %v", partErr)
+			}
+		}
+	}
+}
+
 func TestSentinelFailover(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	b, _ := newBatcher(t, sentinel.Client(t), deadline(time.Second))

@@ -1,6 +1,10 @@
 package remote
 
-import "github.com/tierlimit/tierlimit/lua"
+import (
+	"encoding/binary"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // pack writes the script's packed argument for a batch; frame.lua describes it.
 func pack(entries []Entry, clock int64) []byte {
@@ -52,7 +56,12 @@ func numberOf(rules *[]*Rule, rule *Rule) uint16 {
 }
 
 func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {
-	form, cost := e.operation(), e.Cost
+	form, cost, charges := e.operation(), e.Cost, []Charge(nil)
+	if form == lua.Charge {
+		charges = e.charges()
+		cost = int64(len(charges))
+	}
+	short := cost
 	if sameKey {
 		form |= lua.SameKey
 	}
@@ -61,7 +70,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	if cost > 255 {
 		form |= lua.LongCost
-		cost = 0
+		short = 0
 	}
 	if e.count() > 1 {
 		form |= lua.HasCount
@@ -70,12 +79,12 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if e.NotAfter > 0 {
 		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // early rather than late
 	}
-	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(cost))
+	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(short))
 	if form&lua.HasGroup != 0 {
 		packed = appendInt(packed, int64(e.Group), 2)
 	}
 	if form&lua.LongCost != 0 {
-		packed = appendInt(packed, e.Cost, 7)
+		packed = appendInt(packed, cost, 7)
 	}
 	if form&lua.HasCount != 0 {
 		packed = appendInt(packed, e.Count, 3)
@@ -83,6 +92,20 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if e.Operation == lua.Refund {
 		packed = appendInt(packed, e.Charged, 7)
 		packed = appendInt(packed, e.Stamp, 7)
+	}
+	if e.Operation == lua.Lease {
+		packed = binary.BigEndian.AppendUint64(packed, e.Lease.ID)
+		packed = binary.BigEndian.AppendUint64(packed, e.Lease.Over)
+		packed = appendInt(packed, e.Lease.Most, 7)
+		packed = appendInt(packed, e.Lease.Reserve, 7)
+		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
+	}
+	if e.Operation == lua.Charge {
+		packed = appendInt(packed, e.Sequence, 7)
+		for _, c := range charges {
+			packed = appendInt(packed, c.Units, 6)
+			packed = appendInt(packed, c.Age.Microseconds(), 7)
+		}
 	}
 	return packed
 }

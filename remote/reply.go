@@ -32,13 +32,16 @@ type Reply struct {
 	Status Status
 	// Fitted is how many of the count were allowed.
 	Fitted int64
-	// Granted is the number of units charged, or refunded.
+	// Granted is the number of units charged, refunded, or leased; of a Charge, of those
+	// that still count, and 0 if it was made before.
 	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
 	// RetryAfter is when the same cost fits, NextAfter when a single unit does if
 	// none does now, ResetAfter when the key is as good as new.
 	RetryAfter, NextAfter, ResetAfter time.Duration
+	// Life is how long a lease may be spent, from before it was asked for.
+	Life time.Duration
 	// Clock is the deciding server's clock, in µs; Stamp is the key's own time.
 	Clock, Stamp int64
 	// Err is set instead of all others where the entry's part of a batch failed.
@@ -114,8 +117,15 @@ func (r *Reply) decode(e *Entry, clock int64, values []int64) (used int, ok bool
 		r.Fitted, r.Granted = outcome, outcome*e.Cost
 	case lua.TakeUpTo:
 		r.Fitted, r.Granted = min(1, outcome), outcome
-	case lua.Refund:
+	case lua.Refund, lua.Charge:
 		r.Fitted, r.Granted = 1, outcome
+	case lua.Lease:
+		if len(values) < 5 {
+			return 0, false
+		}
+		r.Status, r.Fitted, r.Granted = Allowed, 1, outcome
+		r.Life = microseconds(values[4])
+		return 5, true
 	default:
 		r.Fitted = outcome
 	}

@@ -17,6 +17,7 @@ const MaxLogQuota = 10_000_000
 // concurrent use.
 type Rule struct {
 	packed packedRule
+	quota  int64
 	// perUnit is the script's work per unit of cost: a log writes each one.
 	perUnit bool
 	// calendar is set for windows of the calendar, which change with time.
@@ -52,7 +53,7 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	if l.IsCalendar() && a != limit.FixedWindow() {
 		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
 	}
-	r := &Rule{}
+	r := &Rule{quota: l.Quota()}
 	r.packed.put(1, l.Quota(), 7)
 	r.packed.setWindow(l.Window().Microseconds())
 	code := 0

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // run is one run of the script over a batch: a command for each part.
@@ -60,8 +62,9 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 // divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
 // moving, and of their keys some are here and some there. That proves that nothing
 // ran. One key alone is always found, so each gets a part of its own; but the entries
-// of a group stay together, and fail while their keys are apart. It returns the parts
-// to send again.
+// of a group stay together, and fail while their keys are apart; so does a lease, which
+// has two keys, but keeps no other entry from being decided. It returns the parts to
+// send again.
 func (r *run) divideTorn() (again []int) {
 	for i, cmd := range r.cmds {
 		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
@@ -73,8 +76,13 @@ func (r *run) divideTorn() (again []int) {
 		for j := range torn.entries {
 			e := &torn.entries[j]
 			var together any = e.redisKey()
-			if e.Group != 0 {
+			switch {
+			case e.Group != 0:
 				together = e.Group
+			case e.Operation == lua.Lease:
+				together = e.leaseKey()
+			case e.Operation == lua.Charge: // its key and its marker may be apart
+				together = e.markerKey()
 			}
 			piece, seen := pieceOf[together]
 			if !seen {
@@ -113,12 +121,24 @@ func command(ctx context.Context, entries []Entry, clock int64, verb, script str
 		case !e.sameKey(&entries[i-1]):
 			args = append(args, &e.name) // without an allocation for each
 		}
+		if e.Operation == lua.Lease {
+			args = append(args, e.leaseKey())
+		}
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		if e := &entries[i]; e.Operation == lua.Charge {
+			args = append(args, e.markerKey())
+		}
 	}
 	args[2] = len(args) - 3
 	return chargeCmd{redis.NewIntSliceCmd(ctx, append(args, packed)...)}
 }
 
-// replies reads all replies. Its error is that of the last part if all failed.
+// replies reads all replies. If all parts failed, its error is one that none of them
+// contradicts: where a part may have run, one that says so. (go-redis's pipeline gives a
+// part that was answered the error of the whole if another part of it failed and could
+// not be sent again in time: the charge of the one and the refused connection of the
+// other then come together. Law 3.)
 func (r *run) replies(entries int) ([]Reply, error) {
 	replies := make([]Reply, entries)
 	failed := 0
@@ -128,7 +148,9 @@ func (r *run) replies(entries int) ([]Reply, error) {
 		partErr := p.read(cmd, replies)
 		if partErr != nil {
 			failed++
-			err = partErr
+			if err == nil || MayHaveRun(partErr) {
+				err = partErr
+			}
 		}
 	}
 	if failed == len(r.cmds) {

@@ -296,7 +296,7 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 			c.resent = true
 			return false
 		}
-		err = ErrNoAnswer
+		err = errLate
 	}
 	c.err = err
 	c.done <- struct{}{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -47,9 +48,10 @@ func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Dec
 		switch {
 		case q.Rule == nil:
 		case err != nil:
-			q.Rule.metrics.failed.Inc()
+			q.Rule.metrics.fail(err)
 		default:
 			q.Rule.metrics.count(decisions[i])
+			q.Rule.watched(q.Key, &decisions[i])
 		}
 	}
 	return decisions, err
@@ -74,8 +76,15 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	if known {
 		return decisions, nil
 	}
+	err := breaker.ErrOpen
 	if l.breaker.Closed() {
-		replies, err := l.chargeAll(ctx, requests)
+		undo, denied := l.reserveAll(requests, hashes)
+		if denied != nil {
+			return denied, nil
+		}
+		var replies []remote.Reply
+		replies, err = l.chargeAll(ctx, requests)
+		undo()
 		if err == nil {
 			for i, q := range requests {
 				decisions[i] = q.Rule.fromRedis(&replies[i])
@@ -86,7 +95,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 			return nil, err
 		}
 	}
-	return l.fallbackAll(requests, hashes), nil
+	return l.fallbackAll(requests, hashes, err), nil
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
@@ -175,11 +184,11 @@ func (l *Limiter) takeBack(entries []remote.Entry, replies []remote.Reply, charg
 
 // fallbackAll decides without Redis: all or none again, and each by its own rule's
 // outage policy.
-func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decision {
+func (l *Limiter) fallbackAll(requests []Request, hashes []uint64, err error) []limit.Decision {
 	decisions := make([]limit.Decision, len(requests))
 	all := true
 	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(hashes[i], q.Cost, lua.Take)
+		decisions[i] = q.Rule.fallback(hashes[i], q.Key, q.Cost, lua.Take, err)
 		all = all && decisions[i].Allowed
 	}
 	if all {
@@ -187,7 +196,9 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64) []limit.Decis
 	}
 	for i, q := range requests {
 		if d := &decisions[i]; d.Allowed {
-			l.ledger.Undo(hashes[i]^q.Rule.ledgerSalt, q.Rule.limit.Window(), l.now(), q.Cost)
+			a := q.Rule.account(hashes[i], q.Key)
+			a.Charged = mayBeCharged(err)
+			l.ledger.Undo(&a, l.now(), q.Cost, true)
 			d.Allowed, d.Granted, d.Remaining = false, 0, d.Remaining+q.Cost
 		}
 	}

@@ -159,6 +159,40 @@ func ExampleRule_Peek() {
 	// false 40 100 <nil>
 }
 
+// A process that is asked for one key very often has units charged in advance, and
+// spends them without asking Redis. The worst case tells what that may let through.
+func ExampleLease() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	api, err := limiter.Rule("api", limit.PerMinute(50_000), tiered.Lease(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	exact, err := limiter.Rule("exact", limit.PerMinute(50_000), tiered.LeaseWithinLimit(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(api.WorstCase(), exact.WorstCase())
+
+	leased := false
+	for range 10_000 {
+		d, err := api.Allow(context.Background(), "tenant 4")
+		if err != nil || !d.Allowed {
+			log.Fatal(d, err)
+		}
+		leased = leased || d.Tier == limit.TierLease
+	}
+	fmt.Println(leased)
+	// Output:
+	// 55000 50000
+	// true
+}
+
 // What a limit would do, before it does it.
 func ExampleDryRun() {
 	rdb, stop := connect()

@@ -1,17 +1,31 @@
 package tiered
 
 import (
+	"errors"
+
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
+
+// account is what the ledger has to know of a key.
+func (r *Rule) account(hash uint64, key string) local.Account {
+	return local.Account{Hash: hash ^ r.ledgerSalt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r, Key: key}
+}
 
 // fallback decides without Redis, by the rule's outage policy. Whatever the
 // policy, what is granted goes into the ledger: it counts if the policy of
-// another rule, or of the same one later, asks.
-func (r *Rule) fallback(hash uint64, cost int64, operation int) limit.Decision {
-	l := r.limiter
+// another rule, or of the same one later, asks; and Redis will be told.
+//
+// err is what came of asking Redis. If Redis may have decided all the same, what is
+// granted here is not charged there later: once for that decision is the most (law 3).
+func (r *Rule) fallback(hash uint64, key string, cost int64, operation int, err error) limit.Decision {
+	l, s := r.limiter, r.limiter.shardOf(key)
 	now, window := l.now(), r.limit.Window()
-	hash ^= r.ledgerSalt
+	a := r.account(hash, key)
+	a.Charged = mayBeCharged(err)
 	d := limit.Decision{ResetAfter: window}
 	switch {
 	case r.config.policy == Deny:
@@ -19,26 +33,25 @@ func (r *Rule) fallback(hash uint64, cost int64, operation int) limit.Decision {
 	case r.config.policy == Allow && operation == lua.Peek:
 		d.Allowed, d.Remaining = true, r.limit.Quota()
 	case r.config.policy == Allow:
-		l.ledger.Add(hash, window, now, cost)
+		l.ledger.Add(&a, now, cost)
 		d.Allowed, d.Granted, d.Remaining = true, cost, max(0, r.limit.Quota()-cost)
 	case operation == lua.Peek:
-		d.Remaining, d.RetryAfter = l.ledger.Free(hash, window, r.share(), now, cost)
+		d.Remaining, d.RetryAfter = l.ledger.Free(&a, s.outage(), now, cost)
 		d.Allowed = d.Remaining >= cost
 	case operation == lua.TakeUpTo:
-		d.Granted, d.Remaining, d.RetryAfter = l.ledger.TakeUpTo(hash, window, r.share(), now, cost)
-		d.Allowed = d.Granted > 0
+		r.granted(&d, l.ledger.TakeUpTo(&a, s.outage(), now, cost))
 	default:
-		d.Allowed, d.Remaining, d.RetryAfter = l.ledger.Take(hash, window, r.share(), now, cost)
-		if d.Allowed {
-			d.Granted = cost
-		}
+		r.granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
 	}
 	return r.decision(limit.TierFallback, d)
 }
 
-// share is this instance's part of the limit: the same for all instances, and
-// one unit at least. So the fleet grants no more than the limit, or one unit per
-// instance if it has more instances than units.
-func (r *Rule) share() int64 {
-	return max(1, r.limit.Quota()/int64(r.limiter.fleet.Size()))
+// mayBeCharged reports whether Redis may have charged what it was asked for.
+func mayBeCharged(err error) bool {
+	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
+}
+
+// granted puts the ledger's answer into a decision.
+func (r *Rule) granted(d *limit.Decision, g local.Grant) {
+	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, g.RetryAfter
 }

@@ -55,10 +55,10 @@ func (l *Limiter) firstBeat() (took time.Duration, err error) {
 		ctx, cancel := context.WithTimeout(l.ctx, startWithin)
 		defer cancel()
 		best := startWithin
-		err := l.fleet.Beat(ctx) // connects, which takes longer
+		err := l.beatOnce(ctx) // connects, which takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			started := time.Now()
-			err = l.fleet.Beat(ctx)
+			err = l.beatOnce(ctx)
 			best = min(best, time.Since(started))
 		}
 		done <- result{best, err}
@@ -95,13 +95,21 @@ func (l *Limiter) checkClient() {
 func (l *Limiter) keep() {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()
+	var last time.Time // of beats
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
-		case c := <-l.changes:
-			l.logChange(c)
+		case to := <-l.changes:
+			l.tell(to)
+		case <-l.suspicions:
+			if time.Since(last) >= probeEvery && l.breaker.Closed() {
+				last = time.Now()
+				l.beat()
+			}
+			continue
 		case <-timer.C:
+			last = time.Now()
 			if l.breaker.Closed() {
 				l.beat()
 			} else {
@@ -115,7 +123,7 @@ func (l *Limiter) keep() {
 // untilNextBeat is spread out, so that a fleet does not beat in step.
 func (l *Limiter) untilNextBeat() time.Duration {
 	every := beatEvery
-	if !l.breaker.Closed() {
+	if !l.breaker.Closed() || l.settlesSoon() {
 		every = probeEvery
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
@@ -145,11 +153,29 @@ func (l *Limiter) probe() {
 	}
 }
 
+// beatOnce renews the membership, and acts on what it learns.
+func (l *Limiter) beatOnce(ctx context.Context) error {
+	owes, sent := l.owes(), l.now()
+	heard, err := l.fleet.Beat(ctx, owes)
+	if err != nil {
+		return err
+	}
+	if remembers, since := l.memory.remembers(heard, sent); !remembers {
+		l.forgot(since)
+	}
+	if owes {
+		l.wakeCharger()
+	} else {
+		l.settle(heard)
+	}
+	return nil
+}
+
 func (l *Limiter) beatWithin(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(l.ctx, d)
 	defer cancel()
 	started := time.Now()
-	if err := l.fleet.Beat(ctx); err != nil {
+	if err := l.beatOnce(ctx); err != nil {
 		return err
 	}
 	if took := time.Since(started); took > d {
@@ -158,22 +184,40 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 	return nil
 }
 
-// change is a change of the breaker's state.
-type change struct{ from, to breaker.State }
-
-// breakerChanged runs under the breaker's lock, so it only passes the news on.
+// breakerChanged runs under the breaker's lock, so it only takes note and passes the
+// news on.
 func (l *Limiter) breakerChanged(from, to breaker.State) {
+	switch {
+	case from == breaker.Closed && to == breaker.Open:
+		l.metrics.opened.Inc()
+		l.lost(l.now(), l.born)
+		l.changed(Outage)
+	case to == breaker.Closed:
+		l.back(l.now())
+		l.changed(Settling)
+		l.wakeCharger()
+	}
+}
+
+// changed tells the keeper of a change of state. It never waits.
+func (l *Limiter) changed(to State) {
 	select {
-	case l.changes <- change{from, to}:
+	case l.changes <- to:
 	default:
 	}
 }
 
-func (l *Limiter) logChange(c change) {
-	switch {
-	case c.from == breaker.Closed && c.to == breaker.Open:
-		l.log.warn("open", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", l.fleet.Size())
-	case c.to == breaker.Closed:
-		l.log.info("closed", "Redis is back; it decides again", "fleet_size", l.fleet.Size())
+// tell logs a change of state, and tells who wants to know.
+func (l *Limiter) tell(to State) {
+	switch to {
+	case Outage:
+		l.log.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", l.fleet.Size())
+	case Settling:
+		l.log.info("settling", "Redis is back; until it knows of all grants, it and the instances' own records must both agree", "fleet_size", l.fleet.Size())
+	case Healthy:
+		l.log.info("healthy", "Redis decides again", "fleet_size", l.fleet.Size())
+	}
+	if l.config.onStateChange != nil {
+		l.config.onStateChange(to)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
@@ -29,6 +30,9 @@ const (
 	maxWork  = 100_000
 	// inFlight is the most trips under way at once.
 	inFlight = 8
+	// beforeStart is what a limiter's time begins with, so that a window before it is in
+	// no negative time.
+	beforeStart = 2 * limit.MaxWindow
 )
 
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
@@ -40,21 +44,30 @@ type Limiter struct {
 	hasher  local.Hasher
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
-	breaker *breaker.Breaker
+	*shard  // the only one so far, see shardOf
+	leases  leaseKeeper
 	batcher *remote.Batcher
-	fleet   *remote.Fleet
 	metrics *metrics
 	log     *quietLog
 	start   time.Time
+	born    int64 // when that was, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	changes    chan change // of the breaker's state
+	changes    chan State
 
 	shadows     sync.Once // starts what compares
 	comparisons chan comparison
+	suspicions  chan struct{} // that Redis has lost its memory
+	memory      memory
+	charger     charger
+	instance    string // names this one in Redis
+
+	longest atomic.Int64 // window of all rules
+
+	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -88,22 +101,28 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.background.Go(l.keep)
+	l.background.Go(l.chargeBack)
 	return l, nil
 }
 
 func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l := &Limiter{
-		config:  c,
-		client:  client,
-		hasher:  local.NewHasher(),
-		ledger:  local.NewLedger(c.ledgerKeys),
-		log:     newQuietLog(c.logger),
-		start:   time.Now(),
-		changes: make(chan change, 16),
-		rules:   make(map[string]*Rule),
-
+		config:      c,
+		client:      client,
+		hasher:      local.NewHasher(),
+		ledger:      local.NewLedger(c.ledgerKeys),
+		shard:       &shard{},
+		log:         newQuietLog(c.logger),
+		start:       time.Now().Add(-beforeStart),
+		changes:     make(chan State, 16),
 		comparisons: make(chan comparison, shadowQueue),
+		charger:     charger{wake: make(chan struct{}, 1)},
+
+		suspicions: make(chan struct{}, 1),
+		instance:   rand.Text(),
+		rules:      make(map[string]*Rule),
 	}
+	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
@@ -124,7 +143,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
 	}
 	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
-	l.fleet = remote.NewFleet(l.batcher, l.keys, rand.Text(), fleetTTL, c.fleetSize)
+	l.fleet = remote.NewFleet(l.batcher, l.keys, l.instance, fleetTTL, c.fleetSize)
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
@@ -196,18 +215,23 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 // Redis, or as assumed (option [FleetSize]) if it was never heard from.
 func (l *Limiter) FleetSize() int { return l.fleet.Size() }
 
+// State is who decides at the moment. Safe to call as often as one likes.
+func (l *Limiter) State() State { return l.state() }
+
 // Degraded reports whether Redis counts as lost at the moment, so that decisions
 // are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return !l.breaker.Closed() }
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; the fleet is told; no goroutine is left behind. It waits for
-// trips under way, which takes as long as the client's time-outs if Redis hangs.
+// [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left
+// behind. It waits for trips under way, which takes as long as the client's time-outs if
+// Redis hangs.
 // Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	l.closeLeases()
 	l.stop()
 	l.batcher.Close()
 	l.background.Wait()

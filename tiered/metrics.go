@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,8 +18,11 @@ type metrics struct {
 	decisions *prometheus.CounterVec
 	failed    *prometheus.CounterVec
 	trips     prometheus.Histogram
-	batches   prometheus.Histogram
+	tripCalls prometheus.Histogram
 	errors    map[remote.Kind]prometheus.Counter
+	charged   prometheus.Counter
+	amnesia   prometheus.Counter
+	opened    prometheus.Counter
 
 	shadow, shadowLeftOut *prometheus.CounterVec
 
@@ -29,23 +34,29 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decisions_total",
-			Help: "Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
+			Help: "Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
 		}, []string{"rule", "tier", "outcome"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
-			Help: "Calls that ended with an error instead of a decision, by rule.",
-		}, []string{"rule"}),
+			Help: "Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).",
+		}, []string{"rule", "reason"}),
 		trips: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "tierlimit_redis_trip_seconds",
 			Help:    "Duration of trips to Redis.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10},
 		}),
-		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "tierlimit_redis_batch_entries",
-			Help:    "Entries per trip to Redis.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 9),
+		// A trip has few entries, but calls of one key share an entry: as many calls may
+		// ride as wait.
+		tripCalls: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "tierlimit_redis_trip_calls",
+			Help:    "Calls answered by one trip to Redis.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 8),
 		}),
 		errors: make(map[remote.Kind]prometheus.Counter),
+		opened: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_breaker_opened_total",
+			Help: "How often the circuit breaker opened, also for less than the time between two scrapes.",
+		}),
 		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_shadow_decisions_total",
 			Help: "Decisions of sampled keys, compared with those of the exact log, by rule and result (agreed, wrongly_allowed, wrongly_denied).",
@@ -54,6 +65,14 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Name: "tierlimit_shadow_left_out_total",
 			Help: "Comparisons with the exact log that were not made, by rule and reason (queue_full, error).",
 		}, []string{"rule", "reason"}),
+		charged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_charged_back_units_total",
+			Help: "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
+		}),
+		amnesia: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tierlimit_amnesia_total",
+			Help: "How often Redis was found to have lost its memory, or a part of it.",
+		}),
 		registry: registry,
 	}
 	redisErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -70,13 +89,19 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.failed, m.trips, m.batches, redisErrors, m.shadow, m.shadowLeftOut,
+		m.decisions, m.failed, m.trips, m.tripCalls, redisErrors, m.opened, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open.",
 			func() float64 { return float64(l.breaker.State()) }),
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share.",
+			func() float64 { return float64(l.State()) }),
+		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",
+			func() float64 { units, _ := l.ledger.Waiting(); return float64(units) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
 			func() float64 { return float64(l.fleet.Size()) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
 			func() float64 { return float64(l.rememberedDenials()) }),
+		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
+			func() float64 { return float64(l.leasedUnits()) }),
 	} {
 		if err := registry.Register(c); err != nil {
 			m.unregister()
@@ -95,18 +120,49 @@ func (m *metrics) unregister() {
 }
 
 // trip records a trip to Redis.
-func (m *metrics) trip(entries int, took time.Duration, err error) {
+func (m *metrics) trip(calls int, took time.Duration, err error) {
 	m.trips.Observe(took.Seconds())
-	m.batches.Observe(float64(entries))
+	m.tripCalls.Observe(float64(calls))
 	if err != nil {
 		m.errors[remote.KindOf(err)].Inc()
 	}
 }
 
+// reason is why a call ended with an error, sorted by whose business it is: the
+// caller's code, the limiter's settings, the caller's caller.
+type reason int
+
+const (
+	reasonInvalid    reason = iota // the call was a mistake
+	reasonOverloaded               // too many calls waited for Redis
+	reasonCancelled                // the context ended
+	reasonClosed                   // the limiter was closed
+	reasonOther
+)
+
+func (r reason) String() string {
+	return [...]string{"invalid", "overloaded", "cancelled", "closed", "other"}[r]
+}
+
+func reasonOf(err error) reason {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case is(limit.ErrOverloaded):
+		return reasonOverloaded
+	case is(context.Canceled), is(context.DeadlineExceeded):
+		return reasonCancelled
+	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):
+		return reasonInvalid
+	case is(limit.ErrClosed):
+		return reasonClosed
+	}
+	return reasonOther
+}
+
 // ruleMetrics are the counters of one rule, looked up once.
 type ruleMetrics struct {
-	decisions [limit.TierFallback + 1][2]prometheus.Counter
-	failed    prometheus.Counter
+	decisions [limit.TierLease + 1][2]prometheus.Counter
+	failed    [reasonOther + 1]prometheus.Counter
 }
 
 func (m *metrics) rule(name string, dryRun bool) ruleMetrics {
@@ -114,7 +170,10 @@ func (m *metrics) rule(name string, dryRun bool) ruleMetrics {
 	if dryRun {
 		denied, allowed = "would_deny", "would_allow"
 	}
-	r := ruleMetrics{failed: m.failed.WithLabelValues(name)}
+	r := ruleMetrics{}
+	for why := range r.failed {
+		r.failed[why] = m.failed.WithLabelValues(name, reason(why).String())
+	}
 	for tier := range r.decisions {
 		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), denied)
 		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), allowed)
@@ -129,3 +188,5 @@ func (r *ruleMetrics) count(d limit.Decision) {
 	}
 	r.decisions[d.Tier][outcome].Inc()
 }
+
+func (r *ruleMetrics) fail(err error) { r.failed[reasonOf(err)].Inc() }

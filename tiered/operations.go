@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -16,7 +17,11 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.told(r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)))
+	d, err := r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
+	if err == nil {
+		r.watched(key, &d)
+	}
+	return r.told(d, err)
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -72,23 +77,27 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), given)
+	a := r.account(hash, key)
+	l.ledger.Return(&a, l.now(), given, d.ChargedAt == 0)
 	return nil
 }
 
 // Reset makes a key as if never used: in Redis, and in this process. Other processes
-// may remember a denial for up to a second. Errors are those of [Rule.Refund].
+// may remember a denial for up to a second, and spend what they have on lease. Errors
+// are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
 	}
 	l := r.limiter
+	hash := l.hasher.Hash(key)
+	r.dropLease(hash)
 	_, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	hash := l.hasher.Hash(key)
-	l.ledger.Return(hash^r.ledgerSalt, r.limit.Window(), l.now(), limit.MaxQuota)
+	a := r.account(hash, key)
+	l.ledger.Return(&a, l.now(), math.MaxInt64, true)
 	r.forgetDenial(hash)
 	return nil
 }

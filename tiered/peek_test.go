@@ -19,7 +19,10 @@ func TestPeekIsNotCounted(t *testing.T) {
 					decisions += testutil.ToFloat64(counter)
 				}
 			}
-			return decisions, testutil.ToFloat64(r.metrics.failed)
+			for _, counter := range r.metrics.failed {
+				errors += testutil.ToFloat64(counter)
+			}
+			return decisions, errors
 		}
 		mustAllow(t, r, "k", 7)
 		for _, cost := range []int64{1, 4, 11} { // allowed, denied, an error

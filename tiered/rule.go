@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -18,15 +19,18 @@ type Rule struct {
 	limiter    *Limiter
 	name       string
 	limit      limit.Limit
+	inRedis    limit.Limit // what Redis holds it to
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // it has this algorithm
 	capacity   int64
+	sliding    bool // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
-	shadow     *shadow // nil: none
+	shadow     *shadow     // nil: none
+	lease      *leaseTerms // nil: none
 }
 
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
@@ -37,7 +41,8 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	encoded, err := remote.NewRule(lim, a)
+	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
@@ -52,14 +57,21 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		config:     c,
 		algorithm:  a,
 		why:        why,
-		capacity:   a.Capacity(lim),
+		capacity:   a.Capacity(inRedis),
+		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
+		inRedis:    inRedis,
+		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
-	return r, nil
+	for window := int64(lim.Window()); ; {
+		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
+			return r, nil
+		}
+	}
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -68,6 +80,17 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 // algorithm by the size of its limit, it chooses again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return r.limiter.newRule(r.name, lim, r.config)
+}
+
+// WithOutage returns the same rule with another outage policy: same limit, same counts
+// in Redis and on this instance's record, same metrics. It is for call sites that must
+// decide otherwise than the rest without Redis; prepare it at start.
+func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
+	c := r.config
+	if err := OnOutage(p)(&c); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", r.name, err)
+	}
+	return r.limiter.newRule(r.name, r.limit, c)
 }
 
 // Name is the rule's name.
@@ -84,8 +107,15 @@ func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
 // WorstCase is the most units that Redis can let through for one key in any
-// window (law 1), see [limit.Algorithm.WorstCase].
-func (r *Rule) WorstCase() int64 { return r.algorithm.WorstCase(r.limit) }
+// window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
+// see [Lease].
+func (r *Rule) WorstCase() int64 {
+	worst := r.algorithm.WorstCase(r.inRedis)
+	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
+		worst += r.lease.most
+	}
+	return worst
+}
 
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
 func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
@@ -103,6 +133,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	d, err := r.counted(r.decide(ctx, key, cost, lua.Take))
 	if err == nil {
+		r.watched(key, &d)
 		r.shadow.compare(key, cost, d)
 	}
 	return r.told(d, err)
@@ -111,7 +142,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 // counted counts a decision in the metrics.
 func (r *Rule) counted(d limit.Decision, err error) (limit.Decision, error) {
 	if err != nil {
-		r.metrics.failed.Inc()
+		r.metrics.fail(err)
 		return limit.Decision{}, err
 	}
 	r.metrics.count(d)
@@ -128,20 +159,31 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if operation == lua.TakeUpTo {
 		needed = 1
 	}
-	if d, ok := r.remembered(hash, l.now(), needed); ok {
+	now := l.now()
+	if r.lease != nil {
+		if d, ok := r.fromLease(hash, now, cost, operation); ok {
+			return d, nil
+		}
+	}
+	if d, ok := r.remembered(hash, now, needed); ok {
 		return d, nil
 	}
-	if !l.breaker.Closed() {
-		return r.fallback(hash, cost, operation), nil
+	if s := l.shardOf(key); !s.breaker.Closed() {
+		return r.fallback(hash, key, cost, operation, breaker.ErrOpen), nil
+	} else if r.isSettling(s) {
+		return r.decideSettling(ctx, hash, key, cost, operation)
 	}
 	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
+		if r.lease != nil && reply.Granted > 0 {
+			r.wantLease(hash, key, reply.Granted)
+		}
 		return r.fromRedis(&reply), nil
 	}
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, cost, operation), nil
+	return r.fallback(hash, key, cost, operation, err), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
@@ -194,8 +236,8 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	}
 	r := e.Rule.Owner().(*Rule)
 	hash := l.hasher.Hash(e.Key)
-	if reply.Granted > 0 {
-		l.ledger.Add(hash^r.ledgerSalt, r.limit.Window(), l.now(), reply.Granted)
+	if reply.Granted > 0 || reply.Status == remote.Denied {
+		l.learn(r, hash, e.Key, reply)
 	}
 	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
 		cost := e.Cost

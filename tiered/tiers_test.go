@@ -209,6 +209,8 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 	}
 }
 
+func errorOf(_ limit.Decision, err error) error { return err }
+
 func TestMetricsCountWhatHappened(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	client := redistest.Shared(t).Client(t)
@@ -218,21 +220,35 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	for range 4 {
 		mustAllow(t, r, "k", 1)
 	}
-	if _, err := r.Allow(context.Background(), ""); err == nil {
-		t.Fatal("an empty key was let through")
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, mistake := range []error{
+		errorOf(r.Allow(context.Background(), "")),
+		errorOf(r.AllowN(context.Background(), "k", 3)),
+		errorOf(r.Allow(cancelled, "k")),
+	} {
+		if mistake == nil {
+			t.Fatal("a mistake had no error")
+		}
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="redis"} 2
 tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
-# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule.
+# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).
 # TYPE tierlimit_decision_errors_total counter
-tierlimit_decision_errors_total{rule="r"} 1
+tierlimit_decision_errors_total{reason="cancelled",rule="r"} 1
+tierlimit_decision_errors_total{reason="closed",rule="r"} 0
+tierlimit_decision_errors_total{reason="invalid",rule="r"} 2
+tierlimit_decision_errors_total{reason="other",rule="r"} 0
+tierlimit_decision_errors_total{reason="overloaded",rule="r"} 0
 # HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open.
 # TYPE tierlimit_breaker_state gauge
 tierlimit_breaker_state 0
@@ -247,7 +263,7 @@ tierlimit_remembered_denials 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"tierlimit_redis_trip_seconds", "tierlimit_redis_batch_entries", "tierlimit_redis_errors_total"} {
+	for _, name := range []string{"tierlimit_redis_trip_seconds", "tierlimit_redis_trip_calls", "tierlimit_redis_errors_total"} {
 		if n, err := testutil.GatherAndCount(registry, name); err != nil || n == 0 {
 			t.Errorf("%s: %d series, %v", name, n, err)
 		}

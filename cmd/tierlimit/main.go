@@ -3,6 +3,7 @@
 //	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
 //	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
 //	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
+//	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
 //
 // See "tierlimit COMMAND -h".
 package main
@@ -24,6 +25,7 @@ const usage = `tierlimit tries request limits on real traffic.
 	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
 	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
 	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
+	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
 
 "tierlimit COMMAND -h" lists a command's flags.
 `
@@ -60,9 +62,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return runPlan(ctx, args[1:], stdout, stderr)
 	case "report":
 		return runReport(ctx, args[1:], stdin, stdout, stderr)
+	case "demo":
+		return runDemo(ctx, args[1:], stdin, stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		return nil
 	}
-	return usageError{fmt.Errorf("unknown command %q: there are \"replay\", \"plan\" and \"report\"", args[0])}
+	return usageError{fmt.Errorf("unknown command %q: there are \"replay\", \"plan\", \"report\" and \"demo\"", args[0])}
 }

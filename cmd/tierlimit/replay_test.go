@@ -205,6 +205,11 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"wrong by whom":     {[]string{"report", "-load", "adversary", "-wrong", "1%"}, []string{"-wrong", "of its own"}},
 		"nowhere to write":  {[]string{"report", "-load", "poisson", "-requests", "100", "-o", "no/such/dir.html"}, []string{"no/such/dir.html"}},
 		"unmet need":        {[]string{"report", "-load", "poisson", "-requests", "100", "-above", "0", "-bytes", "100"}, []string{"nothing meets the need"}},
+		"demo too fast":     {[]string{"demo", "-speed", "1001"}, []string{"-speed 1001", "between 1 and 1000"}},
+		"demo of days":      {[]string{"demo", "-limit", "10/day@UTC"}, []string{"10/day@UTC", "20/10s"}},
+		"demo nowhere":      {[]string{"demo", "-addr", "127.0.0.1:99999"}, []string{"-addr", "99999"}},
+		"demo of no Redis":  {[]string{"demo", "-addr", "127.0.0.1:0", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
+		"demo of two files": {[]string{"demo", "a", "b"}, []string{"one FILE"}},
 		"nothing to replay": {[]string{"replay", "-"}, []string{"standard input", "no request"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +224,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"replay", "plan", "report"} {
+	for _, name := range []string{"replay", "plan", "report", "demo"} {
 		if stdout, _, err := command(t, nil, name, "-h"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(stdout, "Usage: tierlimit "+name) {
 			t.Errorf("%s -h: %v", name, err)
 		}

@@ -33,7 +33,19 @@ func (k *key) current(t int64) tally {
 			return f
 		}
 	}
-	chargeAt(fresh, k.clock.newest, min(quota, held(k.units, t)))
+	if old, ok := k.units.(*gcra); ok {
+		longest := old.window
+		if !k.limit.IsCalendar() {
+			longest = min(longest, window)
+		}
+		old.recharge(fresh, k.clock.newest, longest, quota)
+		return fresh
+	}
+	most := quota
+	if k.algorithm.Same(limit.GCRA()) {
+		most = quota + burst - 1 // a window later a unit fits
+	}
+	chargeAt(fresh, k.clock.newest, min(most, held(k.units, t)))
 	return fresh
 }
 

@@ -52,6 +52,20 @@ func (f *fixedWindow) charge(t, cost int64) {
 	f.newest = t
 }
 
+// chargePast counts what lies in the window of t.
+func (f *fixedWindow) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	for _, p := range past {
+		if f.same(t, t-p.Age) {
+			charged += p.Units
+		}
+	}
+	charged = min(charged, room(f.limit.Quota(), f.current(t)))
+	if charged > 0 {
+		f.charge(t, charged)
+	}
+	return charged, charged > 0
+}
+
 func (f *fixedWindow) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	if !f.same(t, stamp) {
 		return 0, false

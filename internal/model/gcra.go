@@ -1,20 +1,26 @@
 package model
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // gcra holds one time per key: the theoretical arrival time, at which the key
 // would be unused again. Each unit moves it on by interval, and it may be at
 // most tolerance ahead of the present. The times are exact fractions of a
 // microsecond.
 type gcra struct {
+	window    int64
 	interval  *big.Rat // window/quota: how long a unit takes to return
 	tolerance *big.Rat // burst*interval
+	most      int64    // units of debt that charges of the past make
 	arrival   *big.Rat // nil before the first charge
 }
 
 func newGCRA(quota, window, burst int64) *gcra {
 	interval := big.NewRat(window, quota)
-	return &gcra{interval: interval, tolerance: new(big.Rat).Mul(interval, rat(burst))}
+	tolerance := new(big.Rat).Mul(interval, rat(burst))
+	return &gcra{window: window, interval: interval, tolerance: tolerance, most: room(max(quota, burst), 0)}
 }
 
 // ahead is how far the arrival time lies after t.
@@ -40,6 +46,25 @@ func (g *gcra) charge(t, cost int64) {
 func (g *gcra) wait(t, cost int64) int64 {
 	excess := new(big.Rat).Add(g.ahead(t), g.span(cost))
 	return max(0, ceil(excess.Sub(excess, g.tolerance)))
+}
+
+// chargePast adds the debt that the units alone would have left by t to what there is.
+func (g *gcra) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	alone := *g
+	alone.arrival = nil
+	for _, p := range slices.Backward(past) {
+		alone.charge(t-p.Age, min(p.Units, g.most))
+	}
+	debt, ahead := alone.ahead(t), g.ahead(t)
+	if room := new(big.Rat).Sub(g.span(g.most), ahead); debt.Cmp(room) > 0 {
+		debt = room
+	}
+	if debt.Sign() <= 0 {
+		return 0, false
+	}
+	ahead.Add(ahead, debt)
+	g.arrival = ahead.Add(ahead, rat(t))
+	return floor(debt.Quo(debt, g.interval)), true
 }
 
 // refund: a charge makes the debt larger than it would be without it by
@@ -87,6 +112,29 @@ func (g *gcra) under(t, quota, window, burst int64) *gcra {
 
 // mostDebt is the most, in µs, that a change of limits makes of a debt.
 const mostDebt = 1 << 52
+
+// mostGroups is how many groups recharge makes of all units.
+const mostGroups = 256
+
+// recharge charges another tally with the most units that can have been granted up to
+// the newest charge, each as late as can be, as far as the arrival time tells. Each unit
+// moved it by an interval at least, so the j-th newest unit came j intervals before it at
+// the latest, and not after the newest charge. It charges those less than longest older
+// than the newest charge, and at most the newest "most" of them. If they are many it does
+// so in groups, each at the time of its youngest unit.
+func (g *gcra) recharge(to tally, newest, longest, most int64) {
+	known := new(big.Rat).Sub(g.arrival, rat(newest-longest+1))
+	units := known.Quo(known, g.interval)
+	n := most
+	if units.Cmp(rat(most)) < 0 {
+		n = floor(units)
+	}
+	size := max(1, ceilDiv(n, mostGroups))
+	for group := ceilDiv(n, size) - 1; group >= 0; group-- {
+		stamp := floor(new(big.Rat).Sub(g.arrival, g.span(group*size+1)))
+		to.charge(min(newest, stamp), min(size, n-group*size))
+	}
+}
 
 // owed is the number of units of debt at t, rounded up.
 func (g *gcra) owed(t int64) int64 {

@@ -8,7 +8,10 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -39,6 +42,9 @@ type Outcome struct {
 
 	// Stamp is the key's own time, by which a refund finds the charge.
 	Stamp int64
+
+	// Life is how long a lease lasts; 0 of none.
+	Life int64
 }
 
 // Model is one key under one limit.
@@ -59,13 +65,20 @@ type Model interface {
 	// they still count.
 	Refund(now, stamp, charged, units int64) Outcome
 
-	// Forget makes the key as if never used.
+	// Forget makes the key as if never used, but for what is out on lease.
 	Forget(now int64) Outcome
+
+	// Lease charges up to wanted units in advance.
+	Lease(now, wanted int64, terms Terms) Outcome
+	// Charge charges units of the past as if they had been charged then, however much
+	// is free; unless marker, an instance, has come with that sequence or a larger one
+	// before. Units that still count are Granted.
+	Charge(now int64, marker string, sequence int64, past []Past) Outcome
 
 	// Use changes the limit and the algorithm. What was charged goes on to count:
 	// under another limit of the same algorithm as it lies, where that can be said
 	// (a counter's sub-windows must be the same); else all of it as if charged at
-	// the key's last charge. A denial changes nothing, so if the rule is changed
+	// the key's last charge, or after GCRA as late as it can have been. A denial changes nothing, so if the rule is changed
 	// back before the next charge, nothing has happened.
 	Use(l limit.Limit, a limit.Algorithm) error
 
@@ -73,6 +86,9 @@ type Model interface {
 	// original.
 	Clone() Model
 }
+
+// Past is units of the past, and how long ago that is.
+type Past struct{ Units, Age int64 }
 
 // New returns the model of an unused key under limit l, counted by a. The error
 // wraps [limit.ErrInvalidLimit] or [limit.ErrInvalidAlgorithm]; automatic is
@@ -88,7 +104,7 @@ func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &key{limit: l, algorithm: a, units: units}, nil
+	return &key{limit: l, algorithm: a, units: units, sequences: make(map[string]int64)}, nil
 }
 
 // tally is the units of a key as one algorithm counts them. It knows nothing
@@ -98,6 +114,9 @@ type tally interface {
 	free(t int64) int64
 	// charge adds cost units at t, at most free(t).
 	charge(t, cost int64)
+	// chargePast adds units as if charged before t, the youngest of which come first. It
+	// returns how many of them still count, and whether anything changed.
+	chargePast(t int64, past []Past) (charged int64, changed bool)
 	// refund takes back up to units of a charge of charged units made at stamp. It
 	// returns how many, and whether anything changed.
 	refund(t, stamp, charged, units int64) (given int64, changed bool)
@@ -125,6 +144,13 @@ func newTally(a limit.Algorithm, l limit.Limit) (tally, error) {
 	return nil, fmt.Errorf("%w: there is no model of %q", limit.ErrInvalidAlgorithm, a)
 }
 
+// mostLimits is how many times a limit charges of the past make of what a key holds at
+// most.
+const mostLimits = 4
+
+// room is how many units of the past may be added to those held.
+func room(quota, held int64) int64 { return max(0, mostLimits*quota-held) }
+
 // key puts a tally and the key's own clock together: this part is the same for
 // all algorithms.
 type key struct {
@@ -132,6 +158,9 @@ type key struct {
 	limit     limit.Limit // the rule in force
 	algorithm limit.Algorithm
 	units     tally // as the last charge left it, under the rule then in force
+	leases    []lease
+
+	sequences map[string]int64 // of the last charge of the past, by marker
 }
 
 func (k *key) Decide(now, cost int64) Outcome {
@@ -190,6 +219,25 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	return out
 }
 
+func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outcome {
+	t := k.clock.read(now)
+	units := k.current(t)
+	out := Outcome{Allowed: true, Stamp: t}
+	if sequence > k.sequences[marker] {
+		k.sequences[marker] = sequence
+		past = slices.Clone(past)
+		slices.SortStableFunc(past, func(a, b Past) int { return cmp.Compare(a.Age, b.Age) })
+		var changed bool
+		if out.Granted, changed = units.chargePast(t, past); changed {
+			k.units = units
+			k.clock.charged(t)
+		}
+	}
+	out.Remaining = units.free(t)
+	out.ResetAfter = units.reset(t)
+	return out
+}
+
 func (k *key) Forget(now int64) Outcome {
 	k.clock = clock{}
 	k.units, _ = newTally(k.algorithm, k.limit)
@@ -207,5 +255,7 @@ func (k *key) Use(l limit.Limit, a limit.Algorithm) error {
 func (k *key) Clone() Model {
 	c := *k
 	c.units = k.units.clone()
+	c.leases = slices.Clone(k.leases)
+	c.sequences = maps.Clone(k.sequences)
 	return &c
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
 
@@ -58,13 +59,40 @@ func (c *slidingCounter) free(t int64) int64 { return max(0, c.quota-c.used(t)) 
 
 func (c *slidingCounter) charge(t, cost int64) {
 	current, _ := c.locate(t)
-	// See slidingLog.charge for why only a charge may forget.
+	c.forget(current)
+	c.add(current, cost)
+}
+
+// forget drops the buckets that no longer count; see slidingLog.forget for when it may.
+func (c *slidingCounter) forget(current int64) {
 	c.buckets = slices.DeleteFunc(c.buckets, func(b bucket) bool { return b.index < current-c.k })
-	if n := len(c.buckets); n > 0 && c.buckets[n-1].index == current {
-		c.buckets[n-1].units += cost
-		return
+}
+
+func (c *slidingCounter) add(index, units int64) {
+	at, found := slices.BinarySearchFunc(c.buckets, index, func(b bucket, i int64) int { return cmp.Compare(b.index, i) })
+	if !found {
+		c.buckets = slices.Insert(c.buckets, at, bucket{index: index})
 	}
-	c.buckets = append(c.buckets, bucket{index: current, units: cost})
+	c.buckets[at].units += units
+}
+
+// chargePast adds units to the buckets that they belong to, if those still count.
+func (c *slidingCounter) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	current, _ := c.locate(t)
+	counting := c.clone().(*slidingCounter)
+	counting.forget(current)
+	for _, p := range past {
+		index, _ := c.locate(t - p.Age)
+		units := min(p.Units, room(c.quota, counting.held()))
+		if index >= current-c.k && units > 0 {
+			counting.add(index, units)
+			charged += units
+		}
+	}
+	if charged > 0 {
+		c.buckets = counting.buckets
+	}
+	return charged, charged > 0
 }
 
 func (c *slidingCounter) refund(t, stamp, _, units int64) (given int64, changed bool) {

@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // slidingLog remembers the time of every unit. A unit counts while it is less
 // than a window old.
@@ -43,12 +46,32 @@ func (l *slidingLog) after(stamp int64) (units int64) {
 func (l *slidingLog) free(t int64) int64 { return max(0, l.quota-l.after(t-l.window)) }
 
 func (l *slidingLog) charge(t, cost int64) {
-	// No later question is about a time before t, so what is gone by t is gone
-	// for good. That does not hold at a denial or a refund: the clock may go back
-	// from there as far as the last charge.
-	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.stamp <= t-l.longest })
 	l.entries = append(l.entries, logEntry{stamp: t, units: cost})
+	l.forget(t)
+}
+
+// forget drops what nobody needs after a charge at t. No later question is about a time
+// before t, so what is gone by t is gone for good. That does not hold at a denial or a
+// refund: the clock may go back from there as far as the last charge.
+func (l *slidingLog) forget(t int64) {
+	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.stamp <= t-l.longest })
 	l.drop(0, l.held()-l.keep)
+}
+
+// chargePast puts units where they would be had they been charged in time.
+func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	for _, p := range past {
+		if p.Age < l.longest {
+			l.entries = append(l.entries, logEntry{stamp: t - p.Age, units: p.Units})
+			charged += p.Units
+		}
+	}
+	if charged == 0 {
+		return 0, false
+	}
+	slices.SortStableFunc(l.entries, func(a, b logEntry) int { return cmp.Compare(a.stamp, b.stamp) })
+	l.forget(t)
+	return charged, true
 }
 
 // drop removes up to n units, the oldest first, from the i-th entry on. It

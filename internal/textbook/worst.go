@@ -14,10 +14,13 @@ func NewWorst(window time.Duration) *Worst {
 	return &Worst{granted: newWindows(window)}
 }
 
-// Grant tells of one unit granted to the key.
-func (w *Worst) Grant(key string, at int64) {
+// Grant tells of one unit granted to the key, and returns how many it was granted in
+// the window that ends with that.
+func (w *Worst) Grant(key string, at int64) int64 {
 	w.granted.add(key, at)
-	w.max = max(w.max, w.granted.count(key, at))
+	n := w.granted.count(key, at)
+	w.max = max(w.max, n)
+	return n
 }
 
 // Max is the most units so far that one key was granted in one window.

@@ -31,6 +31,7 @@ func (s suite) calendar(t *rapid.T) {
 		t.Fatal(err)
 	}
 	key, now := s.newKey(), int64(epoch)+rapid.Int64Range(0, 400*86_400_000_000).Draw(t, "start")
+	sequence := int64(0)
 	for range rapid.IntRange(1, 60).Draw(t, "requests") {
 		_, end := l.Calendar(time.UnixMicro(now))
 		switch rapid.IntRange(0, 5).Draw(t, "gap") {
@@ -42,6 +43,16 @@ func (s suite) calendar(t *rapid.T) {
 			now += rapid.Int64Range(0, 2*l.Window().Microseconds()).Draw(t, "long")
 		default:
 			now += rapid.Int64Range(0, 3_600_000_000).Draw(t, "short")
+		}
+		if rapid.IntRange(0, 9).Draw(t, "charge") == 0 {
+			past := drawPast(l.Quota(), l.Window().Microseconds()).Draw(t, "past")
+			e := pastEntry(past)
+			sequence++
+			e.Key, e.Rule, e.Marker, e.Sequence = key, rule, "a", sequence
+			reply := s.run(t, []remote.Entry{e}, now)[0]
+			if got, want := outcome(reply), reference.Charge(now, "a", sequence, past); got != want {
+				t.Fatalf("%v, %+v at %v:\ngot   %+v\nmodel %+v", l, past, time.UnixMicro(now).In(zone), got, want)
+			}
 		}
 		cost := rapid.Int64Range(1, l.Quota()).Draw(t, "cost")
 		reply := s.run(t, []remote.Entry{{Key: key, Rule: rule, Cost: cost}}, now)[0]

@@ -32,7 +32,9 @@ func Conformance(t *testing.T, backend Backend) {
 	t.Run("waits", func(t *testing.T) { rapid.Check(t, s.waits) })
 	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
 	t.Run("huge and odd numbers", s.hugeAndOdd)
+	t.Run("leases", func(t *testing.T) { rapid.Check(t, s.leases) })
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
+	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
 }
 
@@ -166,5 +168,6 @@ func outcome(r remote.Reply) model.Outcome {
 		NextAfter:  r.NextAfter.Microseconds(),
 		ResetAfter: r.ResetAfter.Microseconds(),
 		Stamp:      r.Stamp,
+		Life:       r.Life.Microseconds(),
 	}
 }

@@ -5,7 +5,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 var drawAlgorithm = rapid.Custom(func(t *rapid.T) limit.Algorithm {
@@ -63,4 +66,27 @@ func drawGap(t *rapid.T, window int64) int64 {
 		return rapid.Int64Range(1, 3*window).Draw(t, "past")
 	}
 	return -rapid.Int64Range(1, 2*window).Draw(t, "back")
+}
+
+// drawPast draws units of the past, in any order: such as an instance grants by itself,
+// and many more; new, old, and too old to count.
+func drawPast(capacity, window int64) *rapid.Generator[[]model.Past] {
+	one := rapid.Custom(func(t *rapid.T) model.Past {
+		return model.Past{
+			Units: rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, 3*capacity)).Draw(t, "units"),
+			Age: rapid.OneOf(
+				rapid.Just(int64(0)), rapid.Int64Range(0, window-1), rapid.Int64Range(0, 3*window),
+				rapid.Map(rapid.Int64Range(-2, 2), func(n int64) int64 { return window + n }),
+			).Draw(t, "age"),
+		}
+	})
+	return rapid.OneOf(rapid.SliceOfN(one, 1, 3), rapid.SliceOfN(one, 0, 17))
+}
+
+func pastEntry(past []model.Past) remote.Entry {
+	e := remote.Entry{Operation: lua.Charge}
+	for _, p := range past {
+		e.Charges = append(e.Charges, remote.Charge{Units: p.Units, Age: time.Duration(p.Age) * time.Microsecond})
+	}
+	return e
 }

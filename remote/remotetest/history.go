@@ -1,6 +1,8 @@
 package remotetest
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
@@ -17,13 +19,15 @@ type history struct {
 	algorithm limit.Algorithm
 	rule      *remote.Rule
 	reference model.Model
-	charges   []charge // that may be refunded
+	charges   []charge         // that may be refunded
+	leases    []uint64         // asked for
+	sequences map[string]int64 // of the last Charge, by marker
 }
 
 type charge struct{ units, stamp int64 }
 
 func newHistory(t *rapid.T, key string) *history {
-	h := &history{key: key}
+	h := &history{key: key, sequences: make(map[string]int64)}
 	h.change(t)
 	return h
 }
@@ -36,7 +40,12 @@ func (h *history) change(t *rapid.T) {
 	if h.rule == nil || rapid.IntRange(0, 2).Draw(t, "other algorithm") == 0 {
 		h.algorithm = drawAlgorithm.Draw(t, "algorithm")
 	}
-	h.limit = drawLimit(h.algorithm).Draw(t, "limit")
+	h.use(t, drawLimit(h.algorithm).Draw(t, "limit"), h.algorithm)
+}
+
+// use puts a rule in force.
+func (h *history) use(t *rapid.T, l limit.Limit, a limit.Algorithm) {
+	h.limit, h.algorithm = l, a
 	var err error
 	if h.rule, err = remote.NewRule(h.limit, h.algorithm); err != nil {
 		t.Fatalf("%v under %v: %v", h.limit, h.algorithm, err)
@@ -57,34 +66,107 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 		h.change(t)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
-	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take}
-	e.Cost = rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	operation := lua.Take
 	switch rapid.IntRange(0, 19).Draw(t, "operation") {
 	case 0, 1, 2:
-		e.Operation = lua.TakeUpTo
-		return e, func(now int64) model.Outcome { return h.reference.TakeUpTo(now, e.Cost) }
+		operation = lua.TakeUpTo
 	case 3, 4:
-		e.Operation = lua.Peek
-		return e, func(now int64) model.Outcome { return h.reference.Peek(now, e.Cost) }
+		operation = lua.Peek
 	case 5, 6, 7:
+		operation = lua.Refund
+	case 8:
+		if rapid.IntRange(0, 3).Draw(t, "forget") == 0 {
+			operation = lua.Forget
+		}
+	case 9, 10, 11:
+		operation = lua.Lease
+	case 12, 13:
+		operation = lua.Charge
+	case 14, 15:
+		e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
+		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
+		return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
+	}
+	return h.entry(t, operation, cost)
+}
+
+// entry is an entry of the given operation; a take if there is nothing to refund.
+func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: operation, Cost: cost}
+	switch operation {
+	case lua.TakeUpTo:
+		return e, func(now int64) model.Outcome { return h.reference.TakeUpTo(now, e.Cost) }
+	case lua.Peek:
+		return e, func(now int64) model.Outcome { return h.reference.Peek(now, e.Cost) }
+	case lua.Forget:
+		return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
+	case lua.Refund:
 		if len(h.charges) > 0 {
 			c := rapid.SampledFrom(h.charges).Draw(t, "charge")
-			e.Operation, e.Charged, e.Stamp = lua.Refund, c.units, c.stamp
+			e.Charged, e.Stamp = c.units, c.stamp
 			e.Cost = rapid.Int64Range(1, c.units).Draw(t, "refund")
 			return e, func(now int64) model.Outcome { return h.reference.Refund(now, e.Stamp, e.Charged, e.Cost) }
 		}
-	case 8:
-		if rapid.IntRange(0, 3).Draw(t, "forget") == 0 {
-			e.Operation = lua.Forget
-			return e, func(now int64) model.Outcome { return h.reference.Forget(now) }
-		}
+		e.Operation = lua.Take
+	case lua.Lease:
+		return h.drawLease(t, e)
+	case lua.Charge:
+		return h.drawPast(t)
 	}
 	return e, func(now int64) model.Outcome { return h.reference.Decide(now, e.Cost) }
 }
 
+// drawLease makes the entry one that asks for a lease, and mostly ends an earlier one.
+func (h *history) drawLease(t *rapid.T, e remote.Entry) (remote.Entry, func(now int64) model.Outcome) {
+	capacity := h.algorithm.Capacity(h.limit)
+	terms := model.Terms{
+		ID:      rapid.Uint64Min(1).Draw(t, "lease"),
+		Most:    rapid.Int64Range(0, capacity).Draw(t, "most on lease"),
+		Reserve: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, capacity)).Draw(t, "reserve"),
+		Life:    min(lua.LongestLease, rapid.Int64Range(1, h.window()).Draw(t, "life")),
+	}
+	if len(h.leases) > 0 && rapid.IntRange(0, 2).Draw(t, "ends one") > 0 {
+		terms.Over = rapid.SampledFrom(h.leases).Draw(t, "over")
+	}
+	h.leases = append(h.leases, terms.ID)
+	e.Operation, e.Cost = lua.Lease, rapid.Int64Range(0, capacity).Draw(t, "wanted")
+	e.Lease = &remote.Lease{ID: terms.ID, Over: terms.Over, Most: terms.Most, Reserve: terms.Reserve,
+		Life: time.Duration(terms.Life) * time.Microsecond}
+	return e, func(now int64) model.Outcome { return h.reference.Lease(now, e.Cost, terms) }
+}
+
+// drawPast draws a Charge: a new one mostly, and repeats of those before.
+func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
+	marker := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "marker")
+	sequence := max(1, h.sequences[marker]+rapid.SampledFrom([]int64{1, 1, 1, 3, 0, -1}).Draw(t, "sequence"))
+	h.sequences[marker] = max(sequence, h.sequences[marker])
+	past := drawPast(h.algorithm.Capacity(h.limit), h.window()).Draw(t, "past")
+	e = pastEntry(past)
+	e.Key, e.Rule, e.Marker, e.Sequence = h.key, h.rule, marker, sequence
+	return e, func(now int64) model.Outcome { return h.reference.Charge(now, marker, sequence, past) }
+}
+
+// several is count decisions one after another, as one outcome.
+func (h *history) several(now, cost, count int64) model.Outcome {
+	all, granted := true, int64(0)
+	var last model.Outcome
+	for range count {
+		last = h.reference.Decide(now, cost)
+		all = all && last.Allowed
+		granted += last.Granted
+	}
+	last.Allowed, last.Granted = all, granted
+	return last
+}
+
 // remember notes what was charged.
 func (h *history) remember(e remote.Entry, r remote.Reply) {
-	if r.Status == remote.Allowed && (e.Operation == lua.Take || e.Operation == lua.TakeUpTo) {
+	switch {
+	case r.Granted == 0:
+	case e.Operation == lua.Take:
+		h.charges = append(h.charges, charge{e.Cost, r.Stamp})
+	case e.Operation == lua.TakeUpTo, e.Operation == lua.Lease:
 		h.charges = append(h.charges, charge{r.Granted, r.Stamp})
 	}
 }

@@ -43,25 +43,24 @@ func TestQuotasSumToTheirBound(t *testing.T) {
 	}
 }
 
-// With 8 sub-windows the simulated ledger is the library's.
+// With 16 sub-windows the simulated ledger is the library's.
 func TestLedgerIsTheLibrarys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const window = 800 // µs, whole sub-windows
+		const window = 1600 // µs, whole sub-windows
 		p := recommended()
-		p.buckets, p.window = 8, window
+		p.buckets, p.window = 16, window
 		in := newInstance(&p, 1, 0)
 		ledger := local.NewLedger(8)
+		account := &local.Account{Hash: 1, Window: window * time.Microsecond, Quota: 100, Key: "key"}
 		now := int64(window)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 150).Draw(t, "wait")
 			if rapid.Bool().Draw(t, "grant") {
 				in.own.add(now)
-				ledger.Add(1, window*time.Microsecond, now*1000, 1)
+				ledger.Add(account, now*1000, 1)
 			}
-			const plenty = 1 << 30
-			free, _ := ledger.Free(1, window*time.Microsecond, plenty, now*1000, 1)
-			if used := in.own.used(now); used != plenty-free {
-				t.Fatalf("%d used at %d, by the library's ledger %d", used, now, plenty-free)
+			if used, library := in.own.used(now), ledger.Used(account, now*1000); used != library {
+				t.Fatalf("%d used at %d, by the library's ledger %d", used, now, library)
 			}
 		}
 	})

@@ -14,6 +14,21 @@ import (
 // Limiter makes a limiter on the Redis at url (redis://host:port), or on a stand-in if
 // that is "". The function closes it.
 func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), error) {
+	server, stop, err := Options(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	limiter, err := tiered.Open(server, options...)
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return limiter, func() { _ = limiter.Close(); stop() }, nil
+}
+
+// Options is how to reach the Redis at url, or a stand-in if that is "". The function
+// ends the stand-in.
+func Options(url string) (*redis.UniversalOptions, func(), error) {
 	stop := func() {}
 	if url == "" {
 		server := miniredis.NewMiniRedis()
@@ -27,13 +42,8 @@ func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), err
 		stop()
 		return nil, nil, err
 	}
-	limiter, err := tiered.Open(&redis.UniversalOptions{
+	return &redis.UniversalOptions{
 		Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password,
 		DB: parsed.DB, TLSConfig: parsed.TLSConfig,
-	}, options...)
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return limiter, func() { _ = limiter.Close(); stop() }, nil
+	}, stop, nil
 }

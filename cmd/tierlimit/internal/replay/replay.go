@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	random "math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,24 +69,34 @@ const spreadSeed = 20_000
 func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool) (result Result, err error) {
 	// A prefix of its own keeps a run apart from whatever else is in the Redis.
 	prefix := "tierlimit-replay-" + strings.ToLower(rand.Text()[:12])
-	var virtual time.Time
-	fleet, err := start(c, algorithm, prefix, func() time.Time { return virtual })
+	var virtual atomic.Int64 // µs
+	fleet, err := start(c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
 	defer func() {
 		for _, in := range fleet {
-			err = errors.Join(err, in.close())
+			err = errors.Join(err, in.client.Close())
+		}
+	}()
+	if err == nil {
+		defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
+	}
+	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.
+	defer func() {
+		for _, in := range fleet {
+			if in.limiter != nil {
+				err = errors.Join(err, in.limiter.Close())
+			}
 		}
 	}()
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
 
 	result.Algorithm = algorithm.Name()
 	worst := textbook.NewWorst(c.Limit.Window())
 	spread := random.New(random.NewPCG(spreadSeed, 0))
 	const progressEvery = 500
 	for i, e := range c.Trace.Events {
-		virtual = time.UnixMicro(e.At)
+		virtual.Store(e.At)
 		d, err := fleet[spread.IntN(len(fleet))].rule.Allow(ctx, e.Key)
 		switch {
 		case err != nil:
@@ -162,14 +173,6 @@ func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time
 		}
 	}
 	return fleet, nil
-}
-
-func (in *instance) close() error {
-	var err error
-	if in.limiter != nil {
-		err = in.limiter.Close()
-	}
-	return errors.Join(err, in.client.Close())
 }
 
 // redisCalls is the number of trips the instance made for decisions, by its own

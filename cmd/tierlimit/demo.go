@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/demo"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+const demoUsage = `Usage: tierlimit demo [flags] [FILE]
+
+Plays a web access log (as replay takes it; without FILE the built-in day), faster than
+it was recorded, against four limiters that share one Redis, and serves a page on which
+their ways to Redis can be cut and restored. Whoever reaches the page can do so. Ends
+with Ctrl-C.
+
+Flags:
+`
+
+// demoFlags is the command line of demo.
+type demoFlags struct {
+	limit   limit.Limit
+	key     accesslog.KeyKind
+	speed   int
+	redis   string
+	address string
+	file    string
+}
+
+func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
+	f := demoFlags{limit: limit.Per(20, 10*time.Second), key: accesslog.KeyHost}
+	set := newFlags("demo")
+	set.Func("limit", "the limit for each key, in real time, as `QUOTA/WINDOW` (default 20/10s)", func(s string) (err error) {
+		f.limit, err = limit.Parse(s)
+		return err
+	})
+	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
+		f.key, err = accesslog.ParseKeyKind(s)
+		return err
+	})
+	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
+	set.StringVar(&f.redis, "redis", os.Getenv("REDIS_URL"), "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any that is free")
+	if err := parseFlags(set, args, demoUsage, 1, stdout); err != nil {
+		return f, err
+	}
+	switch {
+	case f.speed < demo.MinSpeed || f.speed > demo.MaxSpeed:
+		return f, usageError{fmt.Errorf("-speed %d: must be between %d and %d", f.speed, demo.MinSpeed, demo.MaxSpeed)}
+	case f.limit.IsCalendar():
+		return f, usageError{fmt.Errorf("-limit %v: the demo judges windows of a length, like 20/10s", f.limit)}
+	}
+	f.file = set.Arg(0)
+	return f, nil
+}
+
+func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	f, err := parseDemoFlags(args, stdout)
+	if err != nil {
+		return err
+	}
+	tr, err := loadTrace(f.file, f.key, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", f.address)
+	if err != nil {
+		return usageError{fmt.Errorf("-addr %q: %w", f.address, err)}
+	}
+	defer listener.Close()
+	options, shown, stop, err := findRedis(f.redis)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: options})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+
+	server := &http.Server{Handler: d.Handler(fileName(f.file), shown), ReadHeaderTimeout: 10 * time.Second}
+	defer server.Close() // with whoever is being kept up to date
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, shown)
+	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-served:
+		return err
+	}
+}

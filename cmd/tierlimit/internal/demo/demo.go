@@ -1,0 +1,229 @@
+// Package demo plays recorded requests against a fleet of limiters in one process, and
+// lets who watches cut their ways to Redis.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Instances is the size of the fleet.
+const Instances = 4
+
+// How many times as fast as they were recorded requests may be played.
+const (
+	MinSpeed = 1
+	MaxSpeed = 1000
+)
+
+const (
+	// seconds is how long the past is that is shown.
+	seconds = 60
+	// underWay is how many requests are decided at once at most. More arrive only on a
+	// machine that is too slow for the speed; they are left out, and counted.
+	underWay = 1000
+)
+
+// Config says what to play.
+type Config struct {
+	Trace *trace.Trace
+	Limit limit.Limit
+	Speed int            // see [Demo.SetSpeed]
+	Redis *redis.Options // of the Redis that all instances share
+}
+
+// Demo is a fleet under recorded requests. The limit is held in real time: the faster
+// the requests are played, the more of them are denied. It is safe for concurrent use.
+type Demo struct {
+	trace *trace.Trace
+	limit limit.Limit
+	fleet []*instance
+	speed atomic.Int64
+	stop  context.CancelFunc
+	done  <-chan struct{}
+
+	playing  sync.WaitGroup
+	requests sync.WaitGroup
+	places   chan struct{}
+
+	mu       sync.Mutex // guards the rest
+	judge    *judge
+	now      tally
+	past     []tally // the last seconds, the latest last
+	leftOut  int
+	failed   int
+	lastErr  error
+	recorded int64 // where in the trace it is, in microseconds since the Unix epoch
+}
+
+// tally is what happened in a second.
+type tally struct {
+	counts  [Instances][limit.TierFallback + 1]count
+	fullest int64 // units that a key had in the fullest of the windows judged
+}
+
+// count is the decisions of a tier.
+type count struct{ allowed, denied int }
+
+// Start starts the fleet and plays the trace, again and again, until Close.
+func Start(c Config) (*Demo, error) {
+	return start(c, pace{second: time.Second, deadline: 100 * time.Millisecond}) // the embedded Redis is slow
+}
+
+// pace is what tests choose: how long a second lasts, and a decision may take.
+type pace struct{ second, deadline time.Duration }
+
+func start(c Config, p pace) (*Demo, error) {
+	if c.Limit.IsCalendar() {
+		return nil, fmt.Errorf("the limit %v is of the calendar; the demo judges windows of a length, as in 20/10s", c.Limit)
+	}
+	d := &Demo{trace: c.Trace, limit: c.Limit, judge: newJudge(c.Limit), places: make(chan struct{}, underWay)}
+	if err := d.SetSpeed(c.Speed); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.fleet, err = startFleet(c.Redis, c.Limit, Instances, p.deadline); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop, d.done = stop, ctx.Done()
+	d.playing.Go(func() { d.play(ctx) })
+	d.playing.Go(func() { d.count(ctx, p.second) })
+	return d, nil
+}
+
+// Close ends the demo and leaves nothing behind.
+func (d *Demo) Close() error {
+	d.stop()
+	d.playing.Wait()
+	d.requests.Wait()
+	return closeFleet(d.fleet)
+}
+
+// SetSpeed plays requests so many times as fast as they were recorded.
+func (d *Demo) SetSpeed(times int) error {
+	if times < MinSpeed || times > MaxSpeed {
+		return fmt.Errorf("speed %d, must be between %d and %d", times, MinSpeed, MaxSpeed)
+	}
+	d.speed.Store(int64(times))
+	return nil
+}
+
+// errNoInstance is wrapped by what SetCut returns.
+var errNoInstance = errors.New("no such instance")
+
+// SetCut cuts, or restores, an instance's way to Redis. Instances count from 0.
+func (d *Demo) SetCut(instance int, cut bool) error {
+	if instance < 0 || instance >= len(d.fleet) {
+		return fmt.Errorf("%w: %d of %d", errNoInstance, instance+1, len(d.fleet))
+	}
+	d.fleet[instance].wire.set(cut)
+	return nil
+}
+
+// play sends each request when its time has come, to any instance.
+func (d *Demo) play(ctx context.Context) {
+	// A change of speed takes effect within this.
+	const step = 20 * time.Millisecond
+	events := d.trace.Events
+	next, at := 0, float64(events[0].At)
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(step):
+		}
+		now := time.Now()
+		at += float64(now.Sub(last).Microseconds()) * float64(d.speed.Load())
+		last = now
+		for next < len(events) && float64(events[next].At) <= at {
+			d.send(ctx, events[next].Key)
+			next++
+		}
+		d.mu.Lock()
+		d.recorded = int64(at)
+		d.mu.Unlock()
+		if next == len(events) {
+			next, at = 0, float64(events[0].At)
+		}
+	}
+}
+
+// send lets an instance decide a request.
+func (d *Demo) send(ctx context.Context, key string) {
+	select {
+	case d.places <- struct{}{}:
+	default:
+		d.mu.Lock()
+		d.leftOut++
+		d.mu.Unlock()
+		return
+	}
+	i := rand.IntN(len(d.fleet))
+	d.requests.Go(func() {
+		defer func() { <-d.places }()
+		decision, at, err := d.fleet[i].allow(ctx, key)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.failed++
+			d.lastErr = err
+		default:
+			c := &d.now.counts[i][decision.Tier]
+			if decision.Allowed {
+				c.allowed++
+			} else {
+				c.denied++
+			}
+			d.judge.add(verdict{at: at, key: key, allowed: decision.Allowed})
+		}
+	})
+}
+
+// count closes a tally each second.
+func (d *Demo) count(ctx context.Context, second time.Duration) {
+	ticker := time.NewTicker(second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		d.mu.Lock()
+		d.now.fullest = d.judge.until(time.Now().Add(-settled).UnixMicro())
+		d.past = append(d.past, d.now)
+		d.past = d.past[max(0, len(d.past)-seconds):]
+		d.now = tally{}
+		d.mu.Unlock()
+	}
+}
+
+// Member is an instance as it is now.
+type Member struct {
+	Number   int // from 1
+	Cut      bool
+	Degraded bool
+	Fleet    int // its size, as the instance knows it
+}
+
+// Members are all instances.
+func (d *Demo) Members() []Member {
+	var all []Member
+	for i, in := range d.fleet {
+		all = append(all, Member{Number: i + 1, Cut: in.wire.isCut(), Degraded: in.limiter.Degraded(), Fleet: in.limiter.FleetSize()})
+	}
+	return all
+}

@@ -1,0 +1,222 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// steady is a trace of ten requests a second, by two keys, for an hour.
+func steady() *trace.Trace {
+	t := &trace.Trace{Keys: 2}
+	for i := range int64(36_000) {
+		t.Events = append(t.Events, trace.Event{At: i * 100_000, Key: fmt.Sprint("key", i%2)})
+	}
+	return t
+}
+
+// played starts a demo of 1,000 requests a second whose seconds last a tenth of that.
+func played(t *testing.T, l limit.Limit) *Demo {
+	t.Helper()
+	options, err := redis.ParseURL(redistest.Shared(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.DialerRetries = 1
+	d, err := start(Config{Trace: steady(), Limit: l, Speed: 100, Redis: options}, pace{second: 100 * time.Millisecond, deadline: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// until waits for what the demo shows.
+func until(t *testing.T, d *Demo, what string, holds func(shown) bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		s := d.shown()
+		if holds(s) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s: %+v", what, s)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// decidedBy waits until instances decide by the wanted tiers, and by no other.
+func decidedBy(t *testing.T, d *Demo, wanted ...limit.Tier) {
+	t.Helper()
+	until(t, d, fmt.Sprintf("tiers are %v", wanted), func(s shown) bool {
+		for i, m := range s.Members {
+			if len(m.Tiers) == 0 {
+				return false // nothing yet
+			}
+			for _, tier := range m.Tiers {
+				if (tier.Allowed > 0) != (tier.Tier == wanted[i]) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+const (
+	redisTier = limit.TierRedis
+	fallback  = limit.TierFallback
+)
+
+// Cut and restored, by the page's buttons: one instance, all, none.
+func TestCutAndRestore(t *testing.T) {
+	d := played(t, limit.PerSecond(100_000))
+	server := httptest.NewServer(d.Handler("a test", "a Redis"))
+	defer server.Close()
+	press := func(form ...string) {
+		t.Helper()
+		values := url.Values{}
+		for i := 0; i < len(form); i += 2 {
+			values.Set(form[i], form[i+1])
+		}
+		response, err := http.PostForm(server.URL+"/", values) // follows to the page
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatal(form, response.Status)
+		}
+	}
+	decidedBy(t, d, redisTier, redisTier, redisTier, redisTier)
+	press("cut", "2")
+	decidedBy(t, d, redisTier, fallback, redisTier, redisTier)
+	if s := d.shown(); s.Healthy != 3 || len(s.Cut) != 1 || s.Cut[0] != 2 {
+		t.Errorf("%+v", s)
+	}
+	press("cut", "all")
+	decidedBy(t, d, fallback, fallback, fallback, fallback)
+	press("restore", "2")
+	decidedBy(t, d, fallback, redisTier, fallback, fallback)
+	press("restore", "all")
+	decidedBy(t, d, redisTier, redisTier, redisTier, redisTier)
+	if s := d.shown(); s.Failed > 0 || s.LeftOut > 0 || s.Healthy != 4 || s.Cut != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// While Redis decides, the limit holds, by an exact count over all instances; and about
+// as much passes as by an exact log. That sees denials a little later than Redis, when
+// some of what was in the way may have left.
+func TestLimitHolds(t *testing.T) {
+	d := played(t, limit.Per(20, 200*time.Millisecond)) // 100 of each key are offered
+	until(t, d, "some seconds are judged", func(s shown) bool { return s.Allowed > 150 })
+	s := d.shown()
+	if s.Worst != 20 || s.Minute != 20 || max(s.Allowed-s.Exact, s.Exact-s.Allowed) > s.Exact/10 {
+		t.Errorf("fullest window %d, of the last minute %d; %d admitted, by an exact log %d", s.Worst, s.Minute, s.Allowed, s.Exact)
+	}
+}
+
+// The judge finds out a fleet that admits too much, in whatever order it hears of it.
+func TestJudge(t *testing.T) {
+	j := newJudge(limit.PerSecond(2))
+	for _, at := range []int64{1_500_000, 1_000_000, 1_200_000, 9_000_000} {
+		j.add(verdict{at: at, key: "k", allowed: true})
+	}
+	j.add(verdict{at: 1_100_000, key: "other"}) // denied, though the exact log allows it
+	if fullest := j.until(5_000_000); fullest != 3 || j.worst.Max() != 3 || j.allowed != 3 || j.exactAllowed != 3 || len(j.pending) != 1 {
+		t.Errorf("fullest %d, %+v", fullest, j)
+	}
+	if fullest := j.until(9_000_000); fullest != 1 || j.worst.Max() != 3 || j.allowed != 4 || j.exactAllowed != 4 || len(j.pending) != 0 {
+		t.Errorf("fullest %d, %+v", fullest, j)
+	}
+}
+
+func TestPage(t *testing.T) {
+	redistest.Shared(t) // has goroutines of its own
+	before := runtime.NumGoroutine()
+	t.Run("served", func(t *testing.T) {
+		d := played(t, limit.PerSecond(20))
+		server := httptest.NewServer(d.Handler("<b>log</b>", "embedded"))
+		defer server.Close()
+		until(t, d, "there is something to show", func(s shown) bool { return s.Worst > 0 })
+		for path, words := range map[string][]string{
+			"/":            {"&lt;b&gt;log", "20/1s", `<rect x="236" `, `class="redis"`, "Cut all", "Restore all", `name="cut" value="4"`, "Redis decides for all four"},
+			"/demo.css":    {".instance"},
+			"/live.js":     {"EventSource"},
+			"/live.css":    {"prefers-color-scheme"},
+			"/instance/3/": {"Redis decides.", "key1"},
+		} {
+			response, err := http.Get(server.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != http.StatusOK || response.Header.Get("Content-Security-Policy") == "" {
+				t.Errorf("%s: %v %v", path, response.Status, err)
+			}
+			for _, word := range words {
+				if !strings.Contains(string(body), word) {
+					t.Errorf("%s: %q is not in\n%s", path, word, body)
+				}
+			}
+			_ = response.Body.Close()
+		}
+		for _, wrong := range []struct {
+			form, site string
+			status     int
+		}{
+			{"cut=5", "same-origin", 400}, {"cut=0", "same-origin", 400}, {"cut=some", "same-origin", 400}, {"", "same-origin", 400},
+			{"speed=fast", "same-origin", 400}, {"speed=0", "same-origin", 400}, {"speed=1001", "same-origin", 400},
+			{"cut=" + strings.Repeat("a", longestForm), "same-origin", 400},
+			{"cut=all", "cross-site", 403}, {"speed=2", "cross-site", 403},
+		} {
+			request, err := http.NewRequest(http.MethodPost, server.URL+"/", strings.NewReader(wrong.form))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			request.Header.Set("Sec-Fetch-Site", wrong.site)
+			response, err := http.DefaultClient.Do(request)
+			if err != nil || response.StatusCode != wrong.status {
+				t.Errorf("%.20s: %v, %v", wrong.form, response.Status, err)
+			}
+			_ = response.Body.Close()
+		}
+		if s := d.shown(); s.Cut != nil || s.Speed != 100 {
+			t.Errorf("what was refused was done: %+v", s)
+		}
+		if err := d.SetSpeed(90); err != nil || d.shown().Speed != 90 {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("goroutines left behind:\n%s", stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}

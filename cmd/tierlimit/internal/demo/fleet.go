@@ -1,0 +1,106 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/livepage"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// instance is a member of the fleet: a limiter as a service embeds it, with a way to
+// Redis of its own.
+type instance struct {
+	wire    *wire
+	client  *redis.Client
+	limiter *tiered.Limiter
+	rule    *tiered.Rule
+	page    *livepage.Page
+}
+
+// ruleName is the rule that all instances hold.
+const ruleName = "demo"
+
+// startFleet starts so many instances. A prefix of their own keeps them apart from
+// whatever else is in the Redis; their keys there expire with the limit's window.
+func startFleet(options *redis.Options, l limit.Limit, size int, deadline time.Duration) (fleet []*instance, err error) {
+	prefix := "tierlimit-demo-" + strings.ToLower(rand.Text()[:12])
+	for range size {
+		in := &instance{}
+		fleet = append(fleet, in)
+		if err := in.start(options, prefix, l, size, deadline); err != nil {
+			return nil, errors.Join(err, closeFleet(fleet))
+		}
+	}
+	return fleet, nil
+}
+
+func (in *instance) start(options *redis.Options, prefix string, l limit.Limit, size int, deadline time.Duration) (err error) {
+	in.wire, err = newWire(func() (net.Conn, error) {
+		return net.DialTimeout(options.Network, options.Addr, time.Second)
+	})
+	if err != nil {
+		return fmt.Errorf("an instance's way to Redis: %w", err)
+	}
+	through := *options
+	through.Network, through.Addr = "tcp", in.wire.addr()
+	through.ContextTimeoutEnabled, through.MaxRetries, through.DialTimeout = true, -1, time.Second
+	in.client = redis.NewClient(&through)
+	in.limiter, err = tiered.New(in.client,
+		tiered.Prefix(prefix),
+		tiered.FleetSize(size),
+		tiered.Deadline(deadline),
+		tiered.LedgerKeys(10_000),
+		tiered.RememberDenials(10_000),
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	)
+	if err != nil {
+		return err
+	}
+	if in.limiter.Degraded() {
+		return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", options.Addr)
+	}
+	if in.rule, err = in.limiter.Rule(ruleName, l); err != nil {
+		return err
+	}
+	in.page, err = livepage.New(in.limiter, livepage.HottestKeys())
+	return err
+}
+
+func closeFleet(fleet []*instance) error {
+	var err error
+	for _, in := range fleet {
+		if in.page != nil {
+			in.page.Close()
+		}
+		if in.limiter != nil {
+			err = errors.Join(err, in.limiter.Close())
+		}
+		if in.client != nil {
+			err = errors.Join(err, in.client.Close())
+		}
+		if in.wire != nil {
+			in.wire.close()
+		}
+	}
+	return err
+}
+
+// allow decides a request, and says when by the clock that a judge goes by.
+func (in *instance) allow(ctx context.Context, key string) (d limit.Decision, at int64, err error) {
+	d, err = in.rule.Allow(ctx, key)
+	if at = d.ChargedAt; at == 0 {
+		at = time.Now().UnixMicro()
+	}
+	return d, at, err
+}

@@ -1,0 +1,61 @@
+package demo
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/textbook"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// settled is how old a decision is when it is judged: by then all that were made before
+// it are known, and can be put in order.
+const settled = time.Second
+
+// judge holds the fleet's decisions against the textbook, which sees all instances at
+// once and knows nothing of tiers: what was the most that any key got in a window, and
+// what would an exact log have let through. It must not be used concurrently.
+type judge struct {
+	exact   *textbook.Log
+	worst   *textbook.Worst
+	pending []verdict
+
+	allowed, exactAllowed int64
+}
+
+// verdict is a decision: its time is Redis's stamp of the charge where there is one, and
+// else this process's, both in microseconds.
+type verdict struct {
+	at      int64
+	key     string
+	allowed bool
+}
+
+func newJudge(l limit.Limit) *judge {
+	return &judge{exact: textbook.New(l.Quota(), l.Window()), worst: textbook.NewWorst(l.Window())}
+}
+
+func (j *judge) add(v verdict) { j.pending = append(j.pending, v) }
+
+// until judges what was decided up to then, and returns the most units that any key had
+// in a window that ended in the meantime.
+func (j *judge) until(then int64) (fullest int64) {
+	slices.SortStableFunc(j.pending, func(a, b verdict) int { return cmp.Compare(a.at, b.at) })
+	judged := 0
+	for _, v := range j.pending {
+		if v.at > then {
+			break
+		}
+		judged++
+		if j.exact.Allow(v.key, v.at) {
+			j.exactAllowed++
+		}
+		if v.allowed {
+			j.allowed++
+			fullest = max(fullest, j.worst.Grant(v.key, v.at))
+		}
+	}
+	j.pending = slices.Delete(j.pending, 0, judged)
+	return fullest
+}

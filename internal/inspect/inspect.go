@@ -1,0 +1,63 @@
+// Package inspect is how the live page sees into a limiter: what package tiered shows
+// to packages of this module and does not promise to anyone else.
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Of returns the inside of a *tiered.Limiter. Package tiered sets it when it is
+// initialized, which whoever has a limiter can rely on.
+var Of func(limiter any) Inside
+
+// Inside is the inside of a limiter. It is safe for concurrent use.
+type Inside interface {
+	// Snapshot is what the limiter knows and has done by now. It makes no trip.
+	Snapshot() Snapshot
+	// Watch has f called after each decision, by whoever asked for it, until stop is
+	// called. There is one watcher at most: ok is false if there is one already.
+	Watch(f Watcher) (stop func(), ok bool)
+	// Context ends when the limiter is closed.
+	Context() context.Context
+}
+
+// Watcher is told of a decision. It must return quickly and may be called by many
+// goroutines at once; it may still be called shortly after it was stopped.
+type Watcher func(rule, key string, allowed bool)
+
+// Snapshot is a limiter at an instant.
+type Snapshot struct {
+	At                time.Time
+	State             string // who decides: "healthy", "outage" or "settling"
+	Breaker           string // "closed", "half-open" or "open"
+	FleetSize         int
+	FleetHeard        bool // the size is Redis's word, not an assumption
+	RememberedDenials int
+	Prefix            string
+	Deadline          time.Duration
+	Rules             []Rule // by name
+}
+
+// Rule is a rule and what it has decided.
+type Rule struct {
+	Name         string
+	Limit        limit.Limit
+	Algorithm    limit.Algorithm
+	WorstCase    int64
+	Why          string // it has this algorithm
+	OutagePolicy string
+	Counts       []Count // by tier
+	Errors       uint64
+
+	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
+	Reset func(ctx context.Context, key string) error
+}
+
+// Count is how many decisions a tier has made.
+type Count struct {
+	Tier            limit.Tier
+	Allowed, Denied uint64
+}

@@ -1,0 +1,132 @@
+// Package live serves pages that keep themselves up to date: the server renders parts
+// of the page again and again and sends them as server-sent events; a script, which is
+// all there is of that, changes what has changed. Without the script the page is what
+// it was when it was loaded.
+package live
+
+import (
+	"bytes"
+	_ "embed" // for script and style
+	"io"
+	"net/http"
+	"path"
+	"time"
+)
+
+var (
+	//go:embed live.js
+	script []byte
+	//go:embed live.css
+	style []byte
+)
+
+// patience is how long a client may take to read an event. Who is slower is hung up
+// on.
+const patience = 5 * time.Second
+
+// silence is how long nothing is sent to a client while nothing changes.
+const silence = 15 * time.Second
+
+// Secure sets headers that let the page be nothing but itself: no other's script or
+// style, in no frame, in no cache, and no address of it in others' logs.
+func Secure(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+}
+
+// Asset answers requests for live.js and live.css, in whatever folder; ok is false if
+// the request is for something else.
+func Asset(w http.ResponseWriter, r *http.Request) (ok bool) {
+	switch path.Base(r.URL.Path) {
+	case "live.js":
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		_, _ = w.Write(script)
+	case "live.css":
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = w.Write(style)
+	default:
+		return false
+	}
+	return true
+}
+
+// Streams are the event streams of a page: no more than so many at once, each with an
+// event every so often. It is safe for concurrent use.
+type Streams struct {
+	every  time.Duration
+	places chan struct{}
+}
+
+// NewStreams returns Streams of at most so many clients.
+func NewStreams(most int, every time.Duration) *Streams {
+	return &Streams{every: every, places: make(chan struct{}, most)}
+}
+
+// Serve sends the client what render writes, whenever it has changed, until the client
+// leaves, is too slow, or done is closed. What it holds of a client is one event.
+func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan struct{}, render func(io.Writer) error) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, "as many pages as may be are being updated already; this one shows what was when it was loaded", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	client := http.NewResponseController(w)
+	defer client.SetWriteDeadline(time.Time{}) // the connection's next request is none of ours
+	ticker := time.NewTicker(s.every)
+	defer ticker.Stop()
+	var page, event, sent bytes.Buffer
+	quietSince := time.Now()
+	for {
+		page.Reset()
+		if err := render(&page); err != nil {
+			return
+		}
+		event.Reset()
+		switch {
+		case !bytes.Equal(page.Bytes(), sent.Bytes()):
+			encode(&event, page.Bytes())
+			sent.Reset()
+			sent.Write(page.Bytes())
+		case time.Since(quietSince) >= silence:
+			event.WriteString(":\n\n")
+		}
+		if event.Len() > 0 {
+			quietSince = time.Now()
+			// A writer that knows no deadlines can be held up by its client, but only as
+			// many times as there are places.
+			_ = client.SetWriteDeadline(quietSince.Add(patience))
+			if _, err := w.Write(event.Bytes()); err != nil {
+				return
+			}
+			if err := client.Flush(); err != nil {
+				return
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-r.Context().Done():
+			return
+		case <-done:
+			return
+		}
+	}
+}
+
+// encode writes data as one event. Any kind of line end in it becomes a line feed.
+func encode(w *bytes.Buffer, data []byte) {
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
+	for line := range bytes.Lines(data) {
+		w.WriteString("data: ")
+		w.Write(bytes.TrimSuffix(line, []byte("\n")))
+		w.WriteByte('\n')
+	}
+	w.WriteByte('\n')
+}

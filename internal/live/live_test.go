@@ -1,0 +1,140 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func get(t *testing.T, url string) (*http.Response, func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, func() { cancel(); response.Body.Close() }
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	var version, rendered atomic.Int64
+	version.Store(1)
+	done := make(chan struct{})
+	streams := NewStreams(2, time.Millisecond)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		streams.Serve(w, r, done, func(w io.Writer) error {
+			rendered.Add(1)
+			_, err := fmt.Fprintf(w, "<p>\r\nevent: forged\r\rdata %d", version.Load())
+			return err
+		})
+	}))
+	defer server.Close()
+
+	first, leave := get(t, server.URL)
+	defer leave()
+	if first.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%v", first.Header)
+	}
+	lines := bufio.NewScanner(first.Body)
+	for n := range int64(3) {
+		for _, want := range []string{"data: <p>", "data: event: forged", "data: ", fmt.Sprintf("data: data %d", n+1), ""} {
+			if !lines.Scan() || lines.Text() != want {
+				t.Fatalf("%q, want %q", lines.Text(), want)
+			}
+		}
+		before := rendered.Load()
+		until(t, "an event could have come of the same again", func() bool { return rendered.Load() > before+5 })
+		version.Add(1)
+	}
+
+	second, leaveSecond := get(t, server.URL)
+	if third, leaveThird := get(t, server.URL); third.StatusCode != http.StatusServiceUnavailable || second.StatusCode != http.StatusOK {
+		t.Errorf("a third of two: %v", third.Status)
+	} else {
+		leaveThird()
+	}
+	leaveSecond()
+	until(t, "the place is free again", func() bool {
+		again, leaveAgain := get(t, server.URL)
+		defer leaveAgain()
+		return again.StatusCode == http.StatusOK
+	})
+
+	close(done)
+	for lines.Scan() {
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+// A client that does not read is hung up on, and what it is sent is not kept for it.
+func TestSlowClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		streams := NewStreams(1, time.Second)
+		rendered := 0
+		client, conn := net.Pipe() // nothing in between that could hold any of it
+		defer client.Close()
+		ended := make(chan struct{})
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			streams.Serve(w, r, nil, func(w io.Writer) error {
+				rendered++
+				_, err := fmt.Fprint(w, rendered, strings.Repeat("x", 100_000))
+				return err
+			})
+		})}
+		listener := &oneConn{conn: conn, closed: make(chan struct{})}
+		go func() { _ = server.Serve(listener) }()
+		if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		started := time.Now()
+		<-ended
+		if took := time.Since(started); took < patience || took > patience+time.Second || rendered > 2 {
+			t.Errorf("hung up after %v and %d events", took, rendered)
+		}
+		_ = server.Close()
+	})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if conn := l.conn; conn != nil {
+		l.conn = nil
+		return conn, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error   { close(l.closed); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }

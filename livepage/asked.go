@@ -1,0 +1,89 @@
+package livepage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// asked is what was asked about a key, and the answer.
+type asked struct {
+	Rule, Key, Cost string // as they were written
+	Name            shownKey
+	Answer          *limit.Decision
+	Reset           bool // the key was made as if never used
+	Error           string
+}
+
+// serveKey answers what a key's state is, or resets it. It is a POST although it may
+// change nothing: addresses end up in logs, where keys should not.
+func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
+	if err := p.sameOrigin.Check(r); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, fmt.Sprintf("reading the form: %v", err), http.StatusBadRequest)
+		return
+	}
+	a := asked{Rule: r.PostForm.Get("rule"), Key: r.PostForm.Get("key"), Cost: r.PostForm.Get("cost")}
+	reset := r.PostForm.Get("do") == "reset"
+	if reset && !p.allowReset {
+		http.Error(w, "the page may only read: livepage.AllowReset is not set", http.StatusForbidden)
+		return
+	}
+	status := http.StatusOK
+	if err := p.ask(r.Context(), &a, reset); err != nil {
+		a.Error = err.Error()
+		status = http.StatusBadRequest
+		if errors.Is(err, limit.ErrClosed) || errors.Is(err, limit.ErrOverloaded) {
+			status = http.StatusServiceUnavailable
+		}
+	}
+	p.write(w, status, a)
+}
+
+func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
+	key, err := parseKey(a.Key)
+	if err != nil {
+		return err
+	}
+	cost := int64(1)
+	if a.Cost != "" {
+		if cost, err = strconv.ParseInt(a.Cost, 10, 64); err != nil {
+			return fmt.Errorf("the cost %q is not a whole number", a.Cost)
+		}
+	}
+	rule, err := p.rule(a.Rule)
+	if err != nil {
+		return err
+	}
+	a.Name = p.name(key)
+	if reset {
+		if err := rule.Reset(ctx, key); err != nil {
+			return err
+		}
+		a.Reset = true
+	}
+	d, err := rule.Peek(ctx, key, cost)
+	if err != nil {
+		return err
+	}
+	a.Answer = &d
+	return nil
+}
+
+func (p *Page) rule(name string) (inspect.Rule, error) {
+	for _, r := range p.inside.Snapshot().Rules {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return inspect.Rule{}, fmt.Errorf("there is no rule %q", name)
+}

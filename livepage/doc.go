@@ -1,0 +1,18 @@
+// Package livepage shows what a limiter of this process is doing, on a page that is
+// mounted as net/http/pprof is:
+//
+//	page, err := livepage.New(limiter, livepage.HottestKeys())
+//	mux.Handle("/debug/tierlimit/", page)
+//
+// It shows whether Redis decides, the size of the fleet, the rules with how they count
+// and why, decisions per second by rule and tier, the keys that ask most often (with
+// [HottestKeys]), and what a given key's state is now.
+//
+// Nothing is mounted by importing the package. Like pprof the page has no login: mount
+// it where only operators come. Keys may be personal data or credentials: see
+// [HashKeys]. It changes nothing unless [AllowReset] is given. It loads nothing from
+// elsewhere; without JavaScript it shows what was when it was loaded.
+//
+// A limiter without a page pays the load of a pointer for each decision; so does one
+// with a page, but for [HottestKeys]. docs/live-page.md has more.
+package livepage

@@ -1,0 +1,115 @@
+package livepage
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// What Space-Saving promises, for any stream: no count is too low, none is too high by
+// more than it says, and whoever has more than total/tracked is there.
+func TestSpaceSavingBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clock := time.Unix(0, 0)
+		h := newHottest(inClear, func() time.Time { return clock })
+		seen := map[string]float64{}
+		keys := rapid.IntRange(tracked/2, 4*tracked).Draw(t, "keys")
+		skew := rapid.IntRange(1, 4).Draw(t, "skew")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		total := enough - 1 // all are looked at
+		for range total {
+			key := fmt.Sprint(int(math.Pow(random.Float64(), float64(skew)) * float64(keys)))
+			seen[key]++
+			h.watch("r", key, true)
+		}
+		if len(h.entries) > tracked || len(h.where) != len(h.entries) {
+			t.Fatalf("%d entries, %d known", len(h.entries), len(h.where))
+		}
+		found := map[string]bool{}
+		for _, e := range h.entries {
+			found[e.key.Text] = true
+			if real := seen[e.key.Text]; e.count < real || e.count-e.over > real {
+				t.Fatalf("%s: count %v, of which %v may be others', but it was seen %v times", e.key.Text, e.count, e.over, real)
+			}
+		}
+		for key, n := range seen {
+			if n > float64(total)/tracked && !found[key] {
+				t.Fatalf("%s was seen %v times of %d and is not there", key, n, total)
+			}
+		}
+	})
+}
+
+// A steady rate is shown as what it is, at any time after the start; and is forgotten
+// when it ends.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHottest(inClear, time.Now)
+		for i := range 1200 { // two minutes
+			time.Sleep(100 * time.Millisecond)
+			for range 5 {
+				h.watch("r", "busy", false)
+			}
+			h.watch("r", fmt.Sprint("once", i), true)
+			if seconds := float64(i+1) / 10; i%150 == 149 {
+				top := h.top()
+				if top[0].Key.Text != "busy" || math.Abs(top[0].PerSecond-50) > 1 || top[0].Denied != 1 {
+					t.Errorf("after %v s: %+v, want busy at 50/s", seconds, top[0])
+				}
+				if len(top) > shownHottest {
+					t.Errorf("%d shown", len(top))
+				}
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		if top := h.top(); len(top) > 0 {
+			t.Errorf("three minutes later: %+v", top)
+		}
+		time.Sleep(1000 * time.Hour)
+		h.watch("r", "new", true)
+		time.Sleep(time.Second)
+		if top := h.top(); len(top) != 1 || math.Abs(top[0].PerSecond-1) > 0.01 {
+			t.Errorf("long after: %+v", top)
+		}
+	})
+}
+
+// However many decisions there are, few are looked at, and rates stay right.
+func TestSampleIsBounded(t *testing.T) {
+	clock := time.Unix(0, 0)
+	h := newHottest(inClear, func() time.Time { return clock })
+	taken := 0
+	counting := h.name
+	h.name = func(key string) shownKey { taken++; return counting(key) }
+	for i := range 3_000_000 { // a million a second
+		clock = clock.Add(time.Microsecond)
+		key := "hot"
+		if i%2 == 0 {
+			key = fmt.Sprint(i) // never the same, so that h.name tells of each that is looked at
+		}
+		h.watch("r", key, true)
+	}
+	if most := 20 * enough; taken > most {
+		t.Errorf("%d of 3,000,000 looked at, want %d at most", taken, most)
+	}
+	top := h.top()
+	if len(top) == 0 || top[0].Key.Text != "hot" || math.Abs(top[0].PerSecond-500_000) > 75_000 {
+		t.Errorf("%+v, want hot at 500,000/s", top)
+	}
+	for i := range 40 * 10 { // and it looks at all again when there is little to do
+		clock = clock.Add(100 * time.Millisecond)
+		h.watch("r", fmt.Sprint(i), true)
+	}
+	for i := range 100_000 {
+		clock = clock.Add(100 * time.Millisecond)
+		h.watch("r", fmt.Sprint(i), true)
+	}
+	if every := h.every.Load(); every != 1 {
+		t.Errorf("at 10 decisions a second one of %d is looked at", every)
+	}
+}

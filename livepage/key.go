@@ -1,0 +1,80 @@
+package livepage
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longest is how many bytes of a key are kept and shown.
+const longest = 128
+
+// shownKey is what is kept of a key, and shown: keys are bytes that anyone may choose.
+type shownKey struct {
+	// Text is the key as [parseKey] reads it: as it is if it is short and consists of
+	// characters that can be seen; else quoted as in Go, so that neither control
+	// characters nor marks that turn the direction of writing reach the page.
+	Text string
+	// Cut says how long the key is if Text is only its beginning; else it is 0.
+	Cut int
+	// Hashed says that Text is a hash of the key.
+	Hashed bool
+}
+
+// Whole reports whether the key can be had from Text.
+func (k shownKey) Whole() bool { return k.Cut == 0 && !k.Hashed }
+
+// inClear shows a key itself.
+func inClear(key string) shownKey {
+	var k shownKey
+	if len(key) > longest {
+		k.Cut = len(key)
+		key = key[:longest]
+	}
+	if plain(key) {
+		k.Text = strings.Clone(key)
+	} else {
+		k.Text = strconv.Quote(key)
+	}
+	return k
+}
+
+// plain reports whether a key shows as what it is.
+func plain(key string) bool {
+	if !utf8.ValidString(key) || strings.HasPrefix(key, `"`) || strings.TrimSpace(key) != key {
+		return false
+	}
+	for _, r := range key {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// hashedWith shows keys as the beginning of an HMAC.
+func hashedWith(secret []byte) func(string) shownKey {
+	return func(key string) shownKey {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(key))
+		return shownKey{Text: "#" + hex.EncodeToString(mac.Sum(nil)[:8]), Hashed: true}
+	}
+}
+
+// parseKey reads a key as people write it: as it is, or quoted as in Go where it holds
+// what cannot be typed.
+func parseKey(text string) (string, error) {
+	if !strings.HasPrefix(text, `"`) {
+		return text, nil
+	}
+	key, err := strconv.Unquote(text)
+	if err != nil {
+		return "", fmt.Errorf(`the key begins with a quotation mark, but is not quoted as in Go, like "caf\xc3\xa9"`)
+	}
+	return key, nil
+}

@@ -1,0 +1,173 @@
+package livepage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/live"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+const (
+	// viewers is how many pages are updated at once; further ones show what was when
+	// they were loaded.
+	viewers = 16
+	// updateEvery is how often they are, and averaged over how many updates rates are.
+	updateEvery = time.Second
+	averageOver = 5
+	// longestForm is how many bytes a form may send.
+	longestForm = 64 << 10
+)
+
+// Page is the live page of one limiter. It is an http.Handler, to be mounted at a path
+// that ends in a slash, with or without http.StripPrefix. It is safe for concurrent use.
+type Page struct {
+	inside     inspect.Inside
+	name       func(key string) shownKey // how keys are shown
+	hottest    *hottest                  // nil: not asked for
+	allowReset bool
+	sameOrigin *http.CrossOriginProtection
+	streams    *live.Streams
+	done       <-chan struct{} // closed with the page, or the limiter
+	close      context.CancelFunc
+	stopWatch  func()
+
+	mu     sync.Mutex       // guards what follows
+	since  inspect.Snapshot // what the last load's rates are since
+	loaded inspect.Snapshot // at the last load
+}
+
+// Option sets something for a page. What it was given is checked by [New].
+type Option func(*Page) error
+
+// HottestKeys has the page show which keys ask most often, from a sample of the
+// decisions in about 400 kB of memory. Decisions outside of the sample then cost some
+// nanoseconds more, those in it a lock; of which there are at most a few thousand a
+// second. Of a limiter's pages one at most can have it.
+func HottestKeys() Option {
+	return func(p *Page) error {
+		p.hottest = newHottest(nil, time.Now)
+		return nil
+	}
+}
+
+// HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the
+// secret, which must have at least 16 bytes: enough to tell them apart, and for who
+// knows the secret to recognize them. Instances with the same secret show the same
+// hashes. Keys themselves are then not kept either.
+func HashKeys(secret []byte) Option {
+	secret = append([]byte(nil), secret...)
+	return func(p *Page) error {
+		if len(secret) < 16 {
+			return fmt.Errorf("%w: a secret of %d bytes to hash keys with, must be at least 16", limit.ErrInvalidOption, len(secret))
+		}
+		p.name = hashedWith(secret)
+		return nil
+	}
+}
+
+// AllowReset lets whoever sees the page make a key as if never used (see
+// tiered.Rule.Reset), by a button. Other sites cannot press it: requests that a browser
+// says come from another origin are refused.
+func AllowReset() Option {
+	return func(p *Page) error {
+		p.allowReset = true
+		return nil
+	}
+}
+
+// New returns the page of a limiter. Close it if it is not needed for as long as the
+// limiter; and when an http.Server shuts down, which else waits for pages that are
+// being updated: server.RegisterOnShutdown(page.Close).
+//
+// Errors wrap [limit.ErrInvalidOption].
+func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
+	if limiter == nil {
+		return nil, fmt.Errorf("%w: the limiter is nil", limit.ErrInvalidOption)
+	}
+	p := &Page{
+		inside:     inspect.Of(limiter),
+		name:       inClear,
+		sameOrigin: http.NewCrossOriginProtection(),
+		streams:    live.NewStreams(viewers, updateEvery),
+		stopWatch:  func() {},
+	}
+	for _, option := range options {
+		if err := option(p); err != nil {
+			return nil, err
+		}
+	}
+	if p.hottest != nil {
+		p.hottest.name = p.name
+		stop, ok := p.inside.Watch(p.hottest.watch)
+		if !ok {
+			return nil, fmt.Errorf("%w: another page of this limiter finds its hottest keys already", limit.ErrInvalidOption)
+		}
+		p.stopWatch = stop
+	}
+	var ctx context.Context
+	ctx, p.close = context.WithCancel(p.inside.Context())
+	p.done = ctx.Done()
+	p.loaded = p.inside.Snapshot()
+	p.since = p.loaded
+	return p, nil
+}
+
+// Close ends updates and lets go of the limiter. The page still shows what is when it
+// is loaded, without hottest keys. Closing again does nothing.
+func (p *Page) Close() {
+	p.stopWatch()
+	p.close()
+}
+
+// ServeHTTP serves the page and what belongs to it.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	live.Secure(w)
+	index := r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/")
+	switch {
+	case index && r.Method == http.MethodPost:
+		p.serveKey(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "the page is read with GET", http.StatusMethodNotAllowed)
+	case index:
+		p.write(w, http.StatusOK, asked{})
+	case path.Base(r.URL.Path) == "events":
+		p.serveEvents(w, r)
+	case !live.Asset(w, r):
+		http.Error(w, "there is nothing here; the page's own address ends in a slash", http.StatusNotFound)
+	}
+}
+
+// write writes the whole page. Its rates are averages since it was last loaded.
+func (p *Page) write(w http.ResponseWriter, status int, a asked) {
+	now := p.inside.Snapshot()
+	p.mu.Lock()
+	p.since, p.loaded = p.loaded, now
+	since := p.since
+	p.mu.Unlock()
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_ = templates.ExecuteTemplate(w, "page", p.shown(since, now, a)) // fails when the client has gone
+}
+
+// serveEvents keeps a page up to date. Its rates go on from those it was loaded with.
+func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	past := []inspect.Snapshot{p.since}
+	p.mu.Unlock()
+	p.streams.Serve(w, r, p.done, func(w io.Writer) error {
+		now := p.inside.Snapshot()
+		past = append(past, now)
+		past = past[max(0, len(past)-1-averageOver):]
+		return templates.ExecuteTemplate(w, "live", p.shown(past[0], now, asked{}))
+	})
+}

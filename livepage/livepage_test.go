@@ -1,0 +1,393 @@
+package livepage
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newLimiter makes a limiter on the shared Redis with the rule "search" of 3 per hour.
+func newLimiter(t *testing.T) (*tiered.Limiter, *tiered.Rule) {
+	t.Helper()
+	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	r, err := l.Rule("search", limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, r
+}
+
+// mounted serves a page as a user would mount it.
+func mounted(t *testing.T, l *tiered.Limiter, options ...Option) (*Page, string) {
+	t.Helper()
+	p, err := New(l, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/debug/tierlimit/", p)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return p, server.URL + "/debug/tierlimit/"
+}
+
+func allow(t *testing.T, r *tiered.Rule, key string, times int) {
+	t.Helper()
+	for range times {
+		if _, err := r.Allow(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, response *http.Response, err error) (status int, body string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(all)
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	return read(t, response, err)
+}
+
+func post(t *testing.T, url string, form url.Values, header ...string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	return read(t, response, err)
+}
+
+func contains(t *testing.T, body string, wanted ...string) {
+	t.Helper()
+	for _, want := range wanted {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not in the page:\n%s", want, body)
+		}
+	}
+}
+
+// Without a script, the page says it all.
+func TestPage(t *testing.T) {
+	l, r := newLimiter(t)
+	_, page := mounted(t, l, HottestKeys())
+	allow(t, r, "alice", 4)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // a denial is remembered soon
+		d, err := r.Peek(t.Context(), "alice", 1)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatal("the denial is not remembered", err)
+		}
+		if d.Tier == limit.TierLocal {
+			break
+		}
+	}
+	allow(t, r, "alice", 1)
+	if _, err := r.AllowUpTo(t.Context(), "bob", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AllowAll(t.Context(), tiered.Request{Rule: r, Key: "carol", Cost: 1}); err != nil {
+		t.Fatal(err)
+	}
+	status, body := get(t, page)
+	if status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	contains(t, body, "Redis decides.", "<dd>closed</dd>", "sliding-log", "approximate", "chosen by the size of the limit",
+		`<td class="text">redis</td>`, "<td>5</td><td>1</td>", `<td class="text">local</td>`, "<td>0</td><td>1</td>",
+		"alice", "bob", "carol", "40 %", "Look at alice of search")
+	for _, asset := range []string{"live.js", "live.css"} {
+		if status, _ := get(t, page+asset); status != http.StatusOK {
+			t.Errorf("%s: %d", asset, status)
+		}
+	}
+	if status, _ := get(t, page+"other"); status != http.StatusNotFound {
+		t.Error(status)
+	}
+	if response, err := http.Head(page); err != nil || !strings.Contains(response.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("%v", err)
+	}
+	request, _ := http.NewRequest(http.MethodDelete, page, nil)
+	if response, err := http.DefaultClient.Do(request); err != nil || response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("DELETE: %v", err)
+	}
+	if _, err := New(l, HottestKeys()); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("a second page that finds hottest keys: %v", err)
+	}
+}
+
+// Keys are anybody's bytes: nothing of them becomes a part of the page.
+func TestHostileKeys(t *testing.T) {
+	l, r := newLimiter(t)
+	_, page := mounted(t, l, HottestKeys())
+	keys := []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(2)>`, `' onfocus='alert(3)`, "</td></table>", `{{.}}`,
+		"a\r\n\r\ndata: <b>forged</b>\n\n", "\xff\xfe<script>", "\u202egnp.exe", "\x00", strings.Repeat("<script>", 100),
+	}
+	for i, key := range keys {
+		allow(t, r, key, 10+i)
+	}
+	_, body := get(t, page)
+	for _, key := range keys {
+		if status, answer := post(t, page, url.Values{"rule": {"search"}, "key": {inClear(key).Text}}); status != http.StatusOK {
+			t.Errorf("%q: %d", key, status)
+		} else {
+			body += answer
+		}
+	}
+	_, event := event(t, page+"events")
+	body += event
+	for _, bad := range []string{"<script>", "<img", "onerror=alert(2)>", "' onfocus='", "</td></table>\n<tr>", "<b>forged", "\u202e", "\x00", "\xff"} {
+		if strings.Contains(body, bad) {
+			t.Errorf("%q got into the page", bad)
+		}
+	}
+	contains(t, body, "&lt;script&gt;alert(1)", `\xff\xfe&lt;script&gt;`, `\u202egnp.exe`, "800 bytes")
+}
+
+// event reads the first event of a stream.
+func event(t *testing.T, url string) (status int, data string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() && lines.Text() != "" {
+		line, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			t.Errorf("not a line of an event: %q", lines.Text())
+		}
+		data += line + "\n"
+	}
+	return response.StatusCode, data
+}
+
+// An event is the page's live parts, and nothing that is typed into.
+func TestEvents(t *testing.T) {
+	l, r := newLimiter(t)
+	_, page := mounted(t, l)
+	allow(t, r, "alice", 1)
+	status, data := event(t, page+"events")
+	if status != http.StatusOK || strings.Contains(data, "<form") || strings.Contains(data, "<html") {
+		t.Error(status, data)
+	}
+	contains(t, data, `id="state" data-live`, `id="decisions" data-live`, `id="rules" data-live`)
+	if strings.Contains(data, "Hottest") {
+		t.Error("hottest keys were not asked for")
+	}
+}
+
+func TestUpdatesEnd(t *testing.T) {
+	for name, end := range map[string]func(*tiered.Limiter, *Page){
+		"with the page":    func(_ *tiered.Limiter, p *Page) { p.Close() },
+		"with the limiter": func(l *tiered.Limiter, _ *Page) { _ = l.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := newLimiter(t)
+			p, page := mounted(t, l)
+			response, err := http.Get(page + "events")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(l, p)
+			if _, body := read(t, response, nil); !strings.HasPrefix(body, "data: ") {
+				t.Error(body)
+			}
+		})
+	}
+}
+
+func TestAKeysState(t *testing.T) {
+	l, r := newLimiter(t)
+	_, page := mounted(t, l)
+	allow(t, r, "caf\xc3\xa9\n", 2)
+	ask := func(key, cost string) string {
+		t.Helper()
+		status, body := post(t, page, url.Values{"rule": {"search"}, "key": {key}, "cost": {cost}, "do": {"look"}})
+		if status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+		return body
+	}
+	for range 3 { // looking charges nothing
+		contains(t, ask(`"caf\xc3\xa9\n"`, "1"), "would be allowed", "1 of 3", "tier “redis”")
+	}
+	contains(t, ask(`"café\n"`, "2"), "would be denied", "1 of 3", "59m59.")
+	contains(t, ask("someone", ""), "3 of 3")
+	for name, form := range map[string]url.Values{
+		"no such rule":       {"rule": {"find"}, "key": {"k"}},
+		"is empty":           {"rule": {"search"}},
+		"not a whole number": {"rule": {"search"}, "key": {"k"}, "cost": {"1.5"}},
+		"cost 4":             {"rule": {"search"}, "key": {"k"}, "cost": {"4"}},
+		"not quoted as in":   {"rule": {"search"}, "key": {`"k`}},
+		"request body too":   {"key": {strings.Repeat("k", longestForm)}},
+	} {
+		want := name
+		if name == "no such rule" {
+			want = "there is no rule"
+		}
+		if status, body := post(t, page, form); status != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	_ = l.Close()
+	if status, _ := post(t, page, url.Values{"rule": {"search"}, "key": {"k"}}); status != http.StatusServiceUnavailable {
+		t.Errorf("closed: %d", status)
+	}
+}
+
+// The page reads only, unless it may reset; and then only for who looks at it.
+func TestReset(t *testing.T) {
+	l, r := newLimiter(t)
+	_, reading := mounted(t, l)
+	_, page := mounted(t, l, AllowReset())
+	form := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}}
+	free := func() int64 {
+		t.Helper()
+		d, err := r.Peek(t.Context(), "alice", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Remaining
+	}
+	allow(t, r, "alice", 2)
+	if status, body := post(t, reading, form); status != http.StatusForbidden || !strings.Contains(body, "AllowReset") {
+		t.Error(status, body)
+	}
+	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://elsewhere.example"}, {"Sec-Fetch-Site", "same-site"}} {
+		if status, _ := post(t, page, form, header...); status != http.StatusForbidden {
+			t.Errorf("%v: %d", header, status)
+		}
+	}
+	if status, _ := get(t, page+"?"+form.Encode()); status != http.StatusOK || free() != 1 {
+		t.Errorf("a GET, and what was refused, changed something: %d, %d units left", status, free())
+	}
+	if _, body := post(t, reading, url.Values{"rule": {"search"}, "key": {"alice"}}); strings.Contains(body, `value="reset"`) {
+		t.Error("a page that only reads shows a button to reset")
+	}
+	_, body := post(t, page, url.Values{"rule": {"search"}, "key": {"alice"}})
+	contains(t, body, "Reset alice of search")
+	status, body := post(t, page, form, "Sec-Fetch-Site", "same-origin")
+	if status != http.StatusOK || free() != 3 {
+		t.Errorf("%d, %d units left", status, free())
+	}
+	contains(t, body, "Reset: the key is as if never used", "3 of 3")
+}
+
+// With hashes, no key is on the page, nor in memory.
+func TestHashKeys(t *testing.T) {
+	l, r := newLimiter(t)
+	secret := []byte("a secret of the fleet")
+	p, page := mounted(t, l, HottestKeys(), HashKeys(secret))
+	secret[0] = 'x' // the page has its own
+	allow(t, r, "alice@example.org", 5)
+	_, body := get(t, page)
+	hash := hashedWith([]byte("a secret of the fleet"))("alice@example.org").Text
+	contains(t, body, hash)
+	if strings.Contains(body, "alice") || strings.Contains(fmt.Sprintf("%+v", *p.hottest.entries[0]), "alice") {
+		t.Error("the key itself is there")
+	}
+	_, body = post(t, page, url.Values{"rule": {"search"}, "key": {"alice@example.org"}})
+	contains(t, body, hash, "would be denied")
+	if _, err := New(l, HashKeys([]byte("short"))); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "5 bytes") {
+		t.Error(err)
+	}
+}
+
+func TestOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l, err := tiered.New(server.Client(t), tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, err := l.Rule("search", limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page := mounted(t, l)
+	server.Kill()
+	for deadline := time.Now().Add(20 * time.Second); !l.Degraded(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the breaker stays closed")
+		}
+		allow(t, r, "alice", 1)
+	}
+	allow(t, r, "alice", 1)
+	_, body := get(t, page)
+	contains(t, body, "Redis counts as lost", `<p class="state outage"`, "fallback")
+	_, body = post(t, page, url.Values{"rule": {"search"}, "key": {"alice"}})
+	contains(t, body, "tier “fallback”")
+}
+
+// However it is mounted, its own addresses are found.
+func TestMounts(t *testing.T) {
+	l, _ := newLimiter(t)
+	p, _ := mounted(t, l)
+	for prefix, handler := range map[string]http.Handler{
+		"/": p, "/limits/": p, "/stripped/": http.StripPrefix("/stripped", p), "/bare/": http.StripPrefix("/bare/", p),
+	} {
+		mux := http.NewServeMux()
+		mux.Handle(prefix, handler)
+		server := httptest.NewServer(mux)
+		for _, name := range []string{"", "live.js", "live.css"} {
+			if status, _ := get(t, server.URL+prefix+name); status != http.StatusOK {
+				t.Errorf("%s%s: %d", prefix, name, status)
+			}
+		}
+		if status, _ := event(t, server.URL+prefix+"events"); status != http.StatusOK {
+			t.Errorf("%sevents: %d", prefix, status)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+func TestNilLimiter(t *testing.T) {
+	if _, err := New(nil); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Error(err)
+	}
+}

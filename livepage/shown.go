@@ -1,0 +1,109 @@
+package livepage
+
+import (
+	_ "embed" // for the page
+	"fmt"
+	"html/template"
+	"strconv"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+)
+
+//go:embed page.html
+var source string
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"whole": whole, "rate": rate, "percent": percent, "exactly": exactly,
+}).Parse(source))
+
+// shown is what the page shows.
+type shown struct {
+	inspect.Snapshot
+	Decisions  []decisions
+	Over       time.Duration // what rates are averages of
+	FindsHot   bool
+	Hottest    []hot
+	AllowReset bool
+	Hashes     bool
+	Asked      asked
+}
+
+// decisions are those of a rule and a tier.
+type decisions struct {
+	Rule, Tier                        string
+	Allowed, Denied                   uint64
+	AllowedPerSecond, DeniedPerSecond float64
+}
+
+// shown is what is to be seen now, with rates since an earlier time.
+func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
+	s := shown{
+		Snapshot: now, Decisions: compare(since, now), Over: between(since, now),
+		AllowReset: p.allowReset, Hashes: p.name("").Hashed, Asked: a,
+	}
+	if p.hottest != nil {
+		s.FindsHot, s.Hottest = true, p.hottest.top()
+	}
+	return s
+}
+
+// compare tells how many decisions each tier makes, of those that have made any.
+func compare(since, now inspect.Snapshot) []decisions {
+	type of struct{ rule, tier string }
+	before := make(map[of]inspect.Count)
+	for _, r := range since.Rules {
+		for _, c := range r.Counts {
+			before[of{r.Name, c.Tier.String()}] = c
+		}
+	}
+	seconds := between(since, now).Seconds()
+	var all []decisions
+	for _, r := range now.Rules {
+		for _, c := range r.Counts {
+			if c.Allowed+c.Denied == 0 {
+				continue
+			}
+			d := decisions{Rule: r.Name, Tier: c.Tier.String(), Allowed: c.Allowed, Denied: c.Denied}
+			b := before[of{r.Name, d.Tier}]
+			d.AllowedPerSecond = float64(c.Allowed-b.Allowed) / seconds
+			d.DeniedPerSecond = float64(c.Denied-b.Denied) / seconds
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// between is how far apart two snapshots are, for rates: what is less than a second old
+// is taken for a second's.
+func between(since, now inspect.Snapshot) time.Duration {
+	return max(time.Second, now.At.Sub(since.At))
+}
+
+// whole writes a whole number with commas between thousands.
+func whole(n any) string { return grouped(fmt.Sprint(n)) }
+
+func grouped(digits string) string {
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// rate writes a number per second.
+func rate(perSecond float64) string {
+	if perSecond < 99.95 {
+		return strconv.FormatFloat(perSecond, 'f', 1, 64)
+	}
+	return grouped(strconv.FormatFloat(perSecond, 'f', 0, 64))
+}
+
+func percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 0, 64) + " %" }
+
+// exactly writes a duration as far as anyone wants to know it.
+func exactly(d time.Duration) string {
+	if d >= time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Microsecond).String()
+}

@@ -1,0 +1,59 @@
+package local
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// front is the table that a look-up of a denial tries first: one place for each hash,
+// read without a lock and without writing anything that callers share. Of keys that
+// meet at a place it holds one. That keeps the place for as long as its denial is in
+// force, so places are with the keys that are asked for most: they come first. The
+// others are found in ristretto.
+type front []atomic.Pointer[denial]
+
+// newFront returns a table of at least as many places as there are keys.
+func newFront(keys int) front {
+	return make(front, 1<<bits.Len(uint(max(0, keys-1))))
+}
+
+func (f front) place(hash uint64) *atomic.Pointer[denial] {
+	// The low bits choose the shard of ristretto, the next ones the set of the ledger.
+	return &f[hash>>8&uint64(len(f)-1)]
+}
+
+// get returns the last denial of a key, or nil if its place is another's.
+func (f front) get(hash uint64) *denial {
+	if known := f.place(hash).Load(); known != nil && known.hash == hash {
+		return known
+	}
+	return nil
+}
+
+// put keeps a denial unless another key's is in its place and in force at now.
+func (f front) put(d *denial, now int64) {
+	for place := f.place(d.hash); ; {
+		old := place.Load()
+		if old != nil && old.hash != d.hash && now < old.ends() {
+			return
+		}
+		if place.CompareAndSwap(old, d) {
+			return
+		}
+	}
+}
+
+// drop empties a key's place, whatever was put there meanwhile.
+func (f front) drop(hash uint64) {
+	for known := f.get(hash); known != nil; known = f.get(hash) {
+		if f.place(hash).CompareAndSwap(known, nil) {
+			return
+		}
+	}
+}
+
+func (f front) clear() {
+	for i := range f {
+		f[i].Store(nil)
+	}
+}

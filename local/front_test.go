@@ -1,0 +1,101 @@
+package local
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// Two keys that meet at one place of any table in these tests.
+const (
+	early = uint64(7)
+	late  = early + 1<<56
+)
+
+// What has no place in front is remembered all the same, and nobody is answered with
+// the denial of another who has the same place.
+func TestKeysThatMeetAtAPlace(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	say := func(hash uint64, sent, remaining int64) {
+		d.Remember(hash, sent, Denial{Cost: 5, RetryAfter: 10 * time.Second, Remaining: remaining})
+	}
+	check := func(hash uint64, now, remaining int64, inFront bool) {
+		t.Helper()
+		if got, denied := d.Lookup(hash, now, 5); !denied || got.Remaining != remaining {
+			t.Errorf("denied %v: %+v; want %d remaining", denied, got, remaining)
+		}
+		if got := d.front.get(hash) != nil; got != inFront {
+			t.Errorf("in front %v, want %v", got, inFront)
+		}
+	}
+	say(early, noon, 1)
+	if got, denied := d.Lookup(late, noon, 5); denied {
+		t.Errorf("another key's denial: %+v", got)
+	}
+	say(late, noon+second, 2)
+	check(early, noon+second, 1, true)
+	check(late, noon+second, 2, false)
+	say(early, noon+2*second, 3) // the later of two denials is in force
+	check(early, noon+2*second, 3, true)
+	say(late, noon+12*second, 4) // the place is free now
+	check(late, noon+12*second, 4, true)
+	d.Forget(early)
+	check(late, noon+12*second, 4, true)
+	say(early, noon+12*second, 5)
+	d.Forget(late)
+	if got, denied := d.Lookup(late, noon+12*second, 5); denied {
+		t.Errorf("forgotten: %+v", got)
+	}
+	check(early, noon+12*second, 5, false)
+}
+
+// Law 7: as many places as there are keys to remember, but for the rounding.
+func TestFrontIsBounded(t *testing.T) {
+	for keys, places := range map[int]int{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 100: 128, 1024: 1024, 1025: 2048} {
+		if got := len(newFront(keys)); got != places {
+			t.Errorf("%d places for %d keys, want %d", got, keys, places)
+		}
+	}
+}
+
+// Keys that meet at a place never get one another's answer while all of them are
+// remembered, forgotten and looked up at once; and what is forgotten last stays so.
+func TestAPlaceThatManyUse(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	var users sync.WaitGroup
+	for user := range int64(4) {
+		users.Go(func() {
+			hash := early + uint64(user)<<56
+			for i := range int64(500) {
+				d.Remember(hash, noon+i, Denial{Cost: 1, RetryAfter: time.Minute, Remaining: user})
+				if got, denied := d.Lookup(hash, noon+i, 1); denied && got.Remaining != user {
+					t.Errorf("key %d was answered as key %d", user, got.Remaining)
+				}
+				d.Forget(hash)
+				if got, denied := d.Lookup(hash, noon+i, 1); denied {
+					t.Errorf("key %d, forgotten: %+v", user, got)
+				}
+			}
+		})
+	}
+	users.Wait()
+}
+
+// A look-up goes no further once every denial's life is over; until then it must.
+func TestUntilWhenDenialsAreLookedUp(t *testing.T) {
+	d := newDenials(t, 100, time.Second)
+	said := Denial{Cost: 1, RetryAfter: time.Minute}
+	d.Remember(7, noon, said)
+	d.Remember(8, noon-second/2, said) // sent before, answered after
+	d.Remember(9, noon+second/16, said)
+	for hash, ends := range map[uint64]int64{7: noon + second, 8: noon + second/2, 9: noon + second + second/16} {
+		for now, want := range map[int64]bool{ends - 1: true, ends: false} {
+			if _, denied := d.Lookup(hash, now, 1); denied != want {
+				t.Errorf("key %d at %v: denied %v", hash, time.Duration(now-noon), denied)
+			}
+		}
+	}
+	if until := d.until.Load(); until != noon+second+second/8 {
+		t.Errorf("looked up for %v after noon, want 1.125 s: written only if that is over", time.Duration(until-noon))
+	}
+}

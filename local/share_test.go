@@ -1,0 +1,195 @@
+package local
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Law 11: whatever happened before the cut, and however old what each instance knows
+// is, the shares of a limit N among n instances sum to no more than N(2 - 1/n), but
+// for a unit each.
+func TestLaw11SharesSumToTheirBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		window := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour}).Draw(t, "window")
+		quota := rapid.Int64Range(20, 2000).Draw(t, "quota")
+		n := rapid.IntRange(1, 10).Draw(t, "instances")
+		sliding := rapid.Bool().Draw(t, "sliding")
+		account := &Account{Hash: 7, Window: window, Quota: quota}
+		o := Outage{Number: 1, Fleet: n}
+
+		redis := NewLedger(1) // all grants, decided as an instance would decide them
+		instances := make([]*Ledger, n)
+		for i := range instances {
+			instances[i] = NewLedger(1)
+		}
+		now := noon
+		for range rapid.IntRange(0, 80).Draw(t, "requests") {
+			now += rapid.Int64Range(0, int64(window)/8).Draw(t, "pause")
+			cost := rapid.Int64Range(1, quota/4).Draw(t, "cost")
+			in := instances[rapid.IntRange(0, n-1).Draw(t, "instance")]
+			_, _ = whole(redis, 7, window, quota)
+			g := redis.Reserve(account, Outage{Number: 1, Fleet: 1}, now, cost, cost)
+			in.Learn(account, now, Known{Granted: g.Granted, Free: g.Free, Capacity: quota, Sliding: sliding})
+		}
+		o.Cut = now + rapid.Int64Range(0, int64(window)).Draw(t, "until the cut")
+		sum := int64(0)
+		for _, in := range instances {
+			g := in.Reserve(account, o, o.Cut, 1, 0)
+			share := g.Free
+			if i := in.set(7).find(7); i >= 0 {
+				r := &in.set(7).records[i]
+				share = shareOf(r.part, quota)
+			}
+			sum += share
+		}
+		if most := 2*quota - quota/int64(n) + int64(n); sum > most {
+			t.Fatalf("shares of %d among %d sum to %d, above %d", quota, n, sum, most)
+		}
+	})
+}
+
+// What an instance may grant is what it did grant, and its part of what was free.
+func TestShare(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	o := Outage{Number: 3, Cut: noon + 16*second, Fleet: 4}
+	for _, test := range []struct {
+		name           string
+		granted, free  int64
+		learnt         int64 // after noon
+		sliding, again bool
+		want           int64
+	}{
+		{"fresh", 300, 400, 16 * second, true, false, 400},
+		{"a tenth of a window old", 300, 400, 0, true, false, 390},
+		{"full", 700, 0, 16 * second, true, false, 700},
+		{"unknown", 0, 0, 0, true, false, 250},
+		{"an outage before, and nothing since", 300, 400, 16 * second, true, true, 300},
+		{"under GCRA", 300, 400, 16 * second, false, false, 400},
+	} {
+		l := NewLedger(1)
+		if test.granted > 0 {
+			l.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
+		}
+		if test.again {
+			l.Reserve(account, Outage{Number: 2, Cut: noon + 16*second, Fleet: 1}, noon+16*second, 1, 0)
+		}
+		g := l.Reserve(account, o, o.Cut, 1, 0)
+		if g.Free > test.want-test.granted || g.Free < test.want-test.granted-1 {
+			t.Errorf("%s: %d free, want %d less %d", test.name, g.Free, test.want, test.granted)
+		}
+		// It is fixed.
+		taken := l.Take(account, o, o.Cut, 1)
+		if after := l.Reserve(account, o, o.Cut+second, 1, 0); after.Free != g.Free-taken.Granted {
+			t.Errorf("%s: %d free, then %d", test.name, g.Free, after.Free)
+		}
+	}
+}
+
+// Under an algorithm whose used units are not those of a window, the least that was
+// free within one counts.
+func TestShareOfTheLeastThatWasFree(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	for _, test := range []struct {
+		sliding bool
+		later   int64
+		want    int64
+	}{{true, second, 249}, {false, second, 0}, {false, 161 * second, 249}} {
+		l := NewLedger(1)
+		l.Learn(account, noon, Known{1, 0, 1000, test.sliding})
+		l.Learn(account, noon+test.later, Known{1, 998, 1000, test.sliding})
+		at := noon + test.later
+		g := l.Reserve(account, Outage{Number: 1, Cut: at, Fleet: 4}, at, 1, 0)
+		if g.Free < test.want-2 || g.Free > test.want+1 {
+			t.Errorf("%+v: %d free", test, g.Free)
+		}
+	}
+}
+
+// Replies that overtake each other are no amnesia; a count that has started again is.
+func TestForgottenReplies(t *testing.T) {
+	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000}
+	for _, test := range []struct {
+		free      int64
+		sliding   bool
+		forgotten bool
+	}{{900, true, false}, {905, true, false}, {999, true, true}, {999, false, false}} {
+		l := NewLedger(1)
+		l.Learn(account, noon, Known{100, 900, 1000, true})
+		if forgotten := l.Learn(account, noon+second, Known{0, test.free, 1000, test.sliding}); forgotten != test.forgotten {
+			t.Errorf("%+v: forgotten %v", test, forgotten)
+		}
+		// What is free now says nothing then.
+		if r := &l.set(7).records[l.set(7).find(7)]; test.sliding && r.part != uint16(900*wholePart/1000) {
+			t.Errorf("%+v: learnt %d", test, r.part)
+		}
+	}
+}
+
+// Law 11: a process that began without Redis may have replaced one that used up its
+// share just before.
+func TestLaw11RestartInAnOutageGrantsNoSecondShare(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000, Key: "key"}
+	o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon}
+	for after, want := range map[int64]int64{0: 0, 40: 62, 80: 125, 160: 250, 1000: 250} {
+		l := NewLedger(1)
+		g := l.TakeUpTo(account, o, noon+after*second, 1000)
+		if g.Granted > want || g.Granted < want-17 {
+			t.Errorf("%d s after its start it granted %d, want %d", after, g.Granted, want)
+		}
+		if g := l.TakeUpTo(account, o, noon+after*second, 1000); g.Granted != 0 {
+			t.Errorf("%d s after its start it granted %d more", after, g.Granted)
+		}
+	}
+	o.Newborn = false
+	if g := NewLedger(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
+		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
+	}
+}
+
+// A key that was granted before Redis ever replied has the share of an unknown one, and
+// not only what it used so far.
+func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
+	l := NewLedger(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := noon + second/10
+	if g := l.TakeUpTo(&a, Outage{Number: 1, Cut: cut, Fleet: 4}, cut, 100); g.Granted != 24 {
+		t.Errorf("%+v, want the other 24 of a share of 25", g)
+	}
+}
+
+// If Redis is lost again before it spoke of the key once more, a share is neither cut down
+// to what happens to be in use, nor is there more than before, or than an even share.
+func TestLaw11ShareInTheNextOutage(t *testing.T) {
+	l := NewLedger(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
+	first := Outage{Number: 1, Cut: noon, Fleet: 4}
+	if g := l.TakeUpTo(&a, first, noon, 100); g.Granted != 20 { // 10 + 80/4, of which 10 are used
+		t.Fatalf("%+v, want 20 units", g)
+	}
+	// Of the 30, 1 has been used in the last window when it begins.
+	again := noon + 20*second
+	if g := l.Take(&a, first, again, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := again + second
+	for _, test := range []struct {
+		number uint32
+		fleet  int
+		want   int64
+	}{{2, 2, 29}, {3, 4, 24}, {4, 100, 0}} {
+		g := l.Reserve(&a, Outage{Number: test.number, Cut: cut, Fleet: test.fleet}, cut, 1, 100)
+		l.Undo(&a, cut, g.Granted, false)
+		if g.Granted != test.want {
+			t.Errorf("fleet of %d: %+v, want %d units", test.fleet, g, test.want)
+		}
+	}
+}

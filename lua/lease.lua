@@ -1,0 +1,66 @@
+-- Leases: units charged in advance for one process, which it then spends by itself
+-- until the lease ends. A second key of the same slot says what is out on lease of the
+-- first one, so that it never is more than it may be over all processes:
+--
+--   tag 7, then for each lease: id (8 bytes), ends (7, the key's own time), units (7)
+--
+-- A lease counts whole until it ends, or its process says that it is over: how much of
+-- it was spent only the process knows. It is nothing that the first key's state
+-- depends on: what was leased is charged there, spent or not. FORGET leaves it alone,
+-- since processes go on spending.
+
+local LEASES = 7
+local LEASE_BYTES = 22
+local MOST_LEASES = 64
+local LONGEST_LEASE = 1000000 -- µs
+
+-- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets
+-- e.lasts, for how long. The lease e.over ends.
+--
+-- Half of what may still be out on lease, and half of what is free beyond the reserve:
+-- n processes that all want more come to have one part each of n+1, and when the limit
+-- is nearly used up, its last units are left to be decided one by one.
+local function lend(e, s, rule)
+  local raw = pcall('GET', e.leases) or char(LEASES)
+  if type(raw) == 'table' or byte(raw) ~= LEASES then
+    return 0 -- nothing of ours, or of a later version
+  end
+  local kept, out, latest, changed = {}, 0, 0, false
+  for from = 2, #raw, LEASE_BYTES do
+    local id, ends, units = sub(raw, from, from + 7), unpack_time(raw, from + 8), unpack_time(raw, from + 15)
+    if id == e.over then
+      changed = true
+    elseif ends > s.now then
+      if ends > s.now + LONGEST_LEASE then
+        -- The clock stepped back while the key was not there to notice.
+        ends, changed = s.now + LONGEST_LEASE, true
+      end
+      kept[#kept + 1] = id .. pack_time(ends) .. pack_time(units)
+      out, latest = out + units, math.max(latest, ends)
+    end
+  end
+
+  local units = math.min(e.cost, floor((s.free - e.reserve) / 2), math.ceil((e.most - out) / 2))
+  if units < 1 or #kept >= MOST_LEASES then
+    units = 0
+  else
+    e.lasts = e.life
+    if rule.algorithm.turn then
+      e.lasts = math.min(e.life, rule.algorithm.turn(s, rule))
+    end
+    latest, changed = math.max(latest, s.now + e.lasts), true
+    kept[#kept + 1] = e.id .. pack_time(s.now + e.lasts) .. pack_time(units)
+  end
+
+  -- Before the charge is written: if only one of the two comes to be, it is this.
+  if changed and #kept == 0 then
+    call('DEL', e.leases)
+  elseif changed then
+    call('SET', e.leases, char(LEASES) .. table.concat(kept), expiry(s, latest))
+  end
+  if units > 0 then
+    rule.algorithm.take(s, rule, units)
+    s.newest, s.charged, s.changed = s.now, true, true
+  end
+  return units
+end

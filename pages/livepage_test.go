@@ -1,0 +1,156 @@
+//go:build chromium
+
+package pages
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/livepage"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// served mounts the live page of a limiter with the rule "search" of 3 per hour.
+func served(t *testing.T) (r *tiered.Rule, url string) {
+	t.Helper()
+	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if r, err = l.Rule("search", limit.PerHour(3)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := livepage.New(l, livepage.HottestKeys(), livepage.AllowReset())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/debug/tierlimit/", p)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.CloseClientConnections)
+	return r, server.URL + "/debug/tierlimit/"
+}
+
+func allow(t *testing.T, r *tiered.Rule, key string, times int) {
+	t.Helper()
+	for range times {
+		if _, err := r.Allow(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rows counts the rows of the hottest keys with a text.
+func rows(b *browser, text string) int {
+	return strings.Count(eval[string](b, `document.getElementById("hottest").innerText`), text)
+}
+
+func TestLivePage(t *testing.T) {
+	r, url := served(t)
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("Live.")
+	b.shows("None yet.")
+
+	// It keeps itself up to date, and what is hostile in keys stays text.
+	allow(t, r, "alice", 5)
+	allow(t, r, `<img src=x onerror=alert(1)>`, 2)
+	allow(t, r, `"><script>alert(2)</script>`, 2)
+	b.shows("alice")
+	b.shows("<img src=x onerror=alert(1)>")
+	if n := eval[int](b, `document.querySelectorAll("img").length + document.scripts.length`); n != 1 {
+		t.Errorf("%d scripts and images, want the page's own script only", n)
+	}
+	b.inAllLooks("livepage")
+	roles := b.roles()
+	for role, least := range map[string]int{
+		"banner": 1, "main": 1, "heading": 6, "region": 5, "table": 3, "columnheader": 12, "rowheader": 3, "status": 2, "textbox": 2, "combobox": 1,
+	} {
+		if roles[role] < least {
+			t.Errorf("a screen reader finds %d of role %s, want at least %d: %v", roles[role], role, least, roles)
+		}
+	}
+
+	// By keyboard: pause, and go on.
+	b.tabTo("#pause")
+	b.run(chromedp.KeyEvent(" "))
+	b.until(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
+	b.shows("Paused.")
+	allow(t, r, "in-the-pause", 1)
+	time.Sleep(3 * time.Second) // long enough for three updates that must not come
+	if rows(b, "in-the-pause") != 0 {
+		t.Error("updated while paused")
+	}
+	b.run(chromedp.KeyEvent(" "))
+	b.shows("in-the-pause")
+
+	// The hottest keys stand still under the focus, while the rest goes on.
+	b.tabTo("#hottest button")
+	focused := eval[string](b, "document.activeElement.value")
+	allow(t, r, "newcomer", 20)
+	b.until(`document.getElementById("decisions").innerText.includes("\t11\t")`) // the newcomer's three
+	if rows(b, "newcomer") != 0 || eval[string](b, "document.activeElement.value") != focused {
+		t.Error("rows moved under the focus")
+	}
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.shows("says the tier")
+
+	// By keyboard: ask for a key, and reset it.
+	b.tabTo(`#key input[name=key]`)
+	b.run(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
+	b.shows("would be denied")
+	b.tabTo(`button[value=reset]`)
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.shows("Reset: the key is as if never used")
+	b.shows("3 of 3")
+}
+
+// Without a script the page shows what was when it was loaded, and its form works.
+func TestWithoutScript(t *testing.T) {
+	r, url := served(t)
+	allow(t, r, "alice", 2)
+	b := open(t, url)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.run(chromedp.Navigate(url))
+	if eval[bool](b, `!document.getElementById("pause").hidden`) {
+		t.Error("a button that does nothing")
+	}
+	b.shows("reload for the present")
+	b.shows("alice")
+	b.run(chromedp.SendKeys(chromedp.CSS(`#key input[name=key]`), "alice"+kb.Enter))
+	b.shows("1 of 3")
+}
+
+// Who wants less motion gets an update every five seconds.
+func TestReducedMotion(t *testing.T) {
+	r, url := served(t)
+	b := open(t, url)
+	b.prefers("prefers-reduced-motion", "reduce")
+	b.run(chromedp.Navigate(url))
+	b.shows("Live.")
+	updates := func() int { return eval[int](b, "window.updates") }
+	eval[int](b, `new MutationObserver(() => window.updates++).observe(document.getElementById("decisions"), {subtree: true, childList: true, characterData: true}), window.updates = 0`)
+	for range 70 { // seven seconds, in which something happens all the time
+		allow(t, r, "alice", 1)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if n := updates(); n < 1 || n > 2 {
+		t.Errorf("%d updates in seven seconds", n)
+	}
+}

@@ -1,0 +1,215 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+func past(key string, rule *Rule, sequence int64, charges ...Charge) Entry {
+	return Entry{Key: key, Rule: rule, Operation: lua.Charge, Marker: "instance", Sequence: sequence, Charges: charges}
+}
+
+// Law 3: a charge of the past whose reply was lost is repeated, with fresh ages, until it
+// is known to have been made; and made once. On one node, and on a Cluster in pipelines.
+func TestLaw3ChargesAreAppliedOnce(t *testing.T) {
+	var lose atomic.Bool
+	t.Run("one node", func(t *testing.T) {
+		client := redistest.Start(t).Client(t, func(o *redis.Options) { o.Dialer = dialLosing(&lose) })
+		checkChargedOnce(t, &lose, client)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		client := redistest.StartCluster(t, 3).Client(t, func(o *redis.ClusterOptions) { o.Dialer = dialLosing(&lose) })
+		checkChargedOnce(t, &lose, client)
+	})
+}
+
+func checkChargedOnce(t *testing.T, lose *atomic.Bool, client redis.UniversalClient) {
+	script := NewScript(client)
+	for i, a := range configurations() {
+		l := limit.PerDay(1000).WithBurst(1000)
+		rule := newRule(t, l, a).Named(newKeyspace(t, "tl"), fmt.Sprint("once-", i), nil)
+		var charges, peeks []Entry
+		for i := range 12 {
+			charges = append(charges, past(fmt.Sprint(i), rule, 1, Charge{7, 0}, Charge{5, 0}))
+			peeks = append(peeks, Entry{Key: fmt.Sprint(i), Rule: rule, Operation: lua.Peek, Cost: 1})
+		}
+		if _, err := script.Run(context.Background(), peeks, 0); err != nil { // loads the script
+			t.Fatal(err)
+		}
+		lose.Store(true)
+		for range 3 {
+			if replies, err := script.Run(context.Background(), charges, 0); err == nil {
+				t.Errorf("%v: replies %+v although they were lost", a, replies)
+			}
+		}
+		lose.Store(false)
+		for _, sequence := range []int64{1, 2, 1} {
+			for i := range charges {
+				charges[i].Sequence = sequence
+			}
+			want := int64(0)
+			if sequence == 2 {
+				want = 12
+			}
+			for i, r := range runAll(t, script, charges) {
+				if r.Status != Allowed || r.Granted != want {
+					t.Errorf("%v, sequence %d, key %d: %+v, want %d granted", a, sequence, i, r, want)
+				}
+			}
+		}
+		for i, r := range runAll(t, script, peeks) {
+			// GCRA's units return one by one.
+			if used := 1000 - r.Remaining; used > 24 || used < 24 && (a != limit.GCRA() || used < 20) {
+				t.Errorf("%v, key %d: %d units charged, want 24", a, i, used)
+			}
+		}
+	}
+}
+
+func runAll(t *testing.T, script *Script, entries []Entry) []Reply {
+	t.Helper()
+	replies, err := script.Run(context.Background(), entries, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range replies {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	return replies
+}
+
+// Law 4: a late charge charges nothing, and leaves no marker: repeated in time, it does.
+func TestLaw4LateChargesAreNotMade(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	key, rule := redistest.Prefix()+"late", newRule(t, limit.PerHour(100), limit.SlidingLog())
+	late := past(key, rule, 1, Charge{9, 0})
+	late.NotAfter = 1
+	if r := runAll(t, script, []Entry{late})[0]; r.Status != Expired || r.Granted != 0 {
+		t.Errorf("%+v", r)
+	}
+	late.NotAfter = 0
+	if r := runAll(t, script, []Entry{late})[0]; r.Status != Allowed || r.Granted != 9 || r.Remaining != 91 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Law 8: a key with units of the past expires when they no longer matter, as if they had
+// been charged in time: an older one does not shorten what is there, and none prolongs it
+// beyond its own window. Units that have left change nothing. The marker expires a
+// minute after the key, or after ten.
+func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script := NewScript(client)
+	l := limit.Per(700, 90*time.Second+123*time.Microsecond).WithBurst(700)
+	for _, a := range configurations() {
+		t.Run(a.String(), func(t *testing.T) {
+			rule, key := newRule(t, l, a), redistest.Prefix()+"charged"
+			check := func(what string, r Reply) {
+				t.Helper()
+				matters := r.ResetAfter
+				if a == limit.GCRA() { // to an algorithm that follows it
+					matters = max(matters, l.Window())
+				}
+				want := (r.Clock + matters.Microseconds() + 999) / 1000
+				if got := pexpireTime(t, client, key); got != want {
+					t.Errorf("%s: expires at %d ms, matters until %d ms", what, got, want)
+				}
+			}
+			if r := runAll(t, script, []Entry{past(key, rule, 1, Charge{100, 10 * time.Minute})})[0]; a != limit.GCRA() &&
+				(r.Granted != 0 || client.Exists(ctx, key).Val() != 0) {
+				t.Errorf("units that have left: %+v", r)
+			}
+			young := runAll(t, script, []Entry{past(key, rule, 2, Charge{300, time.Second / 2}, Charge{20, time.Minute})})[0]
+			if young.Granted == 0 {
+				if a != limit.FixedWindow() {
+					t.Fatalf("%+v", young)
+				}
+				return // a window has just begun
+			}
+			check("young units", young)
+			if r := young.ResetAfter; a.Same(limit.SlidingLog()) && (r > l.Window()-time.Second/2 || r < l.Window()-time.Second/2-time.Millisecond) {
+				t.Errorf("units of half a second ago matter for %v", r)
+			}
+			old := runAll(t, script, []Entry{past(key, rule, 3, Charge{1, 30 * time.Second})})[0]
+			if old.ResetAfter < young.ResetAfter-10*time.Second {
+				t.Errorf("an older unit shortened what matters from %v to %v", young.ResetAfter, old.ResetAfter)
+			}
+			check("older units", old)
+			check("a decision after them", decide(t, script, key, rule, 0, 1))
+
+			marker := markerKey(key, "instance")
+			if text := client.Get(ctx, marker).Val(); text != "3" {
+				t.Errorf("the marker is %q", text)
+			}
+			if life := client.PTTL(ctx, marker).Val(); life < min(10*time.Minute, time.Minute+old.ResetAfter)-5*time.Second || life > 10*time.Minute {
+				t.Errorf("the marker lives %v, the charge matters for %v", life, old.ResetAfter)
+			}
+		})
+	}
+}
+
+// A marker that is not ours is left alone, and nothing is charged without it.
+func TestForeignMarkersAreLeftAlone(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script, rule := NewScript(client), newRule(t, limit.PerHour(100), limit.SlidingLog())
+	text, list := redistest.Prefix()+"text", redistest.Prefix()+"list"
+	client.Set(ctx, markerKey(text, "instance"), "something else", time.Minute)
+	client.LPush(ctx, markerKey(list, "instance"), "1")
+	for i, r := range runAll(t, script, []Entry{past(text, rule, 1, Charge{9, 0}), past(list, rule, 1, Charge{9, 0})}) {
+		if r.Status != Unreadable {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if client.Exists(ctx, text, list).Val() != 0 || client.Get(ctx, markerKey(text, "instance")).Val() != "something else" {
+		t.Error("something was written")
+	}
+}
+
+// Law 10: units that have left make room when units of the past come, too. Else their
+// stamps, which are kept modulo 12.7 days, would be taken for young ones.
+func TestLaw10UnitsOfThePastPushOutWhatHasLeft(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	const day = 86_400_000_000
+	rule, key := newRule(t, limit.Per(20, 72*time.Hour), limit.SlidingLog()), redistest.Prefix()+"left"
+	for i := range int64(10) {
+		replies, err := script.Run(context.Background(), []Entry{past(key, rule, i+1, Charge{1, time.Hour})}, epoch+i*4*day)
+		if err != nil || replies[0].Remaining != 19 {
+			t.Fatalf("charge %d: %+v, %v", i, replies, err)
+		}
+	}
+}
+
+// Law 7: however much an instance brings, the log stays as large as its limit.
+func TestLaw7ChargesOfThePastAreBounded(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	var charges []Charge
+	for i := range 300 {
+		charges = append(charges, Charge{lua.MaxUnits, time.Duration(i) * time.Second})
+	}
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
+		rule, key := newRule(t, limit.PerHour(1000), a), redistest.Prefix()+"much"
+		e := past(key, rule, 1, charges...)
+		if work := e.work(); work < 1000 || work > 301*1000 {
+			t.Errorf("%v: counted as %d units to write", a, work)
+		}
+		r := runAll(t, script, []Entry{e})[0]
+		if r.Remaining != 0 || r.ResetAfter < 59*time.Minute {
+			t.Errorf("%v: %+v", a, r)
+		}
+		if size := client.MemoryUsage(context.Background(), key).Val(); size > 200_000 {
+			t.Errorf("%v: %d bytes", a, size)
+		}
+	}
+}

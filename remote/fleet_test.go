@@ -1,0 +1,145 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+func newFleet(t testing.TB, client *redis.Client, instance string, ttl time.Duration) *Fleet {
+	t.Helper()
+	b, _ := newBatcher(t, client)
+	return NewFleet(b, newKeyspace(t, "tl"), instance, ttl, 1)
+}
+
+func mustBeat(t testing.TB, f *Fleet, unsettled bool) Heard {
+	t.Helper()
+	heard, err := f.Beat(context.Background(), unsettled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return heard
+}
+
+// Instances hear how many they are, and how many have not settled. Who is silent for the
+// ttl counts for neither; nor does who leaves.
+func TestFleetCountsInstances(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
+	crashing := newFleet(t, client, "crashing", 50*time.Millisecond)
+	check := func(f *Fleet, unsettledFlag bool, size, unsettled int) {
+		t.Helper()
+		if heard := mustBeat(t, f, unsettledFlag); heard.Size != size || heard.Unsettled != unsettled || f.Size() != size {
+			t.Errorf("%s heard %+v, want size %d, %d unsettled", f.instance, heard, size, unsettled)
+		}
+	}
+	check(a, true, 1, 1)
+	check(b, false, 2, 1)
+	check(b, true, 2, 2)
+	check(a, false, 2, 1)
+	check(b, false, 2, 0)
+	check(a, true, 2, 1)
+	if err := a.Leave(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check(b, false, 1, 0)
+	mustBeat(t, crashing, true)
+	await(t, "the crashed instance counts for nothing", func() bool {
+		heard := mustBeat(t, b, false)
+		return heard.Size == 1 && heard.Unsettled == 0
+	})
+}
+
+// The generation stays through beats of all instances, and through an outage in which
+// every membership ends; it changes when Redis loses its memory, each time.
+func TestFleetGenerationIsRedissMemory(t *testing.T) {
+	client, ctx := redistest.Start(t).Client(t), context.Background()
+	a, b := newFleet(t, client, "a", 50*time.Millisecond), newFleet(t, client, "b", 50*time.Millisecond)
+	first := mustBeat(t, a, false)
+	if heard := mustBeat(t, b, false); first.Generation == "" || heard.Generation != first.Generation {
+		t.Fatalf("generations %+v and %+v", first, heard)
+	}
+	await(t, "all memberships end", func() bool { return client.Exists(ctx, a.key).Val() == 0 })
+	if heard := mustBeat(t, b, false); heard.Generation != first.Generation || heard.Survived != 1 {
+		t.Errorf("after an outage: %+v, the first was %+v", heard, first)
+	}
+	seen := map[string]bool{first.Generation: true}
+	for range 3 {
+		client.FlushAll(ctx)
+		heard := mustBeat(t, a, false)
+		if seen[heard.Generation] || heard.Survived != -1 {
+			t.Errorf("after a FLUSHALL: %+v", heard)
+		}
+		seen[heard.Generation] = true
+		if other := mustBeat(t, b, false); other.Generation != heard.Generation {
+			t.Errorf("two generations at a time: %+v and %+v", heard, other)
+		}
+	}
+}
+
+// Each beat tells which one before it Redis remembers: fewer than were heard, if writes
+// were lost.
+func TestFleetTellsWhichBeatSurvived(t *testing.T) {
+	client, ctx := redistest.Start(t).Client(t), context.Background()
+	a := newFleet(t, client, "a", time.Minute)
+	for i, want := range []int64{-1, 1, 2} {
+		if heard := mustBeat(t, a, false); heard.Survived != want || heard.Sequence != int64(i+1) {
+			t.Errorf("beat %d: %+v, want %d survived", i+1, heard, want)
+		}
+	}
+	snapshot := client.Dump(ctx, a.key+":beats:a").Val()
+	mustBeat(t, a, false)
+	mustBeat(t, a, false)
+	if err := client.RestoreReplace(ctx, a.key+":beats:a", time.Hour, snapshot).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if heard := mustBeat(t, a, false); heard.Survived != 3 || heard.Sequence != 6 {
+		t.Errorf("after the last two beats were lost: %+v", heard)
+	}
+}
+
+// Law 4, for beats: one that was on its way while Redis hung, and comes after a later one,
+// takes nothing back.
+func TestLaw4LateBeatsChangeNothing(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
+	a.beats.Store(5)
+	mustBeat(t, a, true)
+	a.beats.Store(3) // of before the outage, when all was settled
+	if late := mustBeat(t, a, false); late.Sequence != 4 || late.Survived != 6 {
+		t.Errorf("%+v", late)
+	}
+	if heard := mustBeat(t, b, false); heard.Unsettled != 1 {
+		t.Errorf("a late beat settled its instance: %+v", heard)
+	}
+	a.beats.Store(6)
+	if heard := mustBeat(t, a, false); heard.Survived != 6 || heard.Unsettled != 0 {
+		t.Errorf("a late beat left %+v", heard)
+	}
+	a.beats.Store(4) // of the recovery, when it had not settled yet
+	if late := mustBeat(t, a, true); late.Unsettled != 0 {
+		t.Errorf("a late beat unsettled its instance: %+v", late)
+	}
+}
+
+// Law 8: all that a fleet keeps expires.
+func TestLaw8FleetsExpire(t *testing.T) {
+	client, ctx := redistest.Start(t).Client(t), context.Background()
+	mustBeat(t, newFleet(t, client, "a", 5*time.Second), true)
+	keys := client.Keys(ctx, "*").Val()
+	if len(keys) != 4 {
+		t.Errorf("keys %q", keys)
+	}
+	for _, key := range keys {
+		if client.PTTL(ctx, key).Val() <= 0 {
+			t.Errorf("%q never expires", key)
+		}
+		if keySlot(key) != keySlot("tl:{%fleet}") {
+			t.Errorf("%q is in another slot", key)
+		}
+	}
+}

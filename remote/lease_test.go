@@ -1,0 +1,58 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Law 7: however large the limit, a key has leases of 64 processes at most; and it
+// expires with the last of them (law 8).
+func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	key := redistest.Prefix() + "leased"
+	rule := newRule(t, limit.PerHour(limit.MaxQuota), limit.FixedWindow())
+	e := Entry{Key: key, Rule: rule, Operation: lua.Lease, Cost: 1}
+	granted := int64(0)
+	for id := uint64(1); id <= 70; id++ {
+		e.Lease = &Lease{ID: id, Most: limit.MaxQuota / 2, Life: time.Second}
+		replies, err := script.Run(context.Background(), []Entry{e}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted += replies[0].Granted
+	}
+	if granted != 64 {
+		t.Errorf("%d leases were granted", granted)
+	}
+	ttl, err := client.PTTL(context.Background(), key+":lease").Result()
+	if err != nil || ttl <= 0 || ttl > time.Second+time.Millisecond { // it expires at a whole millisecond
+		t.Errorf("what is out on lease expires in %v, %v", ttl, err)
+	}
+}
+
+// What is not this version's is left alone, and nothing leased.
+func TestUnknownLeasesAreLeftAlone(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	ctx, script := context.Background(), NewScript(client)
+	key := redistest.Prefix() + "leased"
+	e := Entry{Key: key, Rule: newRule(t, limit.PerHour(100), limit.SlidingLog()), Operation: lua.Lease, Cost: 10,
+		Lease: &Lease{ID: 1, Over: 2, Most: 50, Life: time.Second}}
+	for _, value := range []string{"", "\xffof a later version"} {
+		if err := client.Set(ctx, key+":lease", value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		replies, err := script.Run(ctx, []Entry{e}, 0)
+		if err != nil || replies[0].Granted != 0 || replies[0].Remaining != 100 {
+			t.Errorf("%q: %+v, %v", value, replies, err)
+		}
+		if got := client.Get(ctx, key+":lease").Val(); got != value {
+			t.Errorf("%q became %q", value, got)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package tiered
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Charging back is bounded in volume and rate, so that it is not noticed by others who
+// use Redis: of so many keys at a time, one batch after another, each followed by a
+// pause of so many times what it took.
+const (
+	chargedAtOnce = 64
+	chargePauses  = 2
+)
+
+// charger tells Redis what was granted without it: each unit once (law 3), with its age.
+type charger struct {
+	wake chan struct{}
+	// busy: units have been taken out of the journal, and Redis may not know of them.
+	busy atomic.Bool
+	// dropped asks for what is being charged to be left: Redis has lost its memory, and
+	// all of it will be charged again.
+	dropped atomic.Bool
+
+	// Of the charging goroutine alone: what is being charged, and since when. It has one
+	// sequence until it is known to be charged, by which Redis charges it once.
+	pending  []local.Debt
+	since    time.Time
+	sequence int64
+}
+
+// wakeCharger never waits.
+func (l *Limiter) wakeCharger() {
+	select {
+	case l.charger.wake <- struct{}{}:
+	default:
+	}
+}
+
+// owes reports whether there are units that Redis will yet be told of, or would have to
+// be told of and cannot.
+func (l *Limiter) owes() bool {
+	_, keys := l.ledger.Waiting()
+	return keys > 0 || l.charger.busy.Load() || l.now() < l.ledger.LostUntil()
+}
+
+// chargeBack runs in the background.
+func (l *Limiter) chargeBack() {
+	for {
+		pause := l.chargeSome()
+		if pause == 0 {
+			select {
+			case <-l.ctx.Done():
+				return
+			case <-l.charger.wake:
+			}
+			continue
+		}
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// chargeSome charges a batch. It returns how long to wait until the next one, 0 if there
+// is nothing to charge, or no Redis.
+func (l *Limiter) chargeSome() (pause time.Duration) {
+	c := &l.charger
+	if !l.breaker.Closed() {
+		return 0
+	}
+	c.busy.Store(true)
+	defer func() { c.busy.Store(len(c.pending) > 0) }()
+	if c.dropped.Swap(false) {
+		c.pending = nil
+	}
+	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
+		// Redis may no longer remember whether it has charged them.
+		l.ledger.Lose(l.now() + l.longest.Load())
+		c.pending = nil
+	}
+	if len(c.pending) == 0 {
+		c.sequence++
+		c.since = time.Now()
+		if c.pending = l.ledger.Uncharged(chargedAtOnce, l.now()); len(c.pending) == 0 {
+			return 0
+		}
+	}
+	started := time.Now()
+	c.pending = l.charge(c.pending, c.sequence)
+	pause = chargePauses * time.Since(started)
+	if len(c.pending) > 0 {
+		pause += probeEvery
+	}
+	return max(time.Millisecond, pause)
+}
+
+// charge charges debts in Redis, and returns those of which it is not known whether they
+// were.
+func (l *Limiter) charge(debts []local.Debt, sequence int64) (unknown []local.Debt) {
+	var mu sync.Mutex // guards unknown
+	var trips sync.WaitGroup
+	for _, d := range debts {
+		r := d.Owner.(*Rule)
+		e := remote.Entry{
+			Key: d.Key, Rule: r.encoded, Operation: lua.Charge,
+			Charges: r.charges(d, l.now(), l.shardOf(d.Key).outage().Fleet),
+			Marker:  l.instance, Sequence: sequence,
+		}
+		if len(e.Charges) == 0 {
+			continue
+		}
+		trips.Go(func() { // they ride together
+			reply, err := l.batcher.Decide(l.ctx, e)
+			switch {
+			case err == nil:
+				l.metrics.charged.Add(float64(reply.Granted))
+			case errors.Is(err, remote.ErrUnreadable):
+				l.outage(err) // says so
+			default:
+				mu.Lock()
+				defer mu.Unlock()
+				unknown = append(unknown, d)
+			}
+		})
+	}
+	trips.Wait()
+	return unknown
+}
+
+// charges is what to charge for a debt. Ages are told, not times: what is under way gets
+// younger by it, so its units leave late rather than early.
+func (r *Rule) charges(d local.Debt, now int64, fleet int) (charges []remote.Charge) {
+	if r.algorithm.Same(limit.GCRA()) {
+		if units := r.debt(d, now, fleet); units > 0 {
+			charges = append(charges, remote.Charge{Units: units})
+		}
+		return charges
+	}
+	for _, p := range d.Parts {
+		charges = append(charges, remote.Charge{Units: p.Units, Age: time.Duration(max(0, now-p.At))})
+	}
+	return charges
+}
+
+// debt is what GCRA would hold of a debt now, if this instance's share were the limit.
+// The fleet's debt is the sum of its instances' at most.
+func (r *Rule) debt(d local.Debt, now int64, fleet int) int64 {
+	share := d.Share * float64(r.limit.Quota())
+	if share == 0 {
+		share = float64(r.limit.Quota()) / float64(max(1, fleet))
+	}
+	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.limit.Window()) }
+	units, last := 0.0, int64(0)
+	for _, p := range d.Parts {
+		units = max(0, units-paid(last, p.At)) + float64(p.Units)
+		last = p.At
+	}
+	return int64(math.Ceil(max(0, units-paid(last, now))))
+}

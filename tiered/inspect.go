@@ -1,0 +1,89 @@
+package tiered
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func init() {
+	inspect.Of = func(limiter any) inspect.Inside { return inside{limiter.(*Limiter)} }
+}
+
+// inside lets the live page look at a limiter. What it shows of decisions are the
+// counters that metrics have anyway, so nothing is counted twice.
+type inside struct{ l *Limiter }
+
+func (i inside) Context() context.Context { return i.l.ctx }
+
+func (i inside) Snapshot() inspect.Snapshot {
+	l := i.l
+	s := inspect.Snapshot{
+		At:                time.Now(),
+		State:             l.State().String(),
+		Breaker:           l.breaker.State().String(),
+		FleetSize:         l.fleet.Size(),
+		FleetHeard:        l.fleet.Heard(),
+		RememberedDenials: l.rememberedDenials(),
+		Prefix:            l.config.prefix,
+		Deadline:          l.config.deadline,
+	}
+	l.mu.Lock()
+	for _, r := range l.rules {
+		s.Rules = append(s.Rules, r.inspected())
+	}
+	l.mu.Unlock()
+	slices.SortFunc(s.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+func (r *Rule) inspected() inspect.Rule {
+	shown := inspect.Rule{
+		Name:         r.name,
+		Limit:        r.limit,
+		Algorithm:    r.algorithm,
+		WorstCase:    r.WorstCase(),
+		Why:          r.why,
+		OutagePolicy: r.config.policy.String(),
+		Peek:         r.Peek,
+		Reset:        r.Reset,
+	}
+	for _, counter := range r.metrics.failed {
+		shown.Errors += valueOf(counter)
+	}
+	for tier, outcomes := range r.metrics.decisions {
+		shown.Counts = append(shown.Counts, inspect.Count{
+			Tier: limit.Tier(tier), Denied: valueOf(outcomes[0]), Allowed: valueOf(outcomes[1]),
+		})
+	}
+	return shown
+}
+
+// valueOf is the value of a counter of whole numbers.
+func valueOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	_ = c.Write(&m) // fails for no counter
+	return uint64(m.GetCounter().GetValue())
+}
+
+func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
+	if !i.l.watcher.CompareAndSwap(nil, &f) {
+		return nil, false
+	}
+	return func() { i.l.watcher.CompareAndSwap(&f, nil) }, true
+}
+
+// watched tells the watcher, if there is one, of a decision. Where there is none it
+// costs the load of a pointer.
+func (r *Rule) watched(key string, d *limit.Decision) {
+	if watcher := r.limiter.watcher.Load(); watcher != nil {
+		(*watcher)(r.name, key, d.Allowed)
+	}
+}

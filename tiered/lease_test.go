@@ -1,0 +1,277 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// left is what Redis has free of a key.
+func left(t testing.TB, r *Rule, key string) int64 {
+	t.Helper()
+	replies, err := r.limiter.batcher.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replies[0].Remaining
+}
+
+// spendUntilLeased asks for single units of a key until there is a lease of it, and
+// returns how many were granted.
+func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
+	t.Helper()
+	eventually(t, "a lease", func() bool {
+		d := mustAllow(t, r, key, 1)
+		if !d.Allowed {
+			t.Fatalf("%+v after %d units", d, granted)
+		}
+		granted++
+		return d.Tier == limit.TierLease
+	})
+	return granted
+}
+
+// A key that is asked for often is decided from a lease, without Redis; every unit was
+// charged there before.
+func TestLeasesAreSpentWithoutATrip(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	for _, a := range limit.Algorithms() {
+		r := newRule(t, l, a.Name(), limit.PerMinute(1000).WithBurst(1000), Use(a), Lease(10))
+		tiers := map[limit.Tier]int64{}
+		for spent := int64(1); spent <= 200; spent++ {
+			d := mustAllow(t, r, "k", 1)
+			tiers[d.Tier]++
+			if !d.Allowed || d.Granted != 1 || d.ChargedAt == 0 || d.Limit != 1000 {
+				t.Fatalf("%v: %+v", a, d)
+			}
+			if d.Remaining != 1000-spent {
+				t.Fatalf("%v: %d remaining after %d units: %+v", a, d.Remaining, spent, d)
+			}
+			if charged := 1000 - left(t, r, "k"); charged != spent+l.leasedUnits() {
+				t.Fatalf("%v: %d units charged, %d spent and %d on lease", a, charged, spent, l.leasedUnits())
+			}
+		}
+		if tiers[limit.TierLease] < 150 || tiers[limit.TierRedis] > 50 {
+			t.Errorf("%v: decided by tier: %v", a, tiers)
+		}
+		clock.advance(time.Second)
+	}
+}
+
+// The last units are exact: however the leases lay, all N are granted and no more, and
+// near the limit there are no leases.
+func TestTheLastUnitsAreExact(t *testing.T) {
+	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict), limit.FixedWindow()} {
+		const quota = 400
+		lim := limit.PerHour(quota)
+		f := &leaseFleet{clock: clock,
+			start: func() *Limiter { return newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now)) },
+			rule:  func(l *Limiter) *Rule { return newRule(t, l, a.Name(), lim, Use(a), Lease(10)) },
+		}
+		for range 3 {
+			f.join()
+		}
+		granted, last := int64(0), f.onLease()
+		for i := 0; granted < quota; i++ {
+			if i > 2*quota {
+				t.Fatalf("%v: %d of %d units granted", a, granted, quota)
+			}
+			d := f.ask(t, i/5%3, "k", 1)
+			if d.Allowed {
+				granted++
+			} else {
+				clock.advance(time.Second) // leases end, and denials are forgotten
+			}
+			reserve := f.rules[0].lease.reserve
+			if out := f.onLease(); out > last && d.Remaining < reserve {
+				t.Fatalf("%v: leased with %d units remaining: %d after %d", a, d.Remaining, out, last)
+			} else {
+				last = out
+			}
+		}
+		clock.advance(2 * time.Second)
+		for i := range f.rules {
+			if d := f.ask(t, i, "k", 1); d.Allowed {
+				t.Errorf("%v: unit %d granted", a, quota+1)
+			}
+		}
+	}
+}
+
+// Units that are not used go back to Redis: soon when the key is not asked for any more,
+// and when the limiter is closed (law 12). A crash loses them, and nothing else: they
+// stay charged.
+func TestUnusedUnitsGoBack(t *testing.T) {
+	before := runtime.NumGoroutine()
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	option := []RuleOption{Use(limit.SlidingLog()), Lease(20)}
+	watcher := newRule(t, newLimiterOn(t, server.Client(t), prefix), "r", limit.PerHour(1000), option...)
+	l, err := New(server.Client(t), Prefix(prefix), Deadline(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRule(t, l, "r", limit.PerHour(1000), option...)
+
+	spent := spendUntilLeased(t, r, "idle")
+	if l.leasedUnits() == 0 || left(t, watcher, "idle") == 1000-spent {
+		t.Fatalf("%d on lease, %d left in Redis after %d units", l.leasedUnits(), left(t, watcher, "idle"), spent)
+	}
+	eventually(t, "an idle lease is given back", func() bool { return left(t, watcher, "idle") == 1000-spent })
+	if l.leasedUnits() != 0 {
+		t.Errorf("%d units can be spent although they were given back", l.leasedUnits())
+	}
+
+	spent = spendUntilLeased(t, r, "closed")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := left(t, watcher, "closed"); got != 1000-spent {
+		t.Errorf("%d left in Redis after Close, %d were spent of 1000", got, spent)
+	}
+	if _, err := r.Allow(context.Background(), "closed"); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := watcher.limiter.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
+}
+
+// Redis is lost: what is on lease is spent until it ends, then the outage policy
+// decides, from a record in which it counts already.
+func TestLeasesInAnOutage(t *testing.T) {
+	server, clock := redistest.Start(t), newVirtual()
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()), Lease(50))
+	granted := spendUntilLeased(t, r, "k")
+	held := l.leasedUnits()
+	server.Kill()
+	l.breaker.ForceOpen(errors.New("killed"))
+	for range held - 1 {
+		if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierLease {
+			t.Fatalf("%+v", d)
+		}
+		granted++
+	}
+	clock.advance(longestLease)
+	for {
+		d := mustAllow(t, r, "k", 1)
+		if d.Tier != limit.TierFallback {
+			t.Fatalf("%+v", d)
+		}
+		if !d.Allowed {
+			break
+		}
+		granted++
+	}
+	if granted != 100 {
+		t.Errorf("%d units granted before and in the outage, want 100", granted)
+	}
+}
+
+// The other operations, with units on lease.
+func TestOperationsWithLeases(t *testing.T) {
+	ctx := context.Background()
+	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
+	l := newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()), Lease(30))
+	spent := spendUntilLeased(t, r, "k")
+	held := l.leasedUnits()
+
+	if d, err := r.Peek(ctx, "k", held); err != nil || !d.Allowed || d.Granted != 0 || d.Tier != limit.TierLease || d.Remaining != 100-spent {
+		t.Errorf("a peek: %+v, %v", d, err)
+	}
+	if d, err := r.Peek(ctx, "k", held+1); err != nil || d.Tier != limit.TierRedis || d.Remaining != 100-spent-held {
+		t.Errorf("a peek at more: %+v, %v", d, err)
+	}
+	d, err := r.AllowUpTo(ctx, "k", 2)
+	if err != nil || d.Granted != 2 || d.Tier != limit.TierLease {
+		t.Errorf("up to 2: %+v, %v", d, err)
+	}
+	if err := r.Refund(ctx, "k", &d, 2); err != nil || left(t, r, "k") != 100-spent-held+2 || l.leasedUnits() != held-2 {
+		t.Errorf("a refund goes to Redis: %v, %d there, %d on lease", err, left(t, r, "k"), l.leasedUnits())
+	}
+	if d, err := r.Wait(ctx, "k", 1); err != nil || d.Tier != limit.TierLease {
+		t.Errorf("a wait: %+v, %v", d, err)
+	}
+	all, err := l.AllowAll(ctx, Request{r, "k", 1}, Request{r, "other", 1})
+	if err != nil || !all[0].Allowed || all[0].Tier != limit.TierRedis || l.leasedUnits() != held-3 {
+		t.Errorf("all: %+v, %v", all, err)
+	}
+
+	// Another limit has no part in the lease; the old one's units go back.
+	larger, err := r.WithLimit(limit.PerHour(200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := mustAllow(t, larger, "k", 1); d.Tier != limit.TierRedis {
+		t.Errorf("another limit: %+v", d)
+	}
+	changed, err := l.ChangeRule("r", limit.PerHour(50), Use(limit.SlidingLog()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	charged := 100 - left(t, r, "k")
+	if d := mustAllow(t, changed, "k", 1); d.Tier != limit.TierRedis || d.Remaining != 50-charged-1 {
+		t.Errorf("after a change, %d were charged: %+v", charged, d)
+	}
+	clock.advance(longestLease)
+	mustAllow(t, r, "k", 1)
+	if got := 100 - left(t, r, "k"); got != charged+2-(held-3) || l.leasedUnits() != 0 {
+		t.Errorf("%d charged after the lease has ended, %d on lease", got, l.leasedUnits())
+	}
+
+	// Reset forgets the lease, and does not give its units back to the new key.
+	spendUntilLeased(t, r, "reset")
+	if err := r.Reset(ctx, "reset"); err != nil {
+		t.Fatal(err)
+	}
+	if l.leasedUnits() != 0 || left(t, r, "reset") != 100 {
+		t.Errorf("%d on lease, %d left", l.leasedUnits(), left(t, r, "reset"))
+	}
+	clock.advance(longestLease)
+	if d := mustAllow(t, r, "reset", 100); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestLeaseOptions(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for _, percent := range []int{-1, 0, mostLeased + 1} {
+		for _, option := range []RuleOption{Lease(percent), LeaseWithinLimit(percent)} {
+			if _, err := l.Rule("bad", limit.PerHour(100), option); !errors.Is(err, limit.ErrInvalidOption) {
+				t.Errorf("%d %%: %v", percent, err)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		lim    limit.Limit
+		a      limit.Algorithm
+		option RuleOption
+		worst  int64
+	}{
+		"log":             {limit.PerHour(100), limit.SlidingLog(), Lease(10), 110},
+		"log-within":      {limit.PerHour(100), limit.SlidingLog(), LeaseWithinLimit(10), 100},
+		"estimate":        {limit.PerHour(100), limit.SlidingCounter(4, limit.Estimate), Lease(10), 209},
+		"estimate-within": {limit.PerHour(100), limit.SlidingCounter(4, limit.Estimate), LeaseWithinLimit(10), 189},
+		"gcra":            {limit.PerHour(100).WithBurst(20), limit.GCRA(), Lease(10), 129},
+		"gcra-within":     {limit.PerHour(100).WithBurst(20), limit.GCRA(), LeaseWithinLimit(10), 119},
+		"fixed":           {limit.PerHour(100), limit.FixedWindow(), Lease(10), 200},
+		"too-small":       {limit.PerHour(9), limit.SlidingLog(), Lease(10), 9},
+		"too-short":       {limit.Per(100, 99*time.Millisecond), limit.SlidingLog(), Lease(10), 100},
+	} {
+		r := newRule(t, l, name, tc.lim, Use(tc.a), tc.option)
+		if got := r.WorstCase(); got != tc.worst {
+			t.Errorf("%s: worst case %d, want %d", name, got, tc.worst)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package tiered
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// isSettling reports whether decisions of the rule need this instance's agreement, with
+// Redis there.
+func (r *Rule) isSettling(s *shard) bool {
+	return s.episode.Load() != nil && r.config.policy != Allow && s.settling(r.limit.Window(), r.limiter.now()) != nil
+}
+
+// learn records in the ledger what Redis granted, and how much was free.
+func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
+	a, now := r.account(hash, key), l.now()
+	known := local.Known{Granted: reply.Granted}
+	if l.shardOf(key).settling(r.limit.Window(), now) == nil { // or else others' grants are missing
+		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
+	}
+	if l.ledger.Learn(&a, now, known) {
+		l.suspect()
+	}
+}
+
+// decideSettling decides while Redis does not know of all grants (law 11): both it
+// and this instance's share of the limit must agree. The ledger is asked first, since
+// that takes no trip.
+func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost int64, operation int) (limit.Decision, error) {
+	l, s := r.limiter, r.limiter.shardOf(key)
+	a := r.account(hash, key)
+	least, most := cost, cost
+	switch operation {
+	case lua.TakeUpTo:
+		least = 1
+	case lua.Peek:
+		most = 0
+	}
+	own := l.ledger.Reserve(&a, s.outage(), l.now(), least, most)
+	if own.Granted < min(least, most) || own.Free < least && operation == lua.Peek {
+		d := limit.Decision{ResetAfter: r.limit.Window()}
+		r.granted(&d, own)
+		return r.decision(limit.TierFallback, d), nil
+	}
+	if operation == lua.TakeUpTo {
+		cost = own.Granted
+	}
+	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
+	// What Redis granted has been recorded by now, and what is granted without it will be.
+	l.ledger.Undo(&a, l.now(), own.Granted, false)
+	switch {
+	case err == nil:
+		d := r.fromRedis(&reply)
+		d.Remaining = min(d.Remaining, own.Free)
+		return d, nil
+	case !l.outage(err):
+		return limit.Decision{}, err
+	}
+	return r.fallback(hash, key, cost, operation, err), nil
+}
+
+// reserveAll asks this instance's record for all requests whose rules are settling. It
+// returns what to do when Redis has been asked as well, or the decisions if one is a
+// denial.
+func (l *Limiter) reserveAll(requests []Request, hashes []uint64) (undo func(), denied []limit.Decision) {
+	var reserved []int
+	undo = func() {
+		for _, i := range reserved {
+			a := requests[i].Rule.account(hashes[i], requests[i].Key)
+			l.ledger.Undo(&a, l.now(), requests[i].Cost, false)
+		}
+	}
+	for i, q := range requests {
+		s := l.shardOf(q.Key)
+		if !q.Rule.isSettling(s) {
+			continue
+		}
+		a := q.Rule.account(hashes[i], q.Key)
+		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
+		if own.Granted == 0 {
+			undo()
+			denied = make([]limit.Decision, len(requests))
+			for j, other := range requests {
+				denied[j] = other.Rule.decision(limit.TierFallback, limit.Decision{ResetAfter: other.Rule.limit.Window()})
+			}
+			q.Rule.granted(&denied[i], own)
+			return nil, denied
+		}
+		reserved = append(reserved, i)
+	}
+	return undo, nil
+}
+
+// settleAtLeast is for how long an episode goes on after Redis is back: others who come
+// back must have been heard of, though they still count as members from before.
+const settleAtLeast = time.Second
+
+// settle ends an episode if it is over: when a beat that said this instance has charged
+// all it granted found no other that has not, and all there were, or none more within
+// the time for which they count as members. Or else after the longest window.
+func (l *Limiter) settle(heard remote.Heard) {
+	e := l.episode.Load()
+	if e == nil {
+		return
+	}
+	back, now := e.back.Load(), l.now()
+	all := heard.Unsettled == 0 && (heard.Size >= e.fleet || now-back >= int64(fleetTTL))
+	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
+	if (settled || e.isOver(time.Duration(l.longest.Load()), now)) && l.end(e) {
+		l.changed(Healthy)
+	}
+}
+
+// settlesSoon reports whether an episode may end before a window has passed, if the
+// instances hear of each other.
+func (l *Limiter) settlesSoon() bool {
+	e := l.episode.Load()
+	return e != nil && !e.forgotten.Load()
+}

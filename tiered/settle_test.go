@@ -1,0 +1,232 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// another is a member of a limiter's fleet that does nothing but say whether it has
+// charged all it granted.
+func another(t *testing.T, l *Limiter) (beat func(unsettled bool)) {
+	f := remote.NewFleet(l.batcher, l.keys, "another", time.Hour, 1)
+	return func(unsettled bool) {
+		t.Helper()
+		if _, err := f.Beat(context.Background(), unsettled); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// states records changes of state.
+type states struct {
+	mu   sync.Mutex
+	seen []State
+}
+
+func (s *states) add(to State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, to)
+}
+
+func (s *states) all() []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.seen)
+}
+
+// peekFrom is what Redis leaves of a rule's limit to a key, by one that knows nothing else.
+func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, key string) int64 {
+	t.Helper()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+	defer l.Close()
+	d, err := newRule(t, l, r.name, r.limit, Use(r.algorithm)).Peek(context.Background(), key, 1)
+	if err != nil || d.Tier != limit.TierRedis {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	return d.Remaining
+}
+
+// Law 11: after an outage a decision needs Redis's yes and that of this instance's share,
+// until all have charged what they granted. Then Redis decides alone. Each change of
+// state is told.
+func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
+	server, prefix, told := redistest.Start(t), redistest.Prefix(), &states{}
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0), OnStateChange(told.add))
+	r, other := newRule(t, l, "r", limit.PerHour(10)), another(t, l)
+	group := newRule(t, l, "group", limit.PerHour(100))
+	free, err := r.WithOutage(Allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other(true)
+	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+
+	l.breaker.ForceOpen(errors.New("lost"))
+	if d := mustAllow(t, r, "k", 4); !d.Allowed || !d.Degraded() {
+		t.Fatalf("%+v", d)
+	}
+	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+	eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.charger.busy.Load() })
+	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 6 {
+		t.Errorf("%d remain in Redis, want 6", remaining)
+	}
+	if charged := testutil.ToFloat64(l.metrics.charged); charged != 4 {
+		t.Errorf("%v units were charged", charged)
+	}
+	for _, want := range []struct {
+		allowed bool
+		tier    limit.Tier
+	}{{true, limit.TierRedis}, {false, limit.TierFallback}} { // its share is 5
+		if d := mustAllow(t, r, "k", 1); d.Allowed != want.allowed || d.Tier != want.tier || d.Degraded() != (want.tier == limit.TierFallback) || d.Allowed == (d.RetryAfter > 0) {
+			t.Errorf("%+v, want %+v", d, want)
+		}
+	}
+	if n := recorded(r, "k"); n != 5 {
+		t.Errorf("%d units on record, want 5", n)
+	}
+	if d, err := r.AllowUpTo(context.Background(), "new", 10); err != nil || d.Granted != 5 || d.Tier != limit.TierRedis {
+		t.Errorf("up to 10 of a share of 5: %+v, %v", d, err)
+	}
+	if d, err := r.Peek(context.Background(), "k", 1); err != nil || d.Allowed || recorded(r, "k") != 5 {
+		t.Errorf("peek: %+v, %v", d, err)
+	}
+	requests := []Request{{Rule: group, Key: "k", Cost: 20}, {Rule: r, Key: "k", Cost: 1}}
+	if d, err := l.AllowAll(context.Background(), requests...); err != nil || d[0].Allowed || d[1].Allowed || d[1].RetryAfter == 0 || recorded(group, "k") != 0 {
+		t.Errorf("all or none: %+v, %v", d, err)
+	}
+	if d, err := l.AllowAll(context.Background(), requests[0]); err != nil || !d[0].Allowed || recorded(group, "k") != 20 {
+		t.Errorf("a group of one: %+v, %v", d, err)
+	}
+	if d := mustAllow(t, free, "k", 1); !d.Allowed || d.Tier != limit.TierRedis {
+		t.Errorf("under Allow Redis decides: %+v", d)
+	}
+
+	other(false)
+	eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
+	if d := mustAllow(t, r, "k", 4); !d.Allowed || d.Tier != limit.TierRedis || d.Remaining != 0 {
+		t.Errorf("%+v", d)
+	}
+	eventually(t, "all changes are told", func() bool { return len(told.all()) == 3 })
+	if seen := told.all(); !slices.Equal(seen, []State{Outage, Settling, Healthy}) {
+		t.Errorf("%v", seen)
+	}
+}
+
+// A fleet that is not all back is waited for only as long as memberships last; and nothing
+// is waited for longer than a window.
+func TestEpisodesEnd(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	short := newRule(t, l, "short", limit.Per(10, time.Second))
+	newRule(t, l, "long", limit.PerHour(10))
+	other := another(t, l)
+	other(true)
+	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	l.breaker.ForceOpen(errors.New("lost"))
+	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+	eventually(t, "a window has passed for the short one", func() bool { return !short.isSettling(l.shard) })
+	if l.State() != Settling {
+		t.Errorf("state %v", l.State())
+	}
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other is gone
+		t.Fatal(err)
+	}
+	if e := l.episode.Load(); e.fleet != 2 {
+		t.Errorf("a fleet of %d", e.fleet)
+	}
+}
+
+// Law 3: charges whose replies were lost are made once.
+func TestLaw3ChargesAreMadeOnce(t *testing.T) {
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+	for _, a := range limit.Algorithms() {
+		r := newRule(t, l, a.Name(), limit.PerHour(1000), Use(a))
+		before := r.capacity
+		debts := []local.Debt{{Owner: r, Key: "k", Parts: []local.Part{{Units: 7, At: l.now()}}}}
+		for range 3 {
+			if unknown := l.charge(debts, 5); unknown != nil {
+				t.Fatalf("%v: not charged: %+v", a, unknown)
+			}
+		}
+		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-7 {
+			t.Errorf("%v: %d remain of %d, want 7 less", a, remaining, before)
+		}
+		if unknown := l.charge(debts, 6); unknown != nil {
+			t.Fatalf("%v: not charged: %+v", a, unknown)
+		}
+		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-14 {
+			t.Errorf("%v: %d remain of %d after another charge, want 14 less", a, remaining, before)
+		}
+	}
+}
+
+// What was granted without Redis and refunded before it was back is not charged.
+func TestRefundInAnOutageIsNotCharged(t *testing.T) {
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	loseRedis(server, l)
+	d := mustAllow(t, r, "k", 6)
+	mustRefund(t, r, "k", &d, 4)
+	if units, keys := l.ledger.Waiting(); units != 2 || keys != 1 {
+		t.Errorf("%d units of %d keys wait", units, keys)
+	}
+	// A group that is denied as a whole is not charged either.
+	for range 2 {
+		if d, err := l.AllowAll(context.Background(), Request{r, "a", 1}, Request{r, "k", 9}); err != nil || d[0].Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	server.Restart()
+	eventually(t, "Redis decides alone", func() bool { return l.State() != Outage && !l.owes() })
+	if k, a := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "a"); k != 8 || a != 10 {
+		t.Errorf("%d and %d remain, want 8 and 10", k, a)
+	}
+}
+
+// A fallback while the breaker is closed, for a single time-out, is charged like any.
+func TestSingleTimeoutsAreCharged(t *testing.T) {
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	r.fallback(l.hasher.Hash("k"), "k", 3, 0, breaker.ErrOpen)
+	eventually(t, "it is charged", func() bool { return !l.owes() })
+	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
+		t.Errorf("%d remain, state %v", remaining, l.State())
+	}
+}
+
+// Policies by call site: the same limit, decided otherwise without Redis.
+func TestWithOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(3))
+	strict, err := r.WithOutage(Deny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loseRedis(server, l)
+	if d := mustAllow(t, strict, "k", 1); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if d := mustAllow(t, r, "k", 1); !d.Allowed || !d.Degraded() {
+		t.Errorf("%+v", d)
+	}
+	if _, err := r.WithOutage(Deny + 1); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,118 @@
+package tiered
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// shard is what is known of the Redis that holds a key: whether it can be reached,
+// who shares it, and whether it knows of all grants. See shardOf.
+type shard struct {
+	breaker *breaker.Breaker
+	fleet   *remote.Fleet
+
+	// episode is the outage, or what follows one; nil while Redis decides alone. It is
+	// changed under mu only.
+	episode atomic.Pointer[episode]
+	mu      sync.Mutex
+	number  uint32 // of the last episode
+}
+
+// shardOf is the shard of a key. A Cluster's nodes share one so far: if one of them is
+// lost, the others' keys are approximated too.
+func (l *Limiter) shardOf(string) *shard { return l.shard }
+
+// episode is an outage, from the cut until Redis alone decides again. Shares of limits
+// are fixed for as long as it lasts (law 11), also when Redis is lost once more before
+// it is over.
+type episode struct {
+	number  uint32
+	fleet   int  // instances before the cut
+	newborn bool // the process began without Redis
+	born    int64
+
+	// The limiter's times: of the cut; and since when Redis is back, 0 if it is not.
+	cut, back atomic.Int64
+	// forgotten: Redis has lost its memory of what was granted since forgottenSince.
+	// What other instances granted before, of keys that they are not asked for any more,
+	// it will not hear of again. So a whole window must pass.
+	forgotten      atomic.Bool
+	forgottenSince int64 // under the shard's mu
+}
+
+// lost begins an episode. Like back it is called under the breaker's lock.
+func (s *shard) lost(now int64, born int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.episode.Load(); e != nil { // it goes on
+		e.back.Store(0)
+		e.cut.Store(now)
+		return
+	}
+	s.begin(now, born)
+}
+
+func (s *shard) begin(now, born int64) *episode {
+	s.number++
+	e := &episode{number: s.number, fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
+	e.cut.Store(now)
+	s.episode.Store(e)
+	return e
+}
+
+// back begins the settling.
+func (s *shard) back(now int64) {
+	if e := s.episode.Load(); e != nil {
+		e.back.Store(max(1, now))
+	}
+}
+
+// end ends an episode, if Redis has not been lost once more.
+func (s *shard) end(e *episode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.back.Load() != 0 && s.breaker.Closed() && s.episode.CompareAndSwap(e, nil)
+}
+
+// settling is the episode that a rule is still settling of, with Redis there; nil if
+// Redis alone decides. After a window nothing counts any more of what Redis has not
+// heard of.
+func (s *shard) settling(window time.Duration, now int64) *episode {
+	e := s.episode.Load()
+	if e == nil || e.isOver(window, now) {
+		return nil
+	}
+	return e
+}
+
+func (e *episode) isOver(window time.Duration, now int64) bool {
+	back := e.back.Load()
+	return back != 0 && now-back >= int64(window)
+}
+
+// outage is what shares depend on now.
+func (s *shard) outage() local.Outage {
+	size := s.fleet.Size()
+	e := s.episode.Load()
+	if e == nil {
+		return local.Outage{Fleet: size}
+	}
+	// Those that have not been heard of since share the limit all the same.
+	return local.Outage{Number: e.number, Cut: e.cut.Load(), Fleet: max(size, e.fleet), Newborn: e.newborn, Born: e.born}
+}
+
+// state is the state of a shard.
+func (s *shard) state() State {
+	switch {
+	case !s.breaker.Closed():
+		return Outage
+	case s.episode.Load() != nil:
+		return Settling
+	}
+	return Healthy
+}

@@ -1,0 +1,31 @@
+package tiered
+
+import "fmt"
+
+// State says who decides at the moment.
+type State uint8
+
+const (
+	// Healthy: Redis decides.
+	Healthy State = iota
+	// Outage: Redis counts as lost, and decisions are made by the rules' outage
+	// policies.
+	Outage
+	// Settling: Redis is back, or has lost its memory, and does not know yet of all
+	// that was granted. A request needs both its yes and that of this instance's share
+	// of the limit; but for rules of policy Allow, where Redis decides.
+	Settling
+)
+
+// String returns "healthy", "outage" or "settling".
+func (s State) String() string {
+	switch s {
+	case Healthy:
+		return "healthy"
+	case Outage:
+		return "outage"
+	case Settling:
+		return "settling"
+	}
+	return fmt.Sprintf("State(%d)", s)
+}
