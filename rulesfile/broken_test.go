@@ -11,7 +11,7 @@ import (
 
 const (
 	mustBeLimit = `, must be a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin`
-	ruleFields  = `, must be one of limit, algorithm, need, outage, remember, dry_run, shadow, plans, keys`
+	ruleFields  = `, must be one of limit, algorithm, need, outage, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
 )
 
 // broken has what is said of each file in testdata/broken, after its name.
@@ -25,6 +25,9 @@ var broken = map[string]string{
 	"duplicate-rule.yaml":        `:4:3: this is not YAML: mapping key "search" already defined at [2:3]`,
 	"empty-limit.yaml":           `:3:11: limit is empty` + mustBeLimit,
 	"latin1.yaml":                `:3:6: this is not text in UTF-8`,
+	"lease-twice.yaml":           `:2:3: rule "search" has both lease and lease_within_limit, choose one of them`,
+	"lease.yaml":                 `:4:12: lease is "10%", must be a whole percentage of the limit, 1 to 50, like 10`,
+	"lease-too-large.yaml":       `:4:25: rule "search": tierlimit: invalid option: 60 % on lease, must be between 1 and 50`,
 	"limit-without-window.yaml":  `:3:12: tierlimit: invalid limit: "60" has no "/": write it as QUOTA/WINDOW, like 10/1m`,
 	"log-too-large.yaml":         `:2:3: rule "search": tierlimit: invalid algorithm: a sliding log holds up to 10000000 units, the limit is 100000000/1m0s: use a sliding counter or GCRA`,
 	"misindented.yaml":           `:4:4: this is not YAML: value is not allowed in this context`,

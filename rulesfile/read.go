@@ -132,6 +132,10 @@ func readRule(r field, p *problems) *spec {
 				}
 				option(f, tiered.DenialLife(d))
 			}
+		case "lease":
+			option(f, tiered.Lease(p.percent(f)))
+		case "lease_within_limit":
+			option(f, tiered.LeaseWithinLimit(p.percent(f)))
 		case "dry_run":
 			if p.boolean(f) {
 				option(f, tiered.DryRun())
@@ -152,13 +156,20 @@ func readRule(r field, p *problems) *spec {
 				s.keys[f.name] = p.terms(f)
 			}
 		default:
-			p.unknown(f, "limit", "algorithm", "need", "outage", "remember", "dry_run", "shadow", "plans", "keys")
+			p.unknown(f, "limit", "algorithm", "need", "outage", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
 		}
+	}
+	if named(fields, "lease") && named(fields, "lease_within_limit") {
+		p.addf(r.at, "rule %q has both lease and lease_within_limit, choose one of them", r.name)
 	}
 	if !hasLimit && fields != nil {
 		p.addf(r.at, "rule %q has no limit", r.name)
 	}
 	return s
+}
+
+func named(fields []field, name string) bool {
+	return slices.ContainsFunc(fields, func(f field) bool { return f.name == name })
 }
 
 func (p *problems) unknown(f field, known ...string) {
@@ -219,6 +230,16 @@ func (p *problems) number(f field, like string) float64 {
 		}
 	}
 	p.unlike(f.value, f.name, like)
+	return 0
+}
+
+func (p *problems) percent(f field) int {
+	if text, ok := plain(f.value); ok {
+		if n, err := strconv.Atoi(text); err == nil {
+			return n
+		}
+	}
+	p.unlike(f.value, f.name, "a whole percentage of the limit, 1 to 50, like 10")
 	return 0
 }
 

@@ -71,8 +71,10 @@ func TestDryRunHasNoErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := testutil.ToFloat64(dry.metrics.failed); n != 4 {
-		t.Errorf("%v errors counted, want 4", n)
+	for why, want := range map[reason]float64{reasonInvalid: 3, reasonCancelled: 1} {
+		if n := testutil.ToFloat64(dry.metrics.failed[why]); n != want {
+			t.Errorf("%v errors counted as %v, want %v", n, why, want)
+		}
 	}
 	if d := mustAllow(t, dry, "k", 10); !d.Allowed || d.WouldDeny {
 		t.Errorf("something was charged: %+v", d)
@@ -88,12 +90,14 @@ func TestDryRunIsCountedApart(t *testing.T) {
 		mustAllow(t, dry, "k", 1)
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="fallback"} 0
+tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="lease"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="local"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="redis"} 2
 tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="fallback"} 0
+tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="lease"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="local"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="redis"} 3
 `
