@@ -145,7 +145,11 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 			if old.ResetAfter < young.ResetAfter-10*time.Second {
 				t.Errorf("an older unit shortened what matters from %v to %v", young.ResetAfter, old.ResetAfter)
 			}
-			check("older units", old)
+			if old.Granted == 0 { // what a single unit left of debt was paid off long ago
+				check("older units of no consequence", young)
+			} else {
+				check("older units", old)
+			}
 			check("a decision after them", decide(t, script, key, rule, 0, 1))
 
 			marker := markerKey(key, "instance")
