@@ -27,6 +27,10 @@ const maxPartition = 128
 
 // setHeaders tells the client what is left.
 func (m *middleware) setHeaders(h http.Header, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+	charges, requests, decisions = shown(charges, requests, decisions)
+	if len(decisions) == 0 {
+		return
+	}
 	switch m.headers {
 	case DraftHeaders:
 		setDraft(h, charges, requests, decisions)

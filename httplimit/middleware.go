@@ -153,6 +153,9 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 
 // settle makes what was charged for a request, a time ago, what it took.
 func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
+	if d.WouldDeny {
+		return nil // was let through on a dry run; it would have taken nothing
+	}
 	switch more := max(0, actual) - q.Cost; {
 	case more > 0:
 		_, err := q.Rule.AllowUpTo(ctx, q.Key, more)

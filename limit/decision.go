@@ -5,9 +5,16 @@ import "time"
 // Decision is the answer to one request.
 type Decision struct {
 	// Allowed says whether the request may proceed. If it is true its cost has
-	// been charged (but for a peek, which charges nothing); if it is false nothing
-	// has.
+	// been charged (but for a peek, which charges nothing, and where WouldDeny is
+	// true); if it is false nothing has.
 	Allowed bool
+
+	// DryRun says that the rule never denies, see tiered.DryRun.
+	DryRun bool
+
+	// WouldDeny says that the rule is on a dry run and would have denied. Allowed is
+	// true all the same; the other fields are those of the denial, RetryAfter included.
+	WouldDeny bool
 
 	// Granted is the number of units charged: the cost if Allowed, what fitted of it
 	// if it was asked for "up to", and 0 if nothing was.
@@ -28,7 +35,7 @@ type Decision struct {
 	Remaining int64
 
 	// RetryAfter is how long to wait until the same cost would be granted if
-	// nobody else used the key; zero when Allowed. Decided by Redis it is exact to
+	// nobody else used the key; zero when Allowed (but see WouldDeny). Decided by Redis it is exact to
 	// the microsecond; decided elsewhere it may be too short, never too long by
 	// more than the time a message takes.
 	RetryAfter time.Duration

@@ -56,6 +56,7 @@ type Denial struct {
 	Cost                              int64
 	RetryAfter, NextAfter, ResetAfter time.Duration
 	Remaining                         int64
+	Life                              time.Duration // if it is shorter than the memory's; 0: it is not
 }
 
 // NewDenials returns a memory for up to size keys, each remembered for life at most;
@@ -89,12 +90,16 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	if gate.closed {
 		return
 	}
+	life := d.life
+	if m.Life > 0 {
+		life = min(life, m.Life)
+	}
 	// Redis's clock shows whole microseconds, and its waits count from there. On a
 	// virtual clock that we share, it may have looked at that very moment (law 2).
 	sent -= sent % int64(time.Microsecond)
 	known := &denial{
 		hash:      hash,
-		forget:    sent + int64(d.life),
+		forget:    sent + int64(life),
 		nothing:   sent + int64(m.NextAfter),
 		cost:      m.Cost,
 		costFree:  sent + int64(m.RetryAfter),

@@ -23,7 +23,8 @@ type Request struct {
 // AllowAll charges all requests or none (law 9): a tenant's quota and an endpoint's
 // limit, say. It returns a decision for each; all of them are Allowed, or none is.
 // Those that stood in the way have a RetryAfter, those that would have fitted have
-// none. No two requests may be for the same rule and key.
+// none. No two requests may be for the same rule and key. Rules on a dry run stand in
+// nobody's way, see [DryRun].
 //
 // It takes one trip to Redis. On a Cluster requests for the same key share a slot;
 // where keys lie in different slots they are charged one slot after the other, and
@@ -33,6 +34,15 @@ type Request struct {
 //
 // Errors and deadline are those of [Rule.AllowN]; refunding may take as long again.
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
+	for i := range requests {
+		if requests[i].isDryRun() {
+			return l.allowAllBesideDryRuns(ctx, requests)
+		}
+	}
+	return l.allowAll(ctx, requests)
+}
+
+func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
 	decisions, err := l.decideAll(ctx, requests)
 	for i, q := range requests {
 		switch {

@@ -89,7 +89,8 @@ func (l *Limiter) chargeSome() (pause time.Duration) {
 		l.ledger.Lose(l.now() + l.longest.Load())
 		c.pending = nil
 	}
-	if len(c.pending) == 0 {
+	again := len(c.pending) > 0
+	if !again {
 		c.sequence++
 		c.since = time.Now()
 		if c.pending = l.ledger.Uncharged(chargedAtOnce, l.now()); len(c.pending) == 0 {
@@ -97,7 +98,7 @@ func (l *Limiter) chargeSome() (pause time.Duration) {
 		}
 	}
 	started := time.Now()
-	c.pending = l.charge(c.pending, c.sequence)
+	c.pending = l.charge(c.pending, c.sequence, again)
 	pause = chargePauses * time.Since(started)
 	if len(c.pending) > 0 {
 		pause += probeEvery
@@ -106,8 +107,8 @@ func (l *Limiter) chargeSome() (pause time.Duration) {
 }
 
 // charge charges debts in Redis, and returns those of which it is not known whether they
-// were.
-func (l *Limiter) charge(debts []local.Debt, sequence int64) (unknown []local.Debt) {
+// were. again: they were sent before.
+func (l *Limiter) charge(debts []local.Debt, sequence int64, again bool) (unknown []local.Debt) {
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
 	for _, d := range debts {
@@ -124,7 +125,13 @@ func (l *Limiter) charge(debts []local.Debt, sequence int64) (unknown []local.De
 			reply, err := l.batcher.Decide(l.ctx, e)
 			switch {
 			case err == nil:
-				l.metrics.charged.Add(float64(reply.Granted))
+				units := reply.Granted
+				if again && units == 0 { // it had been charged, and the answer was lost
+					for _, c := range e.Charges {
+						units += c.Units
+					}
+				}
+				l.metrics.charged.Add(float64(units))
 			case errors.Is(err, remote.ErrUnreadable):
 				l.outage(err) // says so
 			default:

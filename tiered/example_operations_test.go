@@ -192,3 +192,29 @@ func ExampleLease() {
 	// 55000 50000
 	// true
 }
+
+// What a limit would do, before it does it.
+func ExampleDryRun() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	search, err := limiter.Rule("search", limit.PerMinute(2), tiered.DryRun())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		d, err := search.Allow(context.Background(), "user 17")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Allowed, d.WouldDeny)
+	}
+	// Output:
+	// true false
+	// true false
+	// true true
+}

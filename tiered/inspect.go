@@ -55,6 +55,9 @@ func (r *Rule) inspected() inspect.Rule {
 		Peek:         r.Peek,
 		Reset:        r.Reset,
 	}
+	if r.config.dryRun {
+		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
+	}
 	for _, counter := range r.metrics.failed {
 		shown.Errors += valueOf(counter)
 	}

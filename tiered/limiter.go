@@ -191,10 +191,7 @@ func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rules[name] = r
-	return r, nil
+	return r, l.PutInForce(r)
 }
 
 // prepare makes a rule, without putting it in force.
@@ -205,7 +202,7 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 	if err := remote.CheckRuleName(name); err != nil {
 		return nil, err
 	}
-	var c ruleConfig
+	c := ruleConfig{denialLife: denialLife}
 	for _, option := range options {
 		if err := option(&c); err != nil {
 			return nil, fmt.Errorf("rule %q: %w", name, err)

@@ -34,7 +34,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decisions_total",
-			Help: "Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied).",
+			Help: "Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
 		}, []string{"rule", "tier", "outcome"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
@@ -165,14 +165,18 @@ type ruleMetrics struct {
 	failed    [reasonOther + 1]prometheus.Counter
 }
 
-func (m *metrics) rule(name string) ruleMetrics {
+func (m *metrics) rule(name string, dryRun bool) ruleMetrics {
+	denied, allowed := "denied", "allowed"
+	if dryRun {
+		denied, allowed = "would_deny", "would_allow"
+	}
 	r := ruleMetrics{}
 	for why := range r.failed {
 		r.failed[why] = m.failed.WithLabelValues(name, reason(why).String())
 	}
 	for tier := range r.decisions {
-		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), "denied")
-		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), "allowed")
+		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), denied)
+		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), allowed)
 	}
 	return r
 }

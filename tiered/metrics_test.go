@@ -104,6 +104,7 @@ func exportedMetrics(t *testing.T) map[string]map[string]bool {
 	registry := prometheus.NewRegistry()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(registry))
 	newRule(t, l, "r", limit.PerHour(10), Use(limit.GCRA()), Shadow(1))
+	newRule(t, l, "dry", limit.PerHour(10), DryRun())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 	if err == nil {
 		r.watched(key, &d)
 	}
-	return d, err
+	return r.told(d, err)
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -29,7 +29,7 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.decide(ctx, key, cost, lua.Peek)
+	return r.told(r.decide(ctx, key, cost, lua.Peek))
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,
@@ -54,6 +54,9 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
+	}
+	if d.DryRun && d.Granted == 0 {
+		return nil // was let go on without a charge
 	}
 	if units < 1 || units > d.Granted {
 		return fmt.Errorf("%w: %d units of a charge of %d", limit.ErrInvalidRefund, units, d.Granted)

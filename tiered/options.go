@@ -200,6 +200,8 @@ type ruleConfig struct {
 	shadow       float64 // part of the keys; 0: none
 	leased       int     // percent of the limit
 	leasedWithin bool    // it
+	dryRun       bool
+	denialLife   time.Duration
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

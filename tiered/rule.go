@@ -61,7 +61,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
-		metrics:    l.metrics.rule(name),
+		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 		inRedis:    inRedis,
 		lease:      lease,
@@ -136,7 +136,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 		r.watched(key, &d)
 		r.shadow.compare(key, cost, d)
 	}
-	return d, err
+	return r.told(d, err)
 }
 
 // counted counts a decision in the metrics.
@@ -239,7 +239,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		l.learn(r, hash, e.Key, reply)
 	}
-	if reply.Status == remote.Denied && l.denials != nil {
+	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
 		cost := e.Cost
 		if e.Operation == lua.TakeUpTo {
 			cost = 1
@@ -250,6 +250,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 			NextAfter:  reply.NextAfter,
 			ResetAfter: reply.ResetAfter,
 			Remaining:  reply.Remaining,
+			Life:       r.config.denialLife,
 		})
 	}
 }

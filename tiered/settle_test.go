@@ -157,15 +157,20 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		r := newRule(t, l, a.Name(), limit.PerHour(1000), Use(a))
 		before := r.capacity
 		debts := []local.Debt{{Owner: r, Key: "k", Parts: []local.Part{{Units: 7, At: l.now()}}}}
-		for range 3 {
-			if unknown := l.charge(debts, 5); unknown != nil {
-				t.Fatalf("%v: not charged: %+v", a, unknown)
-			}
+		if unknown := l.charge(debts, 5, false); unknown != nil {
+			t.Fatalf("%v: not charged: %+v", a, unknown)
+		}
+		counted := testutil.ToFloat64(l.metrics.charged)
+		if unknown := l.charge(debts, 5, true); unknown != nil { // as if that answer had not come
+			t.Fatalf("%v: not charged: %+v", a, unknown)
+		}
+		if counted = testutil.ToFloat64(l.metrics.charged) - counted; counted != 7 {
+			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
 		}
 		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-7 {
 			t.Errorf("%v: %d remain of %d, want 7 less", a, remaining, before)
 		}
-		if unknown := l.charge(debts, 6); unknown != nil {
+		if unknown := l.charge(debts, 6, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-14 {

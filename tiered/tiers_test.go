@@ -232,7 +232,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0

@@ -1,0 +1,132 @@
+package rulesfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+const (
+	mustBeLimit = `, must be a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin`
+	ruleFields  = `, must be one of limit, algorithm, need, outage, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
+)
+
+// broken has what is said of each file in testdata/broken, after its name.
+var broken = map[string]string{
+	"algorithm.yaml":             `:4:16: tierlimit: invalid algorithm: "leaky-bucket", must be one of auto, sliding-log, sliding-counter, gcra, fixed-window`,
+	"anchor.yaml":                `:3:12: limit is an anchor or alias (rules files have none: write it out)` + mustBeLimit + "\n" + `anchor.yaml:5:12: limit is an anchor or alias (rules files have none: write it out)` + mustBeLimit,
+	"deep.yaml":                  `:1:24: more than 16 lists or fields lie in each other`,
+	"dials.yaml":                 `:4:16: tierlimit: invalid algorithm: k is 1000, a sliding counter has between 1 and 256 sub-windows`,
+	"dry-run.yaml":               `:4:14: dry_run is "yes", must be true or false`,
+	"duplicate-key.yaml":         `:6:7: this is not YAML: mapping key "7" already defined at [5:7]`,
+	"duplicate-rule.yaml":        `:4:3: this is not YAML: mapping key "search" already defined at [2:3]`,
+	"empty-limit.yaml":           `:3:11: limit is empty` + mustBeLimit,
+	"latin1.yaml":                `:3:6: this is not text in UTF-8`,
+	"lease-twice.yaml":           `:2:3: rule "search" has both lease and lease_within_limit, choose one of them`,
+	"lease.yaml":                 `:4:12: lease is "10%", must be a whole percentage of the limit, 1 to 50, like 10`,
+	"lease-too-large.yaml":       `:4:25: rule "search": tierlimit: invalid option: 60 % on lease, must be between 1 and 50`,
+	"limit-without-window.yaml":  `:3:12: tierlimit: invalid limit: "60" has no "/": write it as QUOTA/WINDOW, like 10/1m`,
+	"log-too-large.yaml":         `:2:3: rule "search": tierlimit: invalid algorithm: a sliding log holds up to 10000000 units, the limit is 100000000/1m0s: use a sliding counter or GCRA`,
+	"misindented.yaml":           `:4:4: this is not YAML: value is not allowed in this context`,
+	"need-and-algorithm.yaml":    `:2:3: rule "search": tierlimit: invalid option: both a need and the algorithm gcra, state one of them`,
+	"need-unmet.yaml":            `:7:7: rule "search": tierlimit: nothing meets the need: 1000000/1m0s with never above the limit, at most 6.25 % of the window late, at most 50 bytes a key; least memory: fixed-window, 168 bytes, with 168 bytes; least above the limit: sliding-counter:k=2,strict, 0 %, with 184 bytes; least late: fixed-window, 0 %, with 168 bytes`,
+	"no-limit.yaml":              `:2:3: rule "search" has no limit`,
+	"no-rules.yaml":              `:1:1: the file has no rules` + "\n" + `no-rules.yaml:1:18: no rule has a plan "gold"`,
+	"none.yaml":                  `:1:1: the file is empty, must have rules`,
+	"outage.yaml":                `:4:13: outage is "ignore", must be approximate, allow or deny`,
+	"plan-limit.yaml":            `:5:13: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h0m0s`,
+	"plan-name.yaml":             `:5:7: plan "gold/yearly" has a "/" in its name, by which limits are told from plans`,
+	"plan-of-all.yaml":           `:6:13: no rule has a plan "silver"`,
+	"plan-of-key.yaml":           `:6:17: rule "search" has no plan "glod"`,
+	"plan-too-large.yaml":        `:5:19: rule "search": tierlimit: invalid algorithm: a sliding log holds up to 10000000 units, the limit is 100000000/1m0s: use a sliding counter or GCRA`,
+	"remember.yaml":              `:5:15: rule "search": tierlimit: invalid option: denials remembered for 5s, must be between 0 and 1s`,
+	"rule-is-text.yaml":          `:2:11: rule "search" is "60/1m", must be fields, each NAME: VALUE`,
+	"rule-name.yaml":             `:2:3: tierlimit: invalid rule: name "search items", must be 1 to 64 letters, digits, _, -, . or /`,
+	"rules-is-a-list.yaml":       `:2:3: rules is a list, must be fields, each NAME: VALUE`,
+	"several.yaml":               `:3:12: tierlimit: invalid limit: window "1x" in "60/1x" is not a duration like 10s, 1m or 24h` + "\n" + `several.yaml:4:13: outage is "maybe", must be approximate, allow or deny` + "\n" + `several.yaml:5:3: rule "export" has no limit` + "\n" + `several.yaml:6:5: unknown field "limt"` + ruleFields,
+	"shadow-is-not-dry-run.yaml": `:4:13: shadow is "true", must be the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)`,
+	"shadow-part.yaml":           `:4:13: rule "search": tierlimit: invalid option: shadow of 20 of the keys, must be a part above 0 and up to 1`,
+	"tab.yaml":                   ":3:1: this is not YAML: found character '\t' that cannot start any token",
+	"time-zone.yaml":             `:3:12: tierlimit: invalid limit: time zone "Berlin" in "5000/month@Berlin" is not known, write it like UTC or Europe/Berlin`,
+	"two-documents.yaml":         `:4:1: a second document, or a directive before the first: a rules file is one document`,
+	"unclosed.yaml":              `:2:11: this is not YAML: could not find flow mapping end token '}'`,
+	"unknown-need-field.yaml":    `:4:22: unknown field "memory", must be one of above, late, bytes`,
+	"unknown-rule-field.yaml":    `:4:5: unknown field "algoritm"` + ruleFields,
+	"unknown-top-field.yaml":     `:1:1: unknown field "rule", must be one of rules, keys`,
+	"window.yaml":                `:3:12: tierlimit: invalid limit: window "1 fortnight" in "60/1 fortnight" is not a duration like 10s, 1m or 24h`,
+	"zero-limit.yaml":            `:3:12: tierlimit: invalid limit: quota is 0, must be between 1 and 1099511627776`,
+}
+
+// Each broken file is refused, with line, column and cause, at start and as a change of
+// a file in force, which then stays in force.
+func TestBrokenFiles(t *testing.T) {
+	limiter := newLimiter(t)
+	paths, err := filepath.Glob("testdata/broken/*.yaml")
+	if err != nil || len(paths) != len(broken) {
+		t.Fatalf("%d files, %d are known, %v", len(paths), len(broken), err)
+	}
+	t.Chdir("testdata/broken")
+	for _, path := range paths {
+		name := filepath.Base(path)
+		t.Run(name, func(t *testing.T) {
+			want := name + broken[name]
+			_, err := Load(limiter, name)
+			var p *Problem
+			if err == nil || err.Error() != want || !errors.Is(err, ErrInvalidFile) || !errors.As(err, &p) {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newRulesFile(t, good)
+			rules := f.load(limiter)
+			search := rule(t, rules, "search")
+			f.write(string(text))
+			if err := rules.Reload(); !errors.Is(err, ErrInvalidFile) {
+				t.Errorf("reloaded: %v", err)
+			}
+			if got := search.For("anyone").Limit(); got != limit.PerMinute(60) {
+				t.Errorf("the limit is now %v", got)
+			}
+		})
+	}
+}
+
+// Causes can be told apart.
+func TestProblemsWrapTheirCause(t *testing.T) {
+	_, err := read("f", []byte("rules: {a: {limit: 0/s}, b: {limit: 1/s, algorithm: x}}"))
+	for _, cause := range []error{ErrInvalidFile, limit.ErrInvalidLimit, limit.ErrInvalidAlgorithm} {
+		if !errors.Is(err, cause) {
+			t.Errorf("%v is no %v", err, cause)
+		}
+	}
+}
+
+// A file with a thousand mistakes does not fill the log.
+func TestProblemsAreBounded(t *testing.T) {
+	text := []byte("rules:\n")
+	for range 1000 {
+		text = append(text, "  a"...)
+		text = append(text, byte('a'+len(text)%26), byte('a'+len(text)/26%26), byte('a'+len(text)/676%26))
+		text = append(text, ": {limt: 1}\n"...)
+	}
+	_, err := read("f", text)
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		t.Fatal(err)
+	}
+	if n := len(joined.Unwrap()); n > maxProblems {
+		t.Errorf("%d problems", n)
+	}
+}
+
+func TestFilesAreBounded(t *testing.T) {
+	f := newRulesFile(t, good+"#"+string(make([]byte, maxBytes)))
+	if _, err := Load(newLimiter(t), f.path); !errors.Is(err, ErrInvalidFile) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package rulesfile
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Option sets something for the rules of a file. What it was given is checked by [Load],
+// which returns an error that wraps [limit.ErrInvalidOption].
+type Option func(*Rules) error
+
+// Logger sets where it is logged that the file was loaded, or could not be; the default
+// is slog.Default().
+func Logger(logger *slog.Logger) Option {
+	return func(r *Rules) error {
+		if logger == nil {
+			return invalid("logger is nil")
+		}
+		r.logger = logger
+		return nil
+	}
+}
+
+// Metrics registers with a registry:
+//
+//	tierlimit_rules_file_loads_total{result}                   result is ok or failed
+//	tierlimit_rules_file_last_load_successful                  1, or 0 while the file is not what is in force
+//	tierlimit_rules_file_last_success_timestamp_seconds        when the rules in force were loaded
+//
+// For several files in one process, tell them apart with prometheus.WrapRegistererWith.
+func Metrics(registry prometheus.Registerer) Option {
+	return func(r *Rules) error {
+		if registry == nil {
+			return invalid("metrics registry is nil")
+		}
+		r.registry = registry
+		return nil
+	}
+}
+
+// OnLoad sets a function that is told of each load after the first: nil if the file is in
+// force, or why it is not. It is called by whoever loads, one after another, and must
+// not call [Rules.Reload].
+func OnLoad(f func(error)) Option {
+	return func(r *Rules) error {
+		if f == nil {
+			return invalid("load function is nil")
+		}
+		r.onLoad = f
+		return nil
+	}
+}
+
+// Every sets how often [Rules.Watch] looks at the file, 10 ms to 1 hour; the default is a
+// second.
+func Every(d time.Duration) Option {
+	return func(r *Rules) error {
+		if d < 10*time.Millisecond || d > time.Hour {
+			return invalid("looking at the file every %v, must be between 10ms and 1h", d)
+		}
+		r.every = d
+		return nil
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,65 @@
+package rulesfile
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// prepare makes a rule, and copies of it for plans and keys. What the limiter refuses is
+// added to the problems; the error is that it is closed.
+func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
+	options := make([]tiered.RuleOption, len(s.options))
+	for i, o := range s.options {
+		options[i] = o.option
+	}
+	rule, err := r.limiter.PrepareRule(s.name, s.limit.limit, options...)
+	if err != nil {
+		if !errors.Is(err, limit.ErrClosed) {
+			p.add(r.culprit(s), err)
+		}
+		return nil, err
+	}
+	t := &terms{rule: rule, plans: make(map[string]*tiered.Rule), keys: make(map[string]*tiered.Rule)}
+	for _, name := range slices.Sorted(maps.Keys(s.plans)) {
+		t.plans[name] = withLimit(rule, s.plans[name], p)
+	}
+	for key, plan := range f.keys {
+		if rule := t.plans[plan.name]; rule != nil {
+			t.keys[key] = rule
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
+		if k := s.keys[key]; k.plan.name != "" {
+			t.keys[key] = t.plans[k.plan.name]
+		} else {
+			t.keys[key] = withLimit(rule, k.limit, p)
+		}
+	}
+	return t, nil
+}
+
+func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
+	other, err := rule.WithLimit(l.limit)
+	if err != nil {
+		p.add(l.at, err)
+	}
+	return other
+}
+
+// culprit is where it stands what the limiter refuses of a rule: the setting that it
+// refuses alone; or the rule, if only several together are wrong.
+func (r *Rules) culprit(s *spec) place {
+	if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1)); err != nil {
+		return s.at // the name
+	}
+	for _, o := range s.options {
+		if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1), o.option); err != nil {
+			return o.at
+		}
+	}
+	return s.at
+}

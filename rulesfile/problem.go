@@ -1,0 +1,59 @@
+package rulesfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrInvalidFile: a rules file cannot be put in force. The error that wraps it is a
+// [Problem], or several joined, as far as they are in the file's text.
+var ErrInvalidFile = errors.New("tierlimit: invalid rules file")
+
+// Problem is what is wrong at one place of a rules file.
+type Problem struct {
+	File         string // as it was given to Load
+	Line, Column int    // from 1; columns count characters
+	Err          error
+}
+
+// Error is FILE:LINE:COLUMN: CAUSE.
+func (p *Problem) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %v", p.File, p.Line, p.Column, p.Err)
+}
+
+// Unwrap returns [ErrInvalidFile] and the cause, such as one that wraps
+// limit.ErrInvalidLimit.
+func (p *Problem) Unwrap() []error { return []error{ErrInvalidFile, p.Err} }
+
+// maxProblems is how many are told at once. Who has more made the same mistake often.
+const maxProblems = 20
+
+// problems are those found so far.
+type problems struct {
+	file string
+	list []*Problem
+}
+
+func (p *problems) add(at place, err error) {
+	if len(p.list) < maxProblems {
+		p.list = append(p.list, &Problem{File: p.file, Line: at.line, Column: at.column, Err: err})
+	}
+}
+
+func (p *problems) addf(at place, format string, args ...any) {
+	p.add(at, fmt.Errorf(format, args...))
+}
+
+// err is all of them, in the order of the text; nil if there are none.
+func (p *problems) err() error {
+	slices.SortStableFunc(p.list, func(a, b *Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	all := make([]error, len(p.list))
+	for i, problem := range p.list {
+		all[i] = problem
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,289 @@
+package rulesfile
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// file is what a rules file says, as far as that can be read without a limiter.
+type file struct {
+	at    place // of the rules
+	rules []*spec
+	keys  map[string]planOf // plans of keys, in all rules that have the plan
+}
+
+// spec is what a file says of one rule.
+type spec struct {
+	name    string
+	at      place
+	limit   placedLimit
+	options []placedOption
+	plans   map[string]placedLimit
+	keys    map[string]keyTerms
+}
+
+type placedLimit struct {
+	at    place
+	limit limit.Limit
+}
+
+// placedOption is one setting of a rule besides its limit.
+type placedOption struct {
+	at     place
+	option tiered.RuleOption
+}
+
+// planOf is the name of the plan that a key is on.
+type planOf struct {
+	at   place
+	name string
+}
+
+// keyTerms are a plan, or a limit of the key's own.
+type keyTerms struct {
+	plan  planOf // no name: own
+	limit placedLimit
+}
+
+// read reads a file's text. The error is one or more [Problem]s.
+func read(name string, text []byte) (*file, error) {
+	p := &problems{file: name}
+	f := &file{at: place{1, 1}}
+	body := parse(text, p)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	if body == nil {
+		p.addf(f.at, "the file is empty, must have rules")
+		return nil, p.err()
+	}
+	f.readTop(body, p)
+	f.checkPlans(p)
+	return f, p.err()
+}
+
+func (f *file) readTop(body ast.Node, p *problems) {
+	found := false
+	for _, top := range p.fields(body, "the file") {
+		switch top.name {
+		case "rules":
+			found = true
+			f.at = top.at
+			for _, r := range p.fields(top.value, "rules") {
+				f.rules = append(f.rules, readRule(r, p))
+			}
+			if m, ok := top.value.(*ast.MappingNode); ok && len(m.Values) == 0 {
+				p.addf(top.at, "rules has none")
+			}
+		case "keys":
+			f.keys = make(map[string]planOf)
+			for _, k := range p.fields(top.value, "keys") {
+				if text, ok := p.text(k, "the name of a plan"); ok {
+					f.keys[k.name] = planOf{at(k.value), text}
+				}
+			}
+		default:
+			p.unknown(top, "rules", "keys")
+		}
+	}
+	if !found && len(p.list) == 0 {
+		p.addf(at(body), "the file has no rules")
+	}
+}
+
+func readRule(r field, p *problems) *spec {
+	s := &spec{name: r.name, at: r.at}
+	option := func(f field, o tiered.RuleOption) {
+		s.options = append(s.options, placedOption{at(f.value), o})
+	}
+	hasLimit := false
+	fields := p.fields(r.value, "rule "+strconv.Quote(r.name))
+	for _, f := range fields {
+		switch f.name {
+		case "limit":
+			hasLimit = true
+			s.limit = p.limit(f)
+		case "algorithm":
+			if text, ok := p.text(f, "an algorithm like sliding-counter:k=60,strict"); ok {
+				a, err := limit.ParseAlgorithm(text)
+				if err != nil {
+					p.add(at(f.value), err)
+				}
+				option(f, tiered.Use(a))
+			}
+		case "need":
+			option(f, tiered.Need(p.need(f)))
+		case "outage":
+			option(f, tiered.OnOutage(p.outage(f)))
+		case "remember":
+			if text, ok := p.text(f, "a duration like 200ms, or 0"); ok {
+				d, err := time.ParseDuration(text)
+				if err != nil {
+					p.addf(at(f.value), "remember is %q, must be a duration like 200ms, or 0", text)
+				}
+				option(f, tiered.DenialLife(d))
+			}
+		case "lease":
+			option(f, tiered.Lease(p.percent(f)))
+		case "lease_within_limit":
+			option(f, tiered.LeaseWithinLimit(p.percent(f)))
+		case "dry_run":
+			if p.boolean(f) {
+				option(f, tiered.DryRun())
+			}
+		case "shadow":
+			option(f, tiered.Shadow(p.number(f, "the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)")))
+		case "plans":
+			s.plans = make(map[string]placedLimit)
+			for _, f := range p.fields(f.value, "plans") {
+				if strings.Contains(f.name, "/") {
+					p.addf(f.at, "plan %q has a \"/\" in its name, by which limits are told from plans", f.name)
+				}
+				s.plans[f.name] = p.limit(f)
+			}
+		case "keys":
+			s.keys = make(map[string]keyTerms)
+			for _, f := range p.fields(f.value, "keys") {
+				s.keys[f.name] = p.terms(f)
+			}
+		default:
+			p.unknown(f, "limit", "algorithm", "need", "outage", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
+		}
+	}
+	if named(fields, "lease") && named(fields, "lease_within_limit") {
+		p.addf(r.at, "rule %q has both lease and lease_within_limit, choose one of them", r.name)
+	}
+	if !hasLimit && fields != nil {
+		p.addf(r.at, "rule %q has no limit", r.name)
+	}
+	return s
+}
+
+func named(fields []field, name string) bool {
+	return slices.ContainsFunc(fields, func(f field) bool { return f.name == name })
+}
+
+func (p *problems) unknown(f field, known ...string) {
+	p.addf(f.at, "unknown field %q, must be one of %s", f.name, strings.Join(known, ", "))
+}
+
+const likeLimit = "a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin"
+
+func (p *problems) limit(f field) placedLimit {
+	l := placedLimit{at: at(f.value)}
+	if text, ok := p.text(f, likeLimit); ok {
+		var err error
+		if l.limit, err = limit.Parse(text); err != nil {
+			p.add(l.at, err)
+		}
+	}
+	return l
+}
+
+// terms reads what a key of a rule has: a plan's name, or a limit, which has a "/".
+func (p *problems) terms(f field) keyTerms {
+	text, ok := p.text(f, "the name of a plan, or "+likeLimit)
+	switch {
+	case !ok:
+		return keyTerms{}
+	case strings.Contains(text, "/"):
+		return keyTerms{limit: p.limit(f)}
+	}
+	return keyTerms{plan: planOf{at(f.value), text}}
+}
+
+func (p *problems) outage(f field) tiered.OutagePolicy {
+	policies := []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny}
+	if text, ok := plain(f.value); ok {
+		for _, policy := range policies {
+			if policy.String() == text {
+				return policy
+			}
+		}
+	}
+	p.unlike(f.value, f.name, "approximate, allow or deny")
+	return tiered.Approximate
+}
+
+func (p *problems) boolean(f field) bool {
+	b, ok := f.value.(*ast.BoolNode)
+	if !ok {
+		p.unlike(f.value, f.name, "true or false")
+		return false
+	}
+	return b.Value
+}
+
+func (p *problems) number(f field, like string) float64 {
+	if text, ok := plain(f.value); ok {
+		if n, err := strconv.ParseFloat(text, 64); err == nil {
+			return n
+		}
+	}
+	p.unlike(f.value, f.name, like)
+	return 0
+}
+
+func (p *problems) percent(f field) int {
+	if text, ok := plain(f.value); ok {
+		if n, err := strconv.Atoi(text); err == nil {
+			return n
+		}
+	}
+	p.unlike(f.value, f.name, "a whole percentage of the limit, 1 to 50, like 10")
+	return 0
+}
+
+// need reads what is needed of a rule instead of how to count.
+func (p *problems) need(n field) plan.Need {
+	var need plan.Need
+	for _, f := range p.fields(n.value, "need") {
+		switch f.name {
+		case "above":
+			need.Above = plan.AtMost(p.number(f, "a part of the limit, like 0 or 0.1"))
+		case "late":
+			need.Late = plan.AtMost(p.number(f, "a part of the window, like 0.02"))
+		case "bytes":
+			if text, ok := p.text(f, "a whole number of bytes"); ok {
+				var err error
+				if need.Bytes, err = strconv.ParseInt(text, 10, 64); err != nil {
+					p.unlike(f.value, f.name, "a whole number of bytes")
+				}
+			}
+		default:
+			p.unknown(f, "above", "late", "bytes")
+		}
+	}
+	return need
+}
+
+// checkPlans finds plans that nobody has: a key on one would be held to the rule's own
+// limit, and nobody would notice.
+func (f *file) checkPlans(p *problems) {
+	anywhere := make(map[string]bool)
+	for _, s := range f.rules {
+		for name := range s.plans {
+			anywhere[name] = true
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.keys)) {
+			plan := s.keys[key].plan
+			if _, ok := s.plans[plan.name]; plan.name != "" && !ok {
+				p.addf(plan.at, "rule %q has no plan %q", s.name, plan.name)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
+		if plan := f.keys[key]; !anywhere[plan.name] {
+			p.addf(plan.at, "no rule has a plan %q", plan.name)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package rulesfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Rules are the rules of a file. It is safe for concurrent use.
+type Rules struct {
+	limiter  *tiered.Limiter
+	path     string
+	logger   *slog.Logger
+	registry prometheus.Registerer // nil: none
+	onLoad   func(error)           // nil: nobody is told
+	every    time.Duration
+	metrics  *metrics
+
+	loading sync.Mutex // held while a file is loaded; guards what was seen
+	tried   sighting   // in force, or refused
+	pending *sighting  // seen once, and not tried yet; nil: nothing
+
+	inForce atomic.Pointer[inForce]
+	mu      sync.Mutex // guards used, and changes of inForce
+	used    []string   // names of the rules that the program uses
+}
+
+// inForce are the rules of a file that was taken, by name. It does not change.
+type inForce map[string]*terms
+
+// terms are the rule of a name: what most keys are held to, and who is held to something
+// else.
+type terms struct {
+	rule  *tiered.Rule
+	plans map[string]*tiered.Rule
+	keys  map[string]*tiered.Rule
+}
+
+// Load reads a file, and puts its rules in force on the limiter. It does not watch the
+// file: see [Rules.Watch] and [Rules.Reload]. The names of its rules are the file's: do
+// not use them with [tiered.Limiter.Rule], too.
+//
+// Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
+// [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
+func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, error) {
+	r := &Rules{limiter: limiter, path: path, logger: slog.Default(), every: time.Second, metrics: newMetrics()}
+	if limiter == nil {
+		return nil, invalid("the limiter is nil")
+	}
+	for _, option := range options {
+		if err := option(r); err != nil {
+			return nil, err
+		}
+	}
+	r.tried = see(path)
+	if _, err := r.putInForce(r.tried); err != nil {
+		return nil, err
+	}
+	r.metrics.count(nil)
+	if r.registry != nil {
+		if err := r.metrics.register(r.registry); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Rule returns the rule of a name, as it is at any time. From then on a file without
+// that rule is refused, like any other mistake in it: the program could not do without.
+// The error wraps [limit.ErrInvalidRule].
+func (r *Rules) Rule(name string) (*Rule, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if (*r.inForce.Load())[name] == nil {
+		return nil, fmt.Errorf("%w: %s has no rule %q", limit.ErrInvalidRule, r.path, name)
+	}
+	if !slices.Contains(r.used, name) {
+		r.used = append(r.used, name)
+	}
+	return &Rule{rules: r, name: name}, nil
+}
+
+// Reload loads the file now, as on a signal. On an error, see [Load], everything stays
+// as it was.
+func (r *Rules) Reload() error {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	return r.try(see(r.path))
+}
+
+// sighting is what a look at the file found: comparable, to tell whether it has changed.
+type sighting struct {
+	text, failure string // one of them
+	err           error
+}
+
+func (s sighting) same(o sighting) bool { return s.text == o.text && s.failure == o.failure }
+
+// see reads the file, of whatever directory and whatever link it now is.
+func see(path string) sighting {
+	text, err := readFile(path)
+	if err != nil {
+		return sighting{failure: err.Error(), err: err}
+	}
+	return sighting{text: string(text)}
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		err = fmt.Errorf("%w: %s has more than %d bytes", ErrInvalidFile, path, maxBytes)
+	}
+	return text, err
+}
+
+// try puts in force what was seen, if it is right, and tells everyone. The lock loading
+// must be held.
+func (r *Rules) try(seen sighting) error {
+	r.tried, r.pending = seen, nil
+	rules, err := r.putInForce(seen)
+	r.metrics.count(err)
+	if err != nil {
+		r.logger.Error("tierlimit: the rules file cannot be put in force; all rules stay as they were", "file", r.path, "error", err)
+	} else {
+		r.logger.Info("tierlimit: the rules file is in force", "file", r.path, "rules", rules)
+	}
+	if r.onLoad != nil {
+		r.onLoad(err)
+	}
+	return err
+}
+
+// putInForce puts a file in force, whole or not at all. It returns the number of rules.
+func (r *Rules) putInForce(seen sighting) (int, error) {
+	if seen.err != nil {
+		return 0, seen.err
+	}
+	file, err := read(r.path, []byte(seen.text))
+	if err != nil {
+		return 0, err
+	}
+	p := &problems{file: r.path}
+	next := make(inForce, len(file.rules))
+	var rules []*tiered.Rule
+	for _, s := range file.rules {
+		t, err := r.prepare(s, file, p)
+		if errors.Is(err, limit.ErrClosed) {
+			return 0, err
+		}
+		if t != nil {
+			next[s.name] = t
+			rules = append(rules, t.rule)
+		}
+	}
+	if err := p.err(); err != nil {
+		return 0, err
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range r.used {
+		if next[name] == nil {
+			p.addf(file.at, "there is no rule %q, which the program uses; dry_run: true would switch it off", name)
+		}
+	}
+	if err := p.err(); err != nil {
+		return 0, err
+	}
+	if err := r.limiter.PutInForce(rules...); err != nil {
+		return 0, err
+	}
+	r.inForce.Store(&next)
+	return len(rules), nil
+}

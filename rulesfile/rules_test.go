@@ -1,0 +1,235 @@
+package rulesfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// The example in the docs is loaded, and means what its comments say.
+func TestDocsExample(t *testing.T) {
+	rules := load(t, newLimiter(t), "../docs/rules.yaml")
+	search := rule(t, rules, "search")
+	r := search.For("anyone")
+	if r.Limit() != limit.PerMinute(60) || r.Algorithm() != limit.SlidingCounter(60, limit.Strict) || r.OutagePolicy() != tiered.Approximate || r.IsDryRun() {
+		t.Errorf("%v, %v, %v, %v", r.Limit(), r.Algorithm(), r.OutagePolicy(), r.IsDryRun())
+	}
+	for key, want := range map[string]string{"tenant-7": "1000/1m0s", "tenant-9": "5000/1m0s", "007": "1000/1m0s", "7": "60/1m0s", "tenant-12": "300/1m0s"} {
+		if got := search.For(key).Limit().String(); got != want {
+			t.Errorf("%s is held to %s, want %s", key, got, want)
+		}
+	}
+	if got := search.Plan("gold").Limit(); got != limit.PerMinute(1000) {
+		t.Errorf("gold is %v", got)
+	}
+	if got := search.Plan("none").Limit(); got != limit.PerMinute(60) {
+		t.Errorf("no plan is %v", got)
+	}
+	if r := rule(t, rules, "login").For("x"); r.OutagePolicy() != tiered.Deny || r.Algorithm() != limit.SlidingLog() {
+		t.Errorf("%v, %v", r.OutagePolicy(), r.Algorithm())
+	}
+	if got := rule(t, rules, "invoices").For("tenant-7").Limit(); !got.IsCalendar() || got.Quota() != 50_000 {
+		t.Errorf("%v", got)
+	}
+	if got := rule(t, rules, "ingest").For("x").Limit(); got.Burst() != 500 {
+		t.Errorf("%v", got)
+	}
+	if r := rule(t, rules, "uploads").For("x"); r.WorstCase() != r.Limit().Quota() {
+		t.Errorf("%v: %d", r.Algorithm(), r.WorstCase())
+	}
+	if r := rule(t, rules, "events").For("x"); r.WorstCase() != r.Algorithm().WorstCase(r.Limit())+10_000 {
+		t.Errorf("%v with leases: %d", r.Algorithm(), r.WorstCase())
+	}
+	if !rule(t, rules, "export").For("tenant-7").IsDryRun() {
+		t.Error("export is in earnest")
+	}
+}
+
+// What was charged goes on to count, under another limit and on another plan.
+func TestReloadKeepsWhatWasCharged(t *testing.T) {
+	f := newRulesFile(t, "rules: {search: {limit: 10/1h, plans: {gold: 20/1h}}}")
+	rules := f.load(newLimiter(t))
+	search := rule(t, rules, "search")
+	allow(t, search, "k", 8)
+	for _, step := range []struct {
+		text      string
+		remaining int64
+	}{
+		{"rules: {search: {limit: 12/1h}}", 3},
+		{"rules: {search: {limit: 12/1h, plans: {gold: 20/1h}}}\nkeys: {k: gold}", 10},
+		{"rules: {search: {limit: 12/1h, plans: {gold: 20/1h}, keys: {k: 30/1h}}}\nkeys: {k: gold}", 19},
+		{"rules: {search: {limit: 40/1h, algorithm: 'sliding-counter:k=4'}}", 28},
+	} {
+		f.write(step.text)
+		must(t, rules.Reload())
+		if d := allow(t, search, "k", 1); !d.Allowed || d.Remaining != step.remaining {
+			t.Errorf("%s: %+v, want %d remaining", step.text, d, step.remaining)
+		}
+	}
+}
+
+// A rule that the program uses cannot be taken away; one that it does not use can.
+func TestUsedRulesStay(t *testing.T) {
+	f := newRulesFile(t, "rules: {used: {limit: 10/1h}, unused: {limit: 10/1h}}")
+	rules := f.load(newLimiter(t))
+	used := rule(t, rules, "used")
+	f.write("\nrules: {unused: {limit: 20/1h}}")
+	want := f.path + `:2:1: there is no rule "used", which the program uses; dry_run: true would switch it off`
+	if err := rules.Reload(); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if got := rule(t, rules, "unused").For("k").Limit(); got != limit.PerHour(10) {
+		t.Errorf("a part of the file is in force: %v", got)
+	}
+	f.write("rules: {used: {limit: 30/1h}, unused: {limit: 30/1h}, more: {limit: 1/s}}")
+	must(t, rules.Reload())
+	if got := used.For("k").Limit(); got != limit.PerHour(30) {
+		t.Errorf("%v", got)
+	}
+	rule(t, rules, "more")
+	if _, err := rules.Rule("none"); !errors.Is(err, limit.ErrInvalidRule) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Nobody sees a part of a file: a rule is as of one file at all times, and so are several.
+// While limits change all the time, the counts neither lose nor gain a unit.
+func TestReloadsWhileDeciding(t *testing.T) {
+	const callers, quota = 8, 2000
+	// All limits are above what passes at most, so that what is charged is what was asked.
+	version := func(i int) string {
+		return fmt.Sprintf("rules: {a: {limit: %d/1h, plans: {gold: %d/1h}}, b: {limit: %d/1h}}", quota+i, quota+i, quota+i)
+	}
+	f := newRulesFile(t, version(0))
+	limiter := newLimiter(t)
+	rules := f.load(limiter)
+	a, b := rule(t, rules, "a"), rule(t, rules, "b")
+	var charged atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for !stop.Load() && charged.Load() < quota-callers {
+				d, err := a.Allow(context.Background(), "k")
+				if err != nil || !d.Allowed {
+					t.Errorf("%+v, %v", d, err)
+					return
+				}
+				charged.Add(1)
+				in := *rules.inForce.Load()
+				if in["a"].rule.Limit() != in["b"].rule.Limit() || in["a"].plans["gold"].Limit() != in["a"].rule.Limit() {
+					t.Error("a part of a file is in force")
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		if i%3 == 2 {
+			f.write(bad)
+			if err := rules.Reload(); err == nil {
+				t.Error("a bad file was taken")
+			}
+			continue
+		}
+		f.write(version(i))
+		must(t, rules.Reload())
+	}
+	stop.Store(true)
+	wg.Wait()
+	d := allow(t, a, "k", 1)
+	if used := d.Limit - d.Remaining; used != charged.Load()+1 {
+		t.Errorf("%d units are charged, %d were granted", used, charged.Load()+1)
+	}
+	if got := b.For("k").Limit(); got.Quota() != quota+99 {
+		t.Errorf("in force in the end: %v", got)
+	}
+}
+
+func TestOutcomesAreTold(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	var log strings.Builder
+	var told []error
+	f := newRulesFile(t, good)
+	rules := f.load(newLimiter(t), Metrics(registry), OnLoad(func(err error) { told = append(told, err) }), Logger(textLogger(&log)))
+	expect := func(ok, failed, last int) {
+		t.Helper()
+		want := fmt.Sprintf(`
+# HELP tierlimit_rules_file_last_load_successful 1 if the rules file as last read is in force, 0 if it could not be loaded.
+# TYPE tierlimit_rules_file_last_load_successful gauge
+tierlimit_rules_file_last_load_successful %d
+# HELP tierlimit_rules_file_loads_total Loads of the rules file, by result (ok, failed).
+# TYPE tierlimit_rules_file_loads_total counter
+tierlimit_rules_file_loads_total{result="failed"} %d
+tierlimit_rules_file_loads_total{result="ok"} %d
+`, last, failed, ok)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tierlimit_rules_file_loads_total", "tierlimit_rules_file_last_load_successful"); err != nil {
+			t.Error(err)
+		}
+		if at := testutil.ToFloat64(rules.metrics.at); time.Since(time.Unix(int64(at), 0)) > time.Minute {
+			t.Errorf("last success at %v", at)
+		}
+	}
+	expect(1, 0, 1)
+	f.write(bad)
+	_ = rules.Reload()
+	expect(1, 1, 0)
+	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "rules.yaml:1:25: tierlimit: invalid limit") {
+		t.Errorf("log: %s", log.String())
+	}
+	f.write(better)
+	must(t, rules.Reload())
+	expect(2, 1, 1)
+	if !strings.Contains(log.String(), "level=INFO") || !strings.Contains(log.String(), "rules=1") {
+		t.Errorf("log: %s", log.String())
+	}
+	if len(told) != 2 || told[0] == nil || told[1] != nil {
+		t.Errorf("told %v", told)
+	}
+	if _, err := Load(newLimiter(t), f.path, Metrics(registry)); err == nil {
+		t.Error("metrics of two files on one registry")
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	limiter := newLimiter(t)
+	f := newRulesFile(t, good)
+	for name, option := range map[string]Option{
+		"logger": Logger(nil), "registry": Metrics(nil), "function": OnLoad(nil), "every 0s": Every(0), "every 2h": Every(2 * time.Hour),
+	} {
+		if _, err := Load(limiter, f.path, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), strings.Fields(name)[0]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Load(nil, f.path); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Load(limiter, f.path+"x"); err == nil || !strings.Contains(err.Error(), f.path+"x") {
+		t.Errorf("%v", err)
+	}
+	rules := f.load(limiter)
+	must(t, limiter.Close())
+	f.write(better)
+	if err := rules.Reload(); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+func allow(t testing.TB, r *Rule, key string, cost int64) limit.Decision {
+	t.Helper()
+	d, err := r.AllowN(context.Background(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

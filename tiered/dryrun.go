@@ -1,0 +1,83 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// DryRun lets the rule decide and charge as ever, and never deny: to see what a limit
+// would do before it does it. Others call that shadow mode ([Shadow] is something else:
+// it compares algorithms). Every decision is Allowed and says what it would have been:
+// see DryRun and WouldDeny of [limit.Decision]. Metrics count the outcomes would_allow
+// and would_deny in place of allowed and denied. No call ends with an error: what would
+// have been one is counted as such, and the request allowed without a charge. Only
+// [Rule.Refund] and [Rule.Reset], which decide nothing, have theirs.
+//
+// In [Limiter.AllowAll] the other rules are charged all or none, as if the rule were not
+// there. If they grant, it is asked after them, within the same deadline, and charged by
+// itself if the cost fits; if they deny, it is not asked: the request it would have
+// counted does not happen.
+//
+// Instances of a fleet may differ in it: all charge the same counts.
+func DryRun() RuleOption {
+	return func(c *ruleConfig) error {
+		c.dryRun = true
+		return nil
+	}
+}
+
+// IsDryRun reports whether the rule never denies, see [DryRun].
+func (r *Rule) IsDryRun() bool { return r.config.dryRun }
+
+// told is what the caller is told of a decision: on a dry run, to go on.
+func (r *Rule) told(d limit.Decision, err error) (limit.Decision, error) {
+	if !r.config.dryRun {
+		return d, err
+	}
+	if err != nil {
+		d = r.decision(limit.TierLocal, limit.Decision{Allowed: true})
+	}
+	d.DryRun, d.WouldDeny, d.Allowed = true, !d.Allowed, true
+	return d, nil
+}
+
+// isDryRun reports whether a request stands in nobody's way.
+func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
+
+// allowAllBesideDryRuns is [Limiter.AllowAll] where some rules are on a dry run.
+func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request) ([]limit.Decision, error) {
+	var real []Request
+	for _, q := range requests {
+		if !q.isDryRun() {
+			real = append(real, q)
+		}
+	}
+	// One deadline for both (law 7). Only the dry runs are given it as a context: to the
+	// others it would look like a caller's haste, which says nothing of Redis.
+	rest, cancel := context.WithTimeout(ctx, l.config.deadline)
+	defer cancel()
+	var decided []limit.Decision
+	if len(real) > 0 {
+		var err error
+		if decided, err = l.allowAll(ctx, real); err != nil {
+			return nil, err
+		}
+	}
+	granted := len(real) == 0 || decided[0].Allowed
+	decisions := make([]limit.Decision, len(requests))
+	var dry sync.WaitGroup
+	for i, q := range requests {
+		switch {
+		case !q.isDryRun():
+			decisions[i], decided = decided[0], decided[1:]
+		case granted:
+			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
+		default:
+			decisions[i] = q.Rule.decision(limit.TierLocal, limit.Decision{DryRun: true})
+		}
+	}
+	dry.Wait()
+	return decisions, nil
+}

@@ -1,0 +1,199 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A dry run decides and charges what the rule in earnest would, call by call, and lets
+// everything through; in an outage too.
+func TestDryRunDecidesAsInEarnest(t *testing.T) {
+	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
+		dry := newRule(t, r.limiter, "dry", limit.PerHour(10), DryRun())
+		ctx := context.Background()
+		for name, call := range map[string]func(*Rule) (limit.Decision, error){
+			"AllowN":    func(r *Rule) (limit.Decision, error) { return r.AllowN(ctx, "a", 4) },
+			"AllowUpTo": func(r *Rule) (limit.Decision, error) { return r.AllowUpTo(ctx, "u", 4) },
+			"Peek":      func(r *Rule) (limit.Decision, error) { return r.Peek(ctx, "a", 4) },
+			"AllowAll": func(r *Rule) (limit.Decision, error) {
+				ds, err := r.limiter.AllowAll(ctx, Request{r, "all", 4})
+				return ds[0], err
+			},
+		} {
+			for range 4 { // the last two are denied
+				want, err := call(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := call(dry)
+				if err != nil || !got.Allowed || !got.DryRun || got.WouldDeny == want.Allowed {
+					t.Errorf("%s: %+v, %v; in earnest %+v", name, got, err, want)
+				}
+				if got.Granted != want.Granted || got.Remaining != want.Remaining || (got.RetryAfter > 0) != (want.RetryAfter > 0) {
+					t.Errorf("%s: %+v; in earnest %+v", name, got, want)
+				}
+			}
+		}
+		// Who waits for room is not made to wait.
+		if d, err := dry.Wait(ctx, "a", 10); err != nil || !d.WouldDeny {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// What would be an error lets the request go on, uncharged, and is counted.
+func TestDryRunHasNoErrors(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	dry := newRule(t, l, "dry", limit.PerHour(10), DryRun())
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for _, call := range []struct {
+		ctx  context.Context
+		key  string
+		cost int64
+	}{{context.Background(), "", 1}, {context.Background(), "k", 0}, {context.Background(), "k", 11}, {ended, "k", 1}} {
+		d, err := dry.AllowN(call.ctx, call.key, call.cost)
+		if err != nil || !d.Allowed || !d.DryRun || d.WouldDeny || d.Granted != 0 {
+			t.Errorf("%q, %d: %+v, %v", call.key, call.cost, d, err)
+		}
+		// To give back what was not charged is no mistake of a caller who was let go on.
+		if err := dry.Refund(context.Background(), "k", &d, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	for why, want := range map[reason]float64{reasonInvalid: 3, reasonCancelled: 1} {
+		if n := testutil.ToFloat64(dry.metrics.failed[why]); n != want {
+			t.Errorf("%v errors counted as %v, want %v", n, why, want)
+		}
+	}
+	if d := mustAllow(t, dry, "k", 10); !d.Allowed || d.WouldDeny {
+		t.Errorf("something was charged: %+v", d)
+	}
+}
+
+// Outcomes are counted apart from those of rules in earnest.
+func TestDryRunIsCountedApart(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(registry), RememberDenials(0))
+	dry := newRule(t, l, "dry", limit.PerHour(2), DryRun())
+	for range 5 {
+		mustAllow(t, dry, "k", 1)
+	}
+	want := `
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# TYPE tierlimit_decisions_total counter
+tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="fallback"} 0
+tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="lease"} 0
+tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="local"} 0
+tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="redis"} 2
+tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="fallback"} 0
+tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="lease"} 0
+tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="local"} 0
+tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="redis"} 3
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tierlimit_decisions_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Rules on a dry run change nothing for the others of a group, whatever they hold and
+// however they are used; and they are charged for what the others granted.
+func TestDryRunsChangeNothingForOthers(t *testing.T) {
+	server := redistest.Shared(t)
+	clock := newVirtual()
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	a, b := newRule(t, l, "a", limit.PerMinute(8)), newRule(t, l, "b", limit.PerMinute(5))
+	// The same two without company, and the dry run in earnest.
+	alone := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	a2, b2 := newRule(t, alone, "a", limit.PerMinute(8)), newRule(t, alone, "b", limit.PerMinute(5))
+	dry, earnest := newRule(t, l, "dry", limit.PerMinute(6), DryRun()), newRule(t, alone, "dry", limit.PerMinute(6))
+	history := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		history++
+		key := fmt.Sprint("key ", history)
+		ctx := context.Background()
+		for range rapid.IntRange(1, 12).Draw(rt, "groups") {
+			clock.advance(time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond)
+			cost := func(name string) int64 { return rapid.Int64Range(1, 3).Draw(rt, name) }
+			qa, qb, qd := Request{a, key, cost("a")}, Request{b, key, cost("b")}, Request{dry, key, rapid.Int64Range(-1, 8).Draw(rt, "dry")}
+			got, err := l.AllowAll(ctx, qa, qd, qb)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			want, err := alone.AllowAll(ctx, Request{a2, key, qa.Cost}, Request{b2, key, qb.Cost})
+			if err != nil {
+				rt.Fatal(err)
+			}
+			for i, d := range []limit.Decision{got[0], got[2]} {
+				want[i].ChargedAt = d.ChargedAt
+				if d != want[i] {
+					rt.Errorf("beside a dry run %+v, alone %+v", d, want[i])
+				}
+			}
+			switch d := got[1]; {
+			case !got[0].Allowed:
+				if d.Allowed || d.WouldDeny || d.Granted != 0 || d.RetryAfter != 0 || !d.DryRun {
+					rt.Errorf("of a denied group: %+v", d)
+				}
+			default:
+				would, err := earnest.AllowN(ctx, key, qd.Cost)
+				if !d.Allowed || d.WouldDeny != (err == nil && !would.Allowed) || d.Granted != would.Granted {
+					rt.Errorf("%+v; in earnest %+v, %v", d, would, err)
+				}
+			}
+		}
+	})
+}
+
+// A silent Redis does not make a group with dry runs take two deadlines, and trips the
+// breaker as ever.
+func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	const deadline = 300 * time.Millisecond
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(deadline))
+	r, dry := newRule(t, l, "r", limit.PerHour(1000)), newRule(t, l, "dry", limit.PerHour(1000), DryRun())
+	server.Pause()
+	defer server.Resume()
+	began := time.Now()
+	ds, err := l.AllowAll(context.Background(), Request{r, "k", 1}, Request{dry, "k", 1})
+	if took := time.Since(began); took > deadline*3/2 {
+		t.Errorf("took %v with a deadline of %v", took, deadline)
+	}
+	if err != nil || !ds[0].Allowed || !ds[0].Degraded() || !ds[1].Allowed || !ds[1].DryRun {
+		t.Errorf("%+v, %v", ds, err)
+	}
+	eventually(t, "the breaker opens", func() bool {
+		_, err := l.AllowAll(context.Background(), Request{r, "k", 1}, Request{dry, "k", 1})
+		return err == nil && l.Degraded()
+	})
+}
+
+// Copies of a rule for keys with another limit are on a dry run, too.
+func TestDryRunOfPlans(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	gold, err := newRule(t, l, "dry", limit.PerHour(1), DryRun()).WithLimit(limit.PerHour(2))
+	if err != nil || !gold.IsDryRun() {
+		t.Fatalf("%v, %v", gold, err)
+	}
+	mustAllow(t, gold, "k", 2)
+	if d := mustAllow(t, gold, "k", 1); !d.Allowed || !d.WouldDeny {
+		t.Errorf("%+v", d)
+	}
+	earnest, err := l.ChangeRule("dry", limit.PerHour(2))
+	if err != nil || earnest.IsDryRun() {
+		t.Fatalf("%v, %v", earnest, err)
+	}
+	if d := mustAllow(t, earnest, "k", 1); d.Allowed || d.DryRun {
+		t.Errorf("in earnest, on the same counts: %+v", d)
+	}
+}
