@@ -36,9 +36,9 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if d := mustAllow(t, r, "k", 16); d.Allowed || d.Tier != limit.TierFallback {
 		t.Fatalf("%+v", d)
 	}
-	eventually(t, "it is charged", func() bool { return !l.owes() && testutil.ToFloat64(l.metrics.charged) > 0 })
+	eventually(t, "it is charged", func() bool { return !l.shard.owes() && testutil.ToFloat64(l.metrics.charged) > 0 })
 	mustAllow(t, r, "k", 1)
-	eventually(t, "nothing is to be charged again", func() bool { return !l.owes() })
+	eventually(t, "nothing is to be charged again", func() bool { return !l.shard.owes() })
 	if k, other := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "not used again"); k != 14 || other != 100 {
 		t.Errorf("%d and %d remain in Redis, want 14 and 100", k, other)
 	}
@@ -56,16 +56,16 @@ func TestForgetfulReplyIsFollowedByABeat(t *testing.T) {
 	a := r.account(l.hasher.Hash("k"), "k")
 	l.ledger.Add(&a, l.now(), 50)
 	l.learn(r, l.hasher.Hash("k"), "k", &remote.Reply{Granted: 1, Remaining: 60})
-	if len(l.suspicions) != 0 {
+	if len(l.shard.suspicions) != 0 {
 		t.Error("suspicion where Redis counts 40 of 51")
 	}
 	reply := &remote.Reply{Granted: 1, Remaining: 99}
 	l.learn(r, l.hasher.Hash("k"), "k", reply)
-	if s := len(l.suspicions); s == 0 && l.State() == Healthy {
+	if s := len(l.shard.suspicions); s == 0 && l.State() == Healthy {
 		// The keeper may have taken it already: then it beats.
 		eventually(t, "a suspicion", func() bool {
 			l.learn(r, l.hasher.Hash("k"), "k", reply)
-			return len(l.suspicions) > 0
+			return len(l.shard.suspicions) > 0
 		})
 	}
 }
