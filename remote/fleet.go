@@ -127,6 +127,10 @@ func (f *Fleet) Beat(ctx context.Context, unsettled bool) (Heard, error) {
 	return heard, nil
 }
 
+// IsMoving reports whether a beat failed because the fleet's slot is on its way from one
+// master of a Cluster to another, so that its keys are apart. Both answer.
+func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {
 	if _, err := f.run(ctx, f.place.Load(), 0, false); err != nil {

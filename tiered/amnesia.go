@@ -35,7 +35,7 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	defer m.mu.Unlock()
 	remembers = true
 	switch {
-	case m.place != h.Place: // another place, other memories
+	case m.generation == "", m.place != h.Place: // another place has another memory
 		m.beats = nil
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64

@@ -242,10 +242,11 @@ func (r *routes) unused(heirs []*shard) *shard {
 }
 
 // meetsBefore is an order of slots, in which the fleet meets in a master's first one: all
-// instances find the same, and slots that come and go seldom change it.
+// instances find the same, and slots that come and go seldom change it. It mixes them, as
+// the lowest of a master are those that tools move first.
 func meetsBefore(a, b uint16) bool {
-	const odd = 40503
-	return a*odd%remote.SlotCount < b*odd%remote.SlotCount
+	const mask, odd = 0x2a5b, 40503
+	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
 
 // inherit lets an outage, or what follows it, go on where slots come to another shard.

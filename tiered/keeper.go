@@ -172,6 +172,9 @@ func (s *shard) probe() {
 func (s *shard) beatOnce(ctx context.Context) error {
 	owes, sent := s.owes(), s.limiter.now()
 	heard, err := s.fleet.Beat(ctx, owes)
+	if remote.IsMoving(err) {
+		return nil // Redis is there; it will say more when the slot has moved
+	}
 	if err != nil {
 		return err
 	}

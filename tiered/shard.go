@@ -157,5 +157,8 @@ func (s *shard) leave() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.limiter.config.deadline)
 	defer cancel()
-	return s.fleet.Leave(ctx)
+	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
+		return err
+	}
+	return nil // it ends by itself
 }
