@@ -1,6 +1,6 @@
 package tiered
 
-// change is a change of a shard's state.
+// change is a change of a shard's state; or without a shard, of which are in use.
 type change struct {
 	shard *shard
 	to    State
@@ -11,8 +11,12 @@ const changesKept = 256
 
 // changed has a change told. It never waits.
 func (s *shard) changed(to State) {
+	s.limiter.tell(change{s, to})
+}
+
+func (l *Limiter) tell(c change) {
 	select {
-	case s.limiter.changes <- change{s, to}:
+	case l.changes <- c:
 	default:
 	}
 }
@@ -26,8 +30,10 @@ func (l *Limiter) tellChanges() {
 		case <-l.ctx.Done():
 			return
 		case c := <-l.changes:
-			c.shard.log(c.to)
-			c.shard.told = c.to
+			if c.shard != nil {
+				c.shard.log(c.to)
+				c.shard.told = c.to
+			}
 			state := Healthy
 			for _, s := range l.shards() {
 				if s.inUse() {

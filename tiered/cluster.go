@@ -121,15 +121,16 @@ func (s *shard) name() []any {
 
 // meetCluster asks a Cluster for its masters. If it cannot be reached, its keys have one
 // shard until it can.
-func (l *Limiter) meetCluster() {
+func (l *Limiter) meetCluster() error {
 	var masters *remote.Masters
 	err := l.withinStart(func(ctx context.Context) (err error) {
 		masters, err = remote.MastersOf(ctx, l.cluster.client)
 		return err
 	})
-	if err == nil {
+	if err == nil { // or else it may still be written
 		l.reroute(masters)
 	}
+	return err
 }
 
 // followCluster runs in the background.
@@ -298,5 +299,8 @@ func (l *Limiter) place(r *routes, places []where) {
 			s.fleet.MoveTo(is.fleet, heard)
 		}
 		s.where.Store(&is)
+		if (was.slots > 0) != (is.slots > 0) {
+			l.tell(change{})
+		}
 	}
 }

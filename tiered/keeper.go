@@ -27,7 +27,9 @@ const (
 func (l *Limiter) meetRedis() error {
 	l.checkClient()
 	if l.cluster != nil {
-		l.meetCluster()
+		if err := l.meetCluster(); err != nil {
+			return l.shard.notMet(err)
+		}
 	}
 	return l.everyShard((*shard).meet)
 }
@@ -42,6 +44,11 @@ func (s *shard) meet() error {
 		}
 		return nil
 	}
+	return s.notMet(err)
+}
+
+// notMet starts without Redis, unless waiting would not mend that.
+func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}

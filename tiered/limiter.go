@@ -234,6 +234,16 @@ func (l *Limiter) State() State {
 	return state
 }
 
+// shardsIn is how many shards are in a state.
+func (l *Limiter) shardsIn(state State) (count int) {
+	for _, s := range l.shards() {
+		if s.state() == state {
+			count++
+		}
+	}
+	return count
+}
+
 // breakerState is that of the shard that is furthest from closed.
 func (l *Limiter) breakerState() breaker.State {
 	state := breaker.Closed
