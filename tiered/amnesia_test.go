@@ -87,7 +87,10 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no beat for a day
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
-		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64}, // further back than is known
+		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
+		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet meets elsewhere
+		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
+		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and again where it was
 	} {
 		remembers, since := m.remembers(step.heard, step.sent)
 		if remembers != step.remembers || since != step.since {
@@ -95,7 +98,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	for i := range int64(1000) {
-		m.remembers(remote.Heard{Generation: "b", Sequence: 12 + i, Survived: 11 + i}, 1200)
+		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500)
 	}
 	if len(m.beats) > beatsKept {
 		t.Errorf("%d beats are kept", len(m.beats)) // law 7

@@ -57,8 +57,12 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 
 			of := traffic.seen
 			for _, key := range kept {
-				if a := of[key]; a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 80*time.Millisecond {
+				a := of[key]
+				if a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 80*time.Millisecond {
 					t.Errorf("%s, which the master did not hold: %d decisions without Redis, error %v, the slowest took %v", key, a.tiers[limit.TierFallback], a.err, a.slowest)
+				}
+				if charged := r.Limit().Quota() - peek(t, r, key).Remaining; charged != a.granted {
+					t.Errorf("%s, which the master did not hold: %d units charged, %d granted", key, charged, a.granted)
 				}
 			}
 			for _, key := range lost {

@@ -77,10 +77,10 @@ type Limiter struct {
 // New returns a limiter on a client of one node, of Sentinel or of a Cluster. The
 // client stays the caller's: closing it is up to them, after the limiter.
 //
-// New waits for Redis for at most a second. If Redis cannot be reached it starts
-// all the same, in outage mode, and says so in the log; a service must not depend
-// on Redis to start. Errors are what waiting would not mend: [limit.ErrAuth],
-// [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
+// master, cannot be reached it starts all the same, in outage mode, and says so in the
+// log; a service must not depend on Redis to start. Errors are what waiting would not
+// mend: [limit.ErrAuth], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c := defaults()
 	for _, option := range options {
