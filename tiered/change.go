@@ -36,9 +36,7 @@ func (l *Limiter) tellChanges() {
 			}
 			state := Healthy
 			for _, s := range l.shards() {
-				if s.inUse() {
-					state = worse(state, s.told)
-				}
+				state = worse(state, s.told)
 			}
 			if state != told && l.config.onStateChange != nil {
 				l.config.onStateChange(state)

@@ -34,6 +34,7 @@ type clusterMap struct {
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
 	shards []*shard                // all there ever were: they are used again
+	used   []*shard                // those whose masters have slots
 }
 
 // where is a shard's place in a Cluster.
@@ -47,7 +48,7 @@ type where struct {
 func newClusterMap(client *redis.ClusterClient, first *shard) *clusterMap {
 	m := &clusterMap{client: client}
 	first.where.Store(&where{slots: remote.SlotCount})
-	m.routes.Store(&routes{shards: []*shard{first}})
+	m.routes.Store(&routes{shards: []*shard{first}, used: []*shard{first}})
 	return m
 }
 
@@ -64,20 +65,14 @@ func (l *Limiter) shardOf(key string) *shard {
 // shards are those in use.
 func (l *Limiter) shards() []*shard {
 	if l.cluster == nil {
-		return []*shard{l.shard}
+		return l.alone
 	}
-	var used []*shard
-	for _, s := range l.cluster.routes.Load().shards {
-		if s.inUse() {
-			used = append(used, s)
-		}
-	}
-	return used
+	return l.cluster.routes.Load().used
 }
 
-// everyShard does something for all shards at the same time.
+// everyShard does something for all shards at the same time, those not in use included.
 func (l *Limiter) everyShard(f func(*shard) error) error {
-	shards := []*shard{l.shard}
+	shards := l.alone
 	if l.cluster != nil {
 		shards = l.cluster.routes.Load().shards
 	}
@@ -90,6 +85,7 @@ func (l *Limiter) everyShard(f func(*shard) error) error {
 	return errors.Join(errs...)
 }
 
+// inUse reports whether the shard's master has slots.
 func (s *shard) inUse() bool {
 	w := s.where.Load()
 	return w == nil || w.slots > 0
@@ -104,6 +100,7 @@ func (s *shard) has() func(group int) bool {
 	return func(slot int) bool { return int(r.of[slot]) == s.index }
 }
 
+// kind is a kind of log lines, of this shard.
 func (s *shard) kind(of string) string {
 	if s.limiter.cluster == nil {
 		return of
@@ -111,6 +108,7 @@ func (s *shard) kind(of string) string {
 	return of + " " + strconv.Itoa(s.index)
 }
 
+// name is what log lines call the shard.
 func (s *shard) name() []any {
 	w := s.where.Load()
 	if w == nil || w.addr == "" {
@@ -190,10 +188,16 @@ func (l *Limiter) reroute(m *remote.Masters) (added []*shard) {
 		}
 		w.slots++
 	}
+	for i, s := range next.shards {
+		if places[i].slots > 0 {
+			next.used = append(next.used, s)
+		}
+	}
 	l.inherit(old, next)
 	l.place(next, places)
 	if next.of != old.of {
 		l.cluster.routes.Store(next)
+		l.tell(change{}) // the worst state may be another
 	}
 	return added
 }
@@ -299,8 +303,5 @@ func (l *Limiter) place(r *routes, places []where) {
 			s.fleet.MoveTo(is.fleet, heard)
 		}
 		s.where.Store(&is)
-		if (was.slots > 0) != (is.slots > 0) {
-			l.tell(change{})
-		}
 	}
 }

@@ -45,6 +45,7 @@ type Limiter struct {
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
 	shard   *shard      // the first; the only one but on a Cluster, see shardOf
+	alone   []*shard    // that
 	cluster *clusterMap // nil: no Cluster
 	leases  leaseKeeper
 	metrics *metrics
@@ -139,6 +140,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.batching.Inline = node.Options().ContextTimeoutEnabled
 	}
 	l.shard = l.newShard(0, c.fleetSize)
+	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {
 		l.cluster = newClusterMap(client, l.shard)
 		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(remote.Slot(key)) })
