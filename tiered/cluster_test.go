@@ -33,7 +33,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
 			var states stateLog
 			var log lockedBuffer
-			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(100*time.Millisecond), RememberDenials(0),
+			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
 				OnStateChange(states.note), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
 			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
 			lost, kept := keysOf(t, cluster, l)
@@ -55,16 +55,18 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			traffic.end()
 			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards(), (*shard).owes) })
 
-			of := traffic.seen
+			of, slowest := traffic.seen, time.Duration(0)
 			for _, key := range kept {
 				a := of[key]
-				if a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 80*time.Millisecond {
+				slowest = max(slowest, a.slowest)
+				if a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 300*time.Millisecond {
 					t.Errorf("%s, which the master did not hold: %d decisions without Redis, error %v, the slowest took %v", key, a.tiers[limit.TierFallback], a.err, a.slowest)
 				}
 				if charged := r.Limit().Quota() - peek(t, r, key).Remaining; charged != a.granted {
 					t.Errorf("%s, which the master did not hold: %d units charged, %d granted", key, charged, a.granted)
 				}
 			}
+			t.Logf("%d decisions about keys that the master did not hold, the slowest took %v", traffic.asked(kept), slowest)
 			for _, key := range lost {
 				a := of[key]
 				if a.err != nil || a.tiers[limit.TierFallback] == 0 {
