@@ -88,6 +88,29 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	}
 }
 
+// A limiter that starts while a master is lost is of use to the others' keys, and knows
+// from them by how many to divide the limits of the lost one's.
+func TestStartWithAMasterLost(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
+	cluster.Nodes()[0].Kill()
+	client := cluster.Client(t)
+	l := newLimiterOn(t, client, "tl")
+	newLimiterOn(t, client, "tl")
+	r := newRule(t, l, "r", limit.PerDay(1000))
+	lost, kept := keysOf(t, cluster, l)
+	if d := mustAllow(t, r, kept[0], 1); d.Tier != limit.TierRedis {
+		t.Errorf("of a master that is there: %+v", d)
+	}
+	if d := mustAllow(t, r, lost[0], 1); d.Tier != limit.TierFallback {
+		t.Errorf("of a master that is lost: %+v", d)
+	}
+	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
+	if o := l.shardOf(lost[0]).outage(); o.Fleet != 2 || !o.Newborn {
+		t.Errorf("without the master: %+v", o)
+	}
+}
+
 // asking is one caller for each key, who asks again as soon as there is an answer.
 type asking struct {
 	stop chan struct{}

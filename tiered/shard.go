@@ -131,6 +131,9 @@ func (e *episode) isOver(window time.Duration, now int64) bool {
 // outage is what shares depend on now.
 func (s *shard) outage() local.Outage {
 	size := s.fleet.Size()
+	if !s.fleet.Heard() { // but from another master, maybe
+		size = max(size, s.limiter.FleetSize())
+	}
 	e := s.episode.Load()
 	if e == nil {
 		return local.Outage{Fleet: size}
