@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,6 +17,7 @@ type journal struct {
 	units atomic.Int64
 	// lostUntil is when the units of lines that made way will have left their windows.
 	lostUntil atomic.Int64
+	taking    sync.Mutex    // held while lines are taken out
 	next      atomic.Uint64 // set to look at
 }
 
@@ -23,6 +25,7 @@ type journal struct {
 type line struct {
 	owner  any
 	key    string
+	group  int
 	window time.Duration
 	newest int64
 	units  int64 // in all
@@ -50,26 +53,40 @@ func (l *Ledger) Waiting() (units, keys int64) {
 // lost sight: they will never be charged. It has passed if there are none.
 func (l *Ledger) LostUntil() int64 { return l.journal.lostUntil.Load() }
 
-// Forgotten says that Redis has forgotten what was granted since a time. Each key is
-// charged again with what this instance granted since, once, after its next use.
-func (l *Ledger) Forgotten(since int64) {
-	l.since.Store(since)
-	l.generation.Add(1)
+// Forgotten says that Redis has forgotten what was granted since a time, of the keys of
+// some groups. Each of them is charged again with what this instance granted since, once,
+// after its next use.
+func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
+	g := &l.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	generation := l.generation.Load() + 1
+	for group := range g.forgotten {
+		if in(group) {
+			g.forgotten[group] = forgetting{generation, since}
+		}
+	}
+	l.generation.Store(generation)
 }
 
 // heal puts into the journal what Redis has forgotten of a key.
 func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
 	r := &set.records[i]
-	generation := uint8(l.generation.Load())
-	if r.generation == generation {
+	generation := l.generation.Load()
+	behind := uint8(generation) - r.generation
+	if behind == 0 {
 		return
 	}
-	r.generation = generation
+	r.generation = uint8(generation)
+	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation-uint32(behind), generation)
+	if !forgotten {
+		return
+	}
 	length := subWindow(a.Window)
 	newest := r.gone/length - ledgerCounts
 	var granted [ledgerCounts]int64 // by age
 	for age := range granted {
-		if index := newest - int64(age); index >= max(0, l.since.Load()/length) {
+		if index := newest - int64(age); index >= max(0, since/length) {
 			granted[age] = r.count(index)
 		}
 	}
@@ -91,8 +108,8 @@ func (l *Ledger) journalAdd(set *ledgerSet, i int, a *Account, index, units int6
 	}
 	e := &lines[i]
 	if e.units == 0 {
-		*e = line{owner: a.Owner, key: strings.Clone(a.Key), window: a.Window, newest: index}
-		l.journal.lines.Add(1)
+		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: l.groups.of(a.Key), window: a.Window, newest: index}
+		l.countLine(e, 1)
 	}
 	l.journal.units.Add(-e.units)
 	e.advance(index)
@@ -115,7 +132,7 @@ func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (r
 	e.units -= removed
 	l.journal.units.Add(e.units)
 	if e.units == 0 {
-		l.journal.lines.Add(-1)
+		l.countLine(e, -1)
 	}
 	return removed
 }
@@ -150,37 +167,50 @@ func (l *Ledger) Lose(gone int64) {
 func (l *Ledger) clearLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.journal.units.Add(-e.units)
-		l.journal.lines.Add(-1)
+		l.countLine(e, -1)
 		*e = line{}
 	}
 }
 
-// Uncharged takes the units of up to most keys out of the journal, to be charged in
-// Redis now. Each call goes on where the last one ended; there are none left when it
-// returns nothing. Only one goroutine at a time may call it.
-func (l *Ledger) Uncharged(most int, now int64) []Debt {
+func (l *Ledger) countLine(e *line, n int64) {
+	l.journal.lines.Add(n)
+	l.groups.lines[e.group].Add(n)
+}
+
+// Uncharged takes the units of up to most keys of some groups out of the journal, to be
+// charged in Redis now. Each call goes on where the last one ended; there are none left
+// when it returns nothing.
+func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt {
+	l.journal.taking.Lock()
+	defer l.journal.taking.Unlock()
 	var debts []Debt
+	waiting := l.WaitingIn(in)
 	for range l.sets {
-		if len(debts) >= most || l.journal.lines.Load() == 0 {
+		if len(debts) >= most || int64(len(debts)) >= waiting {
 			break
 		}
 		set := &l.sets[l.journal.next.Load()&l.mask]
-		if debts = l.unchargedOf(set, debts, most, now); len(debts) < most {
+		if debts = l.unchargedOf(set, in, debts, most, now); len(debts) < most {
 			l.journal.next.Add(1)
 		}
 	}
 	return debts
 }
 
-func (l *Ledger) unchargedOf(set *ledgerSet, debts []Debt, most int, now int64) []Debt {
+func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, most int, now int64) []Debt {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if l.lines[set.index] == nil {
 		return debts
 	}
+	left := false
 	for i := range set.records {
 		e := l.line(set, i)
 		if e == nil {
+			continue
+		}
+		if !in(e.group) {
+			left = true
 			continue
 		}
 		if len(debts) == most {
@@ -197,7 +227,9 @@ func (l *Ledger) unchargedOf(set *ledgerSet, debts []Debt, most int, now int64) 
 			debts = append(debts, d)
 		}
 	}
-	l.lines[set.index] = nil
+	if !left {
+		l.lines[set.index] = nil
+	}
 	return debts
 }
 

@@ -25,8 +25,8 @@ type Ledger struct {
 	lines []*[ledgerWays]line // of the sets: pointers in these would shift their records
 	mask  uint64
 
+	groups     groups
 	generation atomic.Uint32 // of Redis's memory, see Forgotten
-	since      atomic.Int64
 	journal    journal
 }
 
@@ -71,6 +71,7 @@ func NewLedger(keys int) *Ledger {
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
+	l.GroupBy(1, func(string) int { return 0 })
 	return l
 }
 

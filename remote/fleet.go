@@ -16,8 +16,8 @@ import (
 // heartbeats in Redis on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
 	client   redis.UniversalClient
-	keys     []any // of the script
-	key      string
+	keyspace Keyspace
+	place    atomic.Pointer[place]
 	instance string
 	ttl      time.Duration
 	source   string
@@ -29,6 +29,20 @@ type Fleet struct {
 	heard atomic.Bool
 }
 
+// place is where a fleet's membership is kept.
+type place struct {
+	key  string
+	keys []any // of the script
+	// After a move others will be heard of only when they have moved, too: until then, in
+	// local time, the size does not fall below that from before.
+	least int64
+	until int64
+}
+
+func (f *Fleet) newPlace(key string) *place {
+	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + f.instance}}
+}
+
 // Heard is what a beat learns.
 type Heard struct {
 	// Clock is Redis's clock, in µs.
@@ -38,8 +52,11 @@ type Heard struct {
 	Size, Unsettled int
 	// Generation names Redis's memory: a random string that lasts as long as that does.
 	// Another one than was heard before means that Redis has forgotten everything. On a
-	// Cluster it speaks for the node that holds the fleet's keys only.
+	// Cluster it speaks for the master that has the fleet's slot only.
 	Generation string
+	// Place is the key that the membership is kept in. Beats in different places say
+	// nothing of each other's memory.
+	Place string
 	// Sequence is this beat's number. Survived is the number of this instance's newest
 	// beat before it that Redis remembers, -1 if it remembers none, which is so at the
 	// first and, while the generation stays, after a day without a beat.
@@ -55,11 +72,9 @@ type Heard struct {
 // has told the real one.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
-	key := keys.fleetKey()
 	f := &Fleet{
 		client:   batcher.script.client,
-		keys:     []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + instance},
-		key:      key,
+		keyspace: keys,
 		instance: instance,
 		ttl:      ttl,
 		source:   source,
@@ -67,7 +82,21 @@ func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duratio
 		clocks:   batcher.clocks,
 	}
 	f.size.Store(int64(assumed))
+	f.place.Store(f.newPlace(keys.fleetKey()))
 	return f
+}
+
+// moves is how many lifetimes of a membership all instances of a fleet have moved in.
+const moves = 3
+
+// MoveTo keeps the membership in a slot of a Cluster from now on: as all instances must
+// that share what is there. size, if not 0, is that of the fleet as known from elsewhere.
+func (f *Fleet) MoveTo(slot uint16, size int) {
+	p := f.newPlace(f.keyspace.fleetKeyIn(slot))
+	p.least = int64(size)
+	p.until = localTime() + moves*f.ttl.Microseconds()
+	f.place.Store(p)
+	f.size.Store(max(f.size.Load(), p.least))
 }
 
 // Size is the number of instances: the last one heard, or the assumed one. It is
@@ -83,21 +112,28 @@ func (f *Fleet) Heard() bool { return f.heard.Load() }
 //
 // Needing all that a decision needs of Redis, it is also the limiter's ping.
 func (f *Fleet) Beat(ctx context.Context, unsettled bool) (Heard, error) {
-	sent := localTime()
-	heard, err := f.run(ctx, f.ttl, unsettled)
+	p, sent := f.place.Load(), localTime()
+	heard, err := f.run(ctx, p, f.ttl, unsettled)
 	if err != nil {
 		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	f.clocks.observe(f.key, heard.Clock, sent, localTime())
-	heard.Size = max(1, heard.Size)
+	f.clocks.observe(p.key, heard.Clock, sent, localTime())
+	heard.Size, heard.Place = max(1, heard.Size), p.key
+	if localTime() < p.until {
+		heard.Size = max(heard.Size, int(p.least))
+	}
 	f.size.Store(int64(heard.Size))
 	f.heard.Store(true)
 	return heard, nil
 }
 
+// IsMoving reports whether a beat failed because the fleet's slot is on its way from one
+// master of a Cluster to another, so that its keys are apart. Both answer.
+func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {
-	if _, err := f.run(ctx, 0, false); err != nil {
+	if _, err := f.run(ctx, f.place.Load(), 0, false); err != nil {
 		return fmt.Errorf("leaving the fleet: %w", err)
 	}
 	return nil
@@ -110,13 +146,13 @@ type beatCmd struct{ *redis.SliceCmd }
 // NoRetry tells go-redis.
 func (beatCmd) NoRetry() bool { return true }
 
-func (f *Fleet) run(ctx context.Context, ttl time.Duration, unsettled bool) (Heard, error) {
+func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool) (Heard, error) {
 	flag := 0
 	if unsettled {
 		flag = 1
 	}
 	heard := Heard{Sequence: f.beats.Add(1)}
-	args := append([]any{"evalsha", f.sha, len(f.keys)}, f.keys...)
+	args := append([]any{"evalsha", f.sha, len(p.keys)}, p.keys...)
 	// The generation is a new one each time: one made before might be that which was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
 	cmd := beatCmd{redis.NewSliceCmd(ctx, args...)}

@@ -63,7 +63,7 @@ func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	if heard := mustBeat(t, b, false); first.Generation == "" || heard.Generation != first.Generation {
 		t.Fatalf("generations %+v and %+v", first, heard)
 	}
-	await(t, "all memberships end", func() bool { return client.Exists(ctx, a.key).Val() == 0 })
+	await(t, "all memberships end", func() bool { return client.Exists(ctx, a.place.Load().key).Val() == 0 })
 	if heard := mustBeat(t, b, false); heard.Generation != first.Generation || heard.Survived != 1 {
 		t.Errorf("after an outage: %+v, the first was %+v", heard, first)
 	}
@@ -91,10 +91,10 @@ func TestFleetTellsWhichBeatSurvived(t *testing.T) {
 			t.Errorf("beat %d: %+v, want %d survived", i+1, heard, want)
 		}
 	}
-	snapshot := client.Dump(ctx, a.key+":beats:a").Val()
+	snapshot := client.Dump(ctx, a.place.Load().key+":beats:a").Val()
 	mustBeat(t, a, false)
 	mustBeat(t, a, false)
-	if err := client.RestoreReplace(ctx, a.key+":beats:a", time.Hour, snapshot).Err(); err != nil {
+	if err := client.RestoreReplace(ctx, a.place.Load().key+":beats:a", time.Hour, snapshot).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if heard := mustBeat(t, a, false); heard.Survived != 3 || heard.Sequence != 6 {

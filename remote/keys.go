@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -58,6 +59,16 @@ func markerKey(redisKey, instance string) string { return redisKey + ":charged:"
 // fleetKey is where fleet membership is kept. No user key comes out as it, since
 // "%" begins an escape.
 func (k Keyspace) fleetKey() string { return k.prefix + ":{%fleet}" }
+
+// fleetKeyIn is where it is kept in one slot of a Cluster. A number that leads to a
+// given slot is found among the first 200,000, all but surely.
+func (k Keyspace) fleetKeyIn(slot uint16) string {
+	for n := 0; ; n++ {
+		if tag := "%fleet:" + strconv.Itoa(n); hashSlot(tag) == slot {
+			return k.prefix + ":{" + tag + "}"
+		}
+	}
+}
 
 // Pattern matches all keys of this keyspace, for SCAN.
 func (k Keyspace) Pattern() string { return k.prefix + ":{*" }

@@ -2,20 +2,31 @@ package remote
 
 import "strings"
 
-// keySlot is the Redis Cluster hash slot of a key: CRC16 (XMODEM) of its hash
-// tag, modulo 16384, as the Redis Cluster specification defines it. go-redis
-// computes the same but does not export it.
+// SlotCount is the number of hash slots of every Redis Cluster.
+const SlotCount = 16384
+
+// Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that a
+// [Keyspace] makes of it.
+func Slot(userKey string) uint16 { return hashSlot(escapeKey(userKey)) }
+
+// keySlot is the slot of a Redis key: that of its hash tag, as the Redis Cluster
+// specification defines it. go-redis computes the same but does not export it.
 func keySlot(key string) uint16 {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
 			key = key[open+1 : open+1+length]
 		}
 	}
+	return hashSlot(key)
+}
+
+// hashSlot is CRC16 (XMODEM), modulo 16384.
+func hashSlot(tag string) uint16 {
 	var crc uint16
-	for i := 0; i < len(key); i++ {
-		crc = crc<<8 ^ crc16Table[byte(crc>>8)^key[i]]
+	for i := 0; i < len(tag); i++ {
+		crc = crc<<8 ^ crc16Table[byte(crc>>8)^tag[i]]
 	}
-	return crc % 16384
+	return crc % SlotCount
 }
 
 var crc16Table = func() (table [256]uint16) {

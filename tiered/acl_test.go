@@ -50,7 +50,8 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 		}
 	}
 	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "limiter", "secret" })
-	checkAllAlgorithms(t, newLimiterOn(t, client, "tl", RememberDenials(0)))
+	l := newLimiterOn(t, client, "tl", RememberDenials(0))
+	checkAllAlgorithms(t, l)
 	// All slots of the first node are on their way, and none of their keys: every
 	// command that it gets is sent on.
 	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
@@ -58,11 +59,22 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	for slot := range 64 {
 		slots = append(slots, slot)
 	}
+	// Among them is that in which the fleet meets, whose keys are apart for a while.
+	for _, s := range l.shards() {
+		if w := s.where.Load(); w.addr == from.Addr() {
+			slots = append(slots, int(w.fleet))
+		}
+	}
 	cluster.MoveSlots(t, from, to, slots, func() {
 		r := newRule(t, newLimiterOn(t, client, "tl", RememberDenials(0)), "moving", limit.PerMinute(300))
 		for i := range 2000 {
 			if d := mustAllow(t, r, fmt.Sprint("k", i), 1); d.Tier != limit.TierRedis {
 				t.Fatalf("%+v", d)
+			}
+		}
+		for _, s := range r.limiter.shards() {
+			if err := s.beatWithin(r.limiter.config.deadline); err != nil {
+				t.Errorf("a beat while its slot is moving: %v", err)
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		return decisions, nil
 	}
 	err := breaker.ErrOpen
-	if l.breaker.Closed() {
+	if l.reachAll(requests) {
 		undo, denied := l.reserveAll(requests, hashes)
 		if denied != nil {
 			return denied, nil
@@ -96,6 +96,16 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		}
 	}
 	return l.fallbackAll(requests, hashes, err), nil
+}
+
+// reachAll reports whether Redis counts as lost for none of the keys.
+func (l *Limiter) reachAll(requests []Request) bool {
+	for _, q := range requests {
+		if !l.shardOf(q.Key).breaker.Closed() {
+			return false
+		}
+	}
+	return true
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
@@ -123,7 +133,7 @@ func (l *Limiter) chargeAll(ctx context.Context, requests []Request) ([]remote.R
 		entries[i] = remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
 	}
 	if _, oneNode := l.client.(*redis.Client); oneNode {
-		return l.batcher.DecideAll(ctx, entries)
+		return l.shard.batcher.DecideAll(ctx, entries)
 	}
 	return l.chargeSlotBySlot(ctx, entries)
 }
@@ -143,7 +153,7 @@ func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) 
 		for j, i := range positions {
 			part[j] = entries[i]
 		}
-		partReplies, err := l.batcher.DecideAll(ctx, part)
+		partReplies, err := l.shardOf(part[0].Key).batcher.DecideAll(ctx, part)
 		if err != nil {
 			l.takeBack(entries, replies, charged)
 			return nil, err
@@ -174,7 +184,7 @@ func (l *Limiter) takeBack(entries []remote.Entry, replies []remote.Reply, charg
 		e.Group = 0
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, replies[i].Stamp
 		refunds.Go(func() {
-			if _, err := l.batcher.Decide(context.Background(), e); err != nil {
+			if _, err := l.shardOf(e.Key).batcher.Decide(context.Background(), e); err != nil {
 				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 // itself, and charges once more what it granted itself, each key after its next use.
 type memory struct {
 	mu         sync.Mutex // guards the rest
+	place      string     // that it was heard in
 	generation string
 	// beats that were heard, oldest first: a stale replica says which it knows of.
 	beats []beat
@@ -34,7 +35,8 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	defer m.mu.Unlock()
 	remembers = true
 	switch {
-	case m.generation == "":
+	case m.generation == "", m.place != h.Place: // another place has another memory
+		m.beats = nil
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
 		m.beats = nil
@@ -47,7 +49,7 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 		}
 		m.beats = nil
 	}
-	m.generation = h.Generation
+	m.place, m.generation = h.Place, h.Generation
 	m.beats = append(m.beats, beat{h.Sequence, sent})
 	if len(m.beats) > beatsKept {
 		m.beats = m.beats[1:]
@@ -57,8 +59,9 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 
 // forgot begins an episode, or goes on with the one there is: Redis has lost its memory
 // of what was granted since a time.
-func (l *Limiter) forgot(since int64) {
-	s, now := l.shard, l.now()
+func (s *shard) forgot(since int64) {
+	l := s.limiter
+	now := l.now()
 	s.mu.Lock()
 	e := s.episode.Load()
 	if e == nil {
@@ -73,24 +76,24 @@ func (l *Limiter) forgot(since int64) {
 	}
 	s.mu.Unlock()
 
-	l.ledger.Forgotten(since)
-	l.charger.dropped.Store(true)
+	l.ledger.Forgotten(s.has(), since)
+	s.charger.dropped.Store(true)
 	l.metrics.amnesia.Inc()
 	age := "all"
 	if since > 0 {
 		age = time.Duration(now - since).String()
 	}
-	l.log.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
+	s.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
 	if s.breaker.Closed() {
-		l.changed(Settling)
+		s.changed(Settling)
 	}
 }
 
 // suspect asks for a beat at once: Redis counts less than this instance alone was
 // granted. It never waits.
-func (l *Limiter) suspect() {
+func (s *shard) suspect() {
 	select {
-	case l.suspicions <- struct{}{}:
+	case s.suspicions <- struct{}{}:
 	default:
 	}
 }

@@ -36,9 +36,9 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if d := mustAllow(t, r, "k", 16); d.Allowed || d.Tier != limit.TierFallback {
 		t.Fatalf("%+v", d)
 	}
-	eventually(t, "it is charged", func() bool { return !l.owes() && testutil.ToFloat64(l.metrics.charged) > 0 })
+	eventually(t, "it is charged", func() bool { return !l.shard.owes() && testutil.ToFloat64(l.metrics.charged) > 0 })
 	mustAllow(t, r, "k", 1)
-	eventually(t, "nothing is to be charged again", func() bool { return !l.owes() })
+	eventually(t, "nothing is to be charged again", func() bool { return !l.shard.owes() })
 	if k, other := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "not used again"); k != 14 || other != 100 {
 		t.Errorf("%d and %d remain in Redis, want 14 and 100", k, other)
 	}
@@ -56,16 +56,16 @@ func TestForgetfulReplyIsFollowedByABeat(t *testing.T) {
 	a := r.account(l.hasher.Hash("k"), "k")
 	l.ledger.Add(&a, l.now(), 50)
 	l.learn(r, l.hasher.Hash("k"), "k", &remote.Reply{Granted: 1, Remaining: 60})
-	if len(l.suspicions) != 0 {
+	if len(l.shard.suspicions) != 0 {
 		t.Error("suspicion where Redis counts 40 of 51")
 	}
 	reply := &remote.Reply{Granted: 1, Remaining: 99}
 	l.learn(r, l.hasher.Hash("k"), "k", reply)
-	if s := len(l.suspicions); s == 0 && l.State() == Healthy {
+	if s := len(l.shard.suspicions); s == 0 && l.State() == Healthy {
 		// The keeper may have taken it already: then it beats.
 		eventually(t, "a suspicion", func() bool {
 			l.learn(r, l.hasher.Hash("k"), "k", reply)
-			return len(l.suspicions) > 0
+			return len(l.shard.suspicions) > 0
 		})
 	}
 }
@@ -87,7 +87,10 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no beat for a day
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
-		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64}, // further back than is known
+		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
+		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet meets elsewhere
+		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
+		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and again where it was
 	} {
 		remembers, since := m.remembers(step.heard, step.sent)
 		if remembers != step.remembers || since != step.since {
@@ -95,7 +98,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	for i := range int64(1000) {
-		m.remembers(remote.Heard{Generation: "b", Sequence: 12 + i, Survived: 11 + i}, 1200)
+		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500)
 	}
 	if len(m.beats) > beatsKept {
 		t.Errorf("%d beats are kept", len(m.beats)) // law 7

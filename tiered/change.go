@@ -1,34 +1,68 @@
 package tiered
 
-import (
-	"fmt"
-
-	"github.com/tierlimit/tierlimit/limit"
-)
-
-// PrepareRule makes a rule as [Limiter.ChangeRule] does, and does not yet put it in
-// force: so that several are changed together, or none if one of them cannot be. See
-// [Limiter.PutInForce]. Errors are those of [Limiter.Rule].
-func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
-	return l.prepare(name, lim, options)
+// change is a change of a shard's state; or without a shard, of which are in use.
+type change struct {
+	shard *shard
+	to    State
 }
 
-// PutInForce makes each of the rules the one of its name, all at the same moment: what
-// [Limiter.Rule] returns from then on. A rule decides whether it is in force or not, so
-// what is left to do is to hand out the new ones.
-//
-// Errors wrap [limit.ErrInvalidRule], where a rule is nil or of another limiter;
-// nothing has changed then.
-func (l *Limiter) PutInForce(rules ...*Rule) error {
-	for _, r := range rules {
-		if r == nil || r.limiter != l {
-			return fmt.Errorf("%w: a rule to put in force is nil or of another limiter", limit.ErrInvalidRule)
+// changesKept is how many changes may wait to be told.
+const changesKept = 256
+
+// changed has a change told. It never waits.
+func (s *shard) changed(to State) {
+	s.limiter.tell(change{s, to})
+}
+
+func (l *Limiter) tell(c change) {
+	select {
+	case l.changes <- c:
+	default:
+	}
+}
+
+// tellChanges runs in the background: it logs each shard's changes, and tells who wants
+// to know of the limiter's.
+func (l *Limiter) tellChanges() {
+	told := Healthy
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case c := <-l.changes:
+			if c.shard != nil {
+				c.shard.log(c.to)
+				c.shard.told = c.to
+			}
+			state := Healthy
+			for _, s := range l.shards() {
+				state = worse(state, s.told)
+			}
+			if state != told && l.config.onStateChange != nil {
+				l.config.onStateChange(state)
+			}
+			told = state
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range rules {
-		l.rules[r.name] = r
+}
+
+func (s *shard) log(to State) {
+	switch to {
+	case Outage:
+		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size())
+	case Settling:
+		s.info("settling", "Redis is back; until it knows of all grants, it and the instances' own records must both agree", "fleet_size", s.fleet.Size())
+	case Healthy:
+		s.info("healthy", "Redis decides again", "fleet_size", s.fleet.Size())
 	}
-	return nil
+}
+
+// warn and info log what happened to a shard: each kind by itself, and on a Cluster
+// saying to which master.
+func (s *shard) warn(kind, message string, args ...any) {
+	s.limiter.log.warn(s.kind(kind), message, append(args, s.name()...)...)
+}
+
+func (s *shard) info(kind, message string, args ...any) {
+	s.limiter.log.info(s.kind(kind), message, append(args, s.name()...)...)
 }

@@ -38,34 +38,34 @@ type charger struct {
 }
 
 // wakeCharger never waits.
-func (l *Limiter) wakeCharger() {
+func (s *shard) wakeCharger() {
 	select {
-	case l.charger.wake <- struct{}{}:
+	case s.charger.wake <- struct{}{}:
 	default:
 	}
 }
 
 // owes reports whether there are units that Redis will yet be told of, or would have to
 // be told of and cannot.
-func (l *Limiter) owes() bool {
-	_, keys := l.ledger.Waiting()
-	return keys > 0 || l.charger.busy.Load() || l.now() < l.ledger.LostUntil()
+func (s *shard) owes() bool {
+	l := s.limiter
+	return l.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load() || l.now() < l.ledger.LostUntil()
 }
 
 // chargeBack runs in the background.
-func (l *Limiter) chargeBack() {
+func (s *shard) chargeBack() {
 	for {
-		pause := l.chargeSome()
+		pause := s.chargeSome()
 		if pause == 0 {
 			select {
-			case <-l.ctx.Done():
+			case <-s.limiter.ctx.Done():
 				return
-			case <-l.charger.wake:
+			case <-s.charger.wake:
 			}
 			continue
 		}
 		select {
-		case <-l.ctx.Done():
+		case <-s.limiter.ctx.Done():
 			return
 		case <-time.After(pause):
 		}
@@ -74,9 +74,9 @@ func (l *Limiter) chargeBack() {
 
 // chargeSome charges a batch. It returns how long to wait until the next one, 0 if there
 // is nothing to charge, or no Redis.
-func (l *Limiter) chargeSome() (pause time.Duration) {
-	c := &l.charger
-	if !l.breaker.Closed() {
+func (s *shard) chargeSome() (pause time.Duration) {
+	l, c := s.limiter, &s.charger
+	if !s.breaker.Closed() {
 		return 0
 	}
 	c.busy.Store(true)
@@ -91,14 +91,14 @@ func (l *Limiter) chargeSome() (pause time.Duration) {
 	}
 	again := len(c.pending) > 0
 	if !again {
-		c.sequence++
+		c.sequence = l.sequences.Add(1)
 		c.since = time.Now()
-		if c.pending = l.ledger.Uncharged(chargedAtOnce, l.now()); len(c.pending) == 0 {
+		if c.pending = l.ledger.Uncharged(s.has(), chargedAtOnce, l.now()); len(c.pending) == 0 {
 			return 0
 		}
 	}
 	started := time.Now()
-	c.pending = l.charge(c.pending, c.sequence, again)
+	c.pending = s.charge(c.pending, c.sequence, again)
 	pause = chargePauses * time.Since(started)
 	if len(c.pending) > 0 {
 		pause += probeEvery
@@ -108,21 +108,22 @@ func (l *Limiter) chargeSome() (pause time.Duration) {
 
 // charge charges debts in Redis, and returns those of which it is not known whether they
 // were. again: they were sent before.
-func (l *Limiter) charge(debts []local.Debt, sequence int64, again bool) (unknown []local.Debt) {
+func (s *shard) charge(debts []local.Debt, sequence int64, again bool) (unknown []local.Debt) {
+	l := s.limiter
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
 	for _, d := range debts {
 		r := d.Owner.(*Rule)
 		e := remote.Entry{
 			Key: d.Key, Rule: r.encoded, Operation: lua.Charge,
-			Charges: r.charges(d, l.now(), l.shardOf(d.Key).outage().Fleet),
+			Charges: r.charges(d, l.now(), s.outage().Fleet),
 			Marker:  l.instance, Sequence: sequence,
 		}
 		if len(e.Charges) == 0 {
 			continue
 		}
 		trips.Go(func() { // they ride together
-			reply, err := l.batcher.Decide(l.ctx, e)
+			reply, err := s.batcher.Decide(l.ctx, e)
 			switch {
 			case err == nil:
 				units := reply.Granted

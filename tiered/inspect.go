@@ -28,9 +28,9 @@ func (i inside) Snapshot() inspect.Snapshot {
 	s := inspect.Snapshot{
 		At:                time.Now(),
 		State:             l.State().String(),
-		Breaker:           l.breaker.State().String(),
-		FleetSize:         l.fleet.Size(),
-		FleetHeard:        l.fleet.Heard(),
+		Breaker:           l.breakerState().String(),
+		FleetSize:         l.FleetSize(),
+		FleetHeard:        slices.ContainsFunc(l.shards(), func(s *shard) bool { return s.fleet.Heard() }),
 		RememberedDenials: l.rememberedDenials(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,

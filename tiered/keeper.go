@@ -26,48 +26,70 @@ const (
 // returns an error only for what waiting would not mend.
 func (l *Limiter) meetRedis() error {
 	l.checkClient()
-	took, err := l.firstBeat()
+	if l.cluster != nil {
+		if err := l.meetCluster(); err != nil {
+			return l.shard.notMet(err)
+		}
+	}
+	return l.everyShard((*shard).meet)
+}
+
+func (s *shard) meet() error {
+	l := s.limiter
+	took, err := s.firstBeat()
 	if err == nil {
 		if took > l.config.deadline/2 {
-			l.log.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
+			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.config.deadline)
 		}
 		return nil
 	}
+	return s.notMet(err)
+}
+
+// notMet starts without Redis, unless waiting would not mend that.
+func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
-	l.log.warn("start", "Redis cannot be reached; starting in outage mode", "error", err, "assumed_fleet_size", l.fleet.Size())
-	l.breaker.ForceOpen(err)
+	s.warn("start", "Redis cannot be reached; starting in outage mode", "error", err, "assumed_fleet_size", s.fleet.Size())
+	s.breaker.ForceOpen(err)
 	return nil
 }
 
-// firstBeat joins the fleet and returns the shortest of three round trips. A
-// client that does not honour deadlines must not hold up New, so it is left
-// behind when the time is over; Close waits for it.
-func (l *Limiter) firstBeat() (took time.Duration, err error) {
-	type result struct {
-		took time.Duration
-		err  error
+// firstBeat joins the fleet and returns the shortest of three round trips.
+func (s *shard) firstBeat() (took time.Duration, err error) {
+	best := startWithin
+	err = s.limiter.withinStart(func(ctx context.Context) error {
+		err := s.beatOnce(ctx) // connects, which takes longer
+		for i := 0; i < 3 && err == nil; i++ {
+			started := time.Now()
+			err = s.beatOnce(ctx)
+			best = min(best, time.Since(started))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err // best may still be written
 	}
-	done := make(chan result, 1)
+	return best, nil
+}
+
+// withinStart does something for as long as New may wait. A client that does not honour
+// deadlines must not hold up New, so it is left behind when the time is over; Close waits
+// for it.
+func (l *Limiter) withinStart(f func(context.Context) error) error {
+	done := make(chan error, 1)
 	l.background.Go(func() {
 		ctx, cancel := context.WithTimeout(l.ctx, startWithin)
 		defer cancel()
-		best := startWithin
-		err := l.beatOnce(ctx) // connects, which takes longer
-		for i := 0; i < 3 && err == nil; i++ {
-			started := time.Now()
-			err = l.beatOnce(ctx)
-			best = min(best, time.Since(started))
-		}
-		done <- result{best, err}
+		done <- f(ctx)
 	})
 	select {
-	case r := <-done:
-		return r.took, r.err
+	case err := <-done:
+		return err
 	case <-time.After(startWithin + 100*time.Millisecond):
-		return 0, fmt.Errorf("%w (%v)", remote.ErrNoAnswer, startWithin)
+		return fmt.Errorf("%w (%v)", remote.ErrNoAnswer, startWithin)
 	}
 }
 
@@ -92,90 +114,93 @@ func (l *Limiter) checkClient() {
 
 // keep runs in the background: it renews the membership in the fleet, and while
 // Redis is lost, probes for it.
-func (l *Limiter) keep() {
+func (s *shard) keep() {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()
 	var last time.Time // of beats
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-s.limiter.ctx.Done():
 			return
-		case to := <-l.changes:
-			l.tell(to)
-		case <-l.suspicions:
-			if time.Since(last) >= probeEvery && l.breaker.Closed() {
+		case <-s.suspicions:
+			if time.Since(last) >= probeEvery && s.breaker.Closed() {
 				last = time.Now()
-				l.beat()
+				s.beat()
 			}
 			continue
 		case <-timer.C:
 			last = time.Now()
-			if l.breaker.Closed() {
-				l.beat()
-			} else {
-				l.probe()
+			switch {
+			case !s.inUse():
+			case s.breaker.Closed():
+				s.beat()
+			default:
+				s.probe()
 			}
 		}
-		timer.Reset(l.untilNextBeat())
+		timer.Reset(s.untilNextBeat())
 	}
 }
 
 // untilNextBeat is spread out, so that a fleet does not beat in step.
-func (l *Limiter) untilNextBeat() time.Duration {
+func (s *shard) untilNextBeat() time.Duration {
 	every := beatEvery
-	if !l.breaker.Closed() || l.settlesSoon() {
+	if !s.breaker.Closed() || s.settlesSoon() {
 		every = probeEvery
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
 }
 
-func (l *Limiter) beat() {
-	done, err := l.breaker.Begin()
+func (s *shard) beat() {
+	done, err := s.breaker.Begin()
 	if err != nil {
 		return
 	}
-	err = l.beatWithin(l.config.deadline)
+	err = s.beatWithin(s.limiter.config.deadline)
 	done(err)
 }
 
 // probe asks whether Redis is back. The first beat may have to connect, which
 // takes several round trips; only the second must keep the deadline, or else
 // decisions would not keep it either and the breaker would open again at once.
-func (l *Limiter) probe() {
-	err := l.breaker.Probe(func() error {
-		if err := l.beatWithin(startWithin); err != nil {
+func (s *shard) probe() {
+	err := s.breaker.Probe(func() error {
+		if err := s.beatWithin(startWithin); err != nil {
 			return err
 		}
-		return l.beatWithin(l.config.deadline)
+		return s.beatWithin(s.limiter.config.deadline)
 	})
-	if err != nil && !errors.Is(err, breaker.ErrOpen) && l.ctx.Err() == nil {
-		l.log.warn("lost", "Redis is still out of reach", "error", err)
+	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.limiter.ctx.Err() == nil {
+		s.warn("lost", "Redis is still out of reach", "error", err)
 	}
 }
 
 // beatOnce renews the membership, and acts on what it learns.
-func (l *Limiter) beatOnce(ctx context.Context) error {
-	owes, sent := l.owes(), l.now()
-	heard, err := l.fleet.Beat(ctx, owes)
+func (s *shard) beatOnce(ctx context.Context) error {
+	owes, sent := s.owes(), s.limiter.now()
+	heard, err := s.fleet.Beat(ctx, owes)
+	if remote.IsMoving(err) {
+		return nil // Redis is there; it will say more when the slot has moved
+	}
 	if err != nil {
 		return err
 	}
-	if remembers, since := l.memory.remembers(heard, sent); !remembers {
-		l.forgot(since)
+	if remembers, since := s.memory.remembers(heard, sent); !remembers {
+		s.forgot(since)
 	}
 	if owes {
-		l.wakeCharger()
+		s.wakeCharger()
 	} else {
-		l.settle(heard)
+		s.settle(heard)
 	}
 	return nil
 }
 
-func (l *Limiter) beatWithin(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(l.ctx, d)
+func (s *shard) beatWithin(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.limiter.ctx, d)
 	defer cancel()
 	started := time.Now()
-	if err := l.beatOnce(ctx); err != nil {
+	if err := s.beatOnce(ctx); err != nil {
 		return err
 	}
 	if took := time.Since(started); took > d {
@@ -186,38 +211,15 @@ func (l *Limiter) beatWithin(d time.Duration) error {
 
 // breakerChanged runs under the breaker's lock, so it only takes note and passes the
 // news on.
-func (l *Limiter) breakerChanged(from, to breaker.State) {
+func (s *shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
-		l.metrics.opened.Inc()
-		l.lost(l.now(), l.born)
-		l.changed(Outage)
+		s.limiter.metrics.opened.Inc()
+		s.lost(s.limiter.now(), s.limiter.born)
+		s.changed(Outage)
 	case to == breaker.Closed:
-		l.back(l.now())
-		l.changed(Settling)
-		l.wakeCharger()
-	}
-}
-
-// changed tells the keeper of a change of state. It never waits.
-func (l *Limiter) changed(to State) {
-	select {
-	case l.changes <- to:
-	default:
-	}
-}
-
-// tell logs a change of state, and tells who wants to know.
-func (l *Limiter) tell(to State) {
-	switch to {
-	case Outage:
-		l.log.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", l.fleet.Size())
-	case Settling:
-		l.log.info("settling", "Redis is back; until it knows of all grants, it and the instances' own records must both agree", "fleet_size", l.fleet.Size())
-	case Healthy:
-		l.log.info("healthy", "Redis decides again", "fleet_size", l.fleet.Size())
-	}
-	if l.config.onStateChange != nil {
-		l.config.onStateChange(to)
+		s.back(s.limiter.now())
+		s.changed(Settling)
+		s.wakeCharger()
 	}
 }

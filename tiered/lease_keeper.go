@@ -84,7 +84,7 @@ func (r *Rule) renewLease(hash uint64, key string, want int64) {
 	sent := l.now()
 	sent -= sent % int64(time.Microsecond) // Redis may have looked at its clock at that very moment
 	// Not in a caller's time: who charges in advance must not charge for nobody.
-	replies, err := l.batcher.DecideAll(context.Background(), entries)
+	replies, err := l.shardOf(key).batcher.DecideAll(context.Background(), entries)
 	now := l.now()
 	if err != nil {
 		t.table.Refused(hash, now+int64(t.life))
@@ -153,20 +153,24 @@ func (l *Limiter) closeLeases() {
 	}
 }
 
-// giveBack returns what is left of leases to Redis. If Redis is lost the units stay
+// giveBack returns what is left of leases to Redis. Where Redis is lost the units stay
 // charged there until they leave the window.
 func (l *Limiter) giveBack(ended []local.Ended) {
 	for i := range ended {
 		ended[i].Owner.(*Rule).unrecord(&ended[i])
 	}
-	for len(ended) > 0 && l.breaker.Closed() {
+	for len(ended) > 0 {
 		some := ended[:min(len(ended), maxBatch)]
 		ended = ended[len(some):]
 		var returns sync.WaitGroup
 		for i := range some {
 			e, r := &some[i], some[i].Owner.(*Rule)
+			s := l.shardOf(e.Key)
+			if !s.breaker.Closed() {
+				continue
+			}
 			returns.Go(func() {
-				if _, err := l.batcher.Decide(context.Background(), r.unspent(e)); err != nil {
+				if _, err := s.batcher.Decide(context.Background(), r.unspent(e)); err != nil {
 					l.log.warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 					return
 				}

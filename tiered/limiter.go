@@ -44,9 +44,10 @@ type Limiter struct {
 	hasher  local.Hasher
 	denials *local.Denials // nil: turned off
 	ledger  *local.Ledger
-	*shard  // the only one so far, see shardOf
+	shard   *shard      // the first; the only one but on a Cluster, see shardOf
+	alone   []*shard    // that
+	cluster *clusterMap // nil: no Cluster
 	leases  leaseKeeper
-	batcher *remote.Batcher
 	metrics *metrics
 	log     *quietLog
 	start   time.Time
@@ -56,14 +57,15 @@ type Limiter struct {
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	changes    chan State
+	changes    chan change
+	episodes   atomic.Uint32 // of all shards, the last one's number
+	sequences  atomic.Int64  // of all shards' charges
 
 	shadows     sync.Once // starts what compares
 	comparisons chan comparison
-	suspicions  chan struct{} // that Redis has lost its memory
-	memory      memory
-	charger     charger
 	instance    string // names this one in Redis
+	script      *remote.Script
+	batching    remote.Options
 
 	longest atomic.Int64 // window of all rules
 
@@ -76,10 +78,10 @@ type Limiter struct {
 // New returns a limiter on a client of one node, of Sentinel or of a Cluster. The
 // client stays the caller's: closing it is up to them, after the limiter.
 //
-// New waits for Redis for at most a second. If Redis cannot be reached it starts
-// all the same, in outage mode, and says so in the log; a service must not depend
-// on Redis to start. Errors are what waiting would not mend: [limit.ErrAuth],
-// [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
+// master, cannot be reached it starts all the same, in outage mode, and says so in the
+// log; a service must not depend on Redis to start. Errors are what waiting would not
+// mend: [limit.ErrAuth], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c := defaults()
 	for _, option := range options {
@@ -100,8 +102,13 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	if err := l.meetRedis(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	l.background.Go(l.keep)
-	l.background.Go(l.chargeBack)
+	l.background.Go(l.tellChanges)
+	for _, s := range l.shards() {
+		s.run()
+	}
+	if l.cluster != nil {
+		l.background.Go(l.followCluster)
+	}
 	return l, nil
 }
 
@@ -111,16 +118,13 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		client:      client,
 		hasher:      local.NewHasher(),
 		ledger:      local.NewLedger(c.ledgerKeys),
-		shard:       &shard{},
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
-		changes:     make(chan State, 16),
+		changes:     make(chan change, changesKept),
 		comparisons: make(chan comparison, shadowQueue),
-		charger:     charger{wake: make(chan struct{}, 1)},
-
-		suspicions: make(chan struct{}, 1),
-		instance:   rand.Text(),
-		rules:      make(map[string]*Rule),
+		instance:    rand.Text(),
+		script:      remote.NewScript(client),
+		rules:       make(map[string]*Rule),
 	}
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -128,22 +132,19 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
 		return nil, err
 	}
-	l.breaker = breaker.New(probeEvery, l.breakerChanged)
-	opt := remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
+	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
 	if c.virtualClock != nil {
-		opt.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
+		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
 	}
 	if node, ok := client.(*redis.Client); ok {
-		opt.Inline = node.Options().ContextTimeoutEnabled
+		l.batching.Inline = node.Options().ContextTimeoutEnabled
 	}
-	hooks := remote.Hooks{
-		Begin:    l.breaker.Begin,
-		Now:      l.now,
-		Answered: l.answered,
-		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
+	l.shard = l.newShard(0, c.fleetSize)
+	l.alone = []*shard{l.shard}
+	if client, ok := client.(*redis.ClusterClient); ok {
+		l.cluster = newClusterMap(client, l.shard)
+		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(remote.Slot(key)) })
 	}
-	l.batcher = remote.NewBatcher(remote.NewScript(client), opt, hooks)
-	l.fleet = remote.NewFleet(l.batcher, l.keys, l.instance, fleetTTL, c.fleetSize)
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
@@ -213,14 +214,47 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 
 // FleetSize is the number of instances that share the limits: as last heard from
 // Redis, or as assumed (option [FleetSize]) if it was never heard from.
-func (l *Limiter) FleetSize() int { return l.fleet.Size() }
+func (l *Limiter) FleetSize() int {
+	size := 0
+	for _, s := range l.shards() {
+		size = max(size, s.fleet.Size())
+	}
+	return size
+}
 
-// State is who decides at the moment. Safe to call as often as one likes.
-func (l *Limiter) State() State { return l.state() }
+// State is who decides at the moment. On a Cluster it is the worst state of a master:
+// [Outage] if any counts as lost, so that the keys it holds are decided by the outage
+// policies, while Redis goes on deciding all others. Safe to call as often as one likes.
+func (l *Limiter) State() State {
+	state := Healthy
+	for _, s := range l.shards() {
+		state = worse(state, s.state())
+	}
+	return state
+}
 
-// Degraded reports whether Redis counts as lost at the moment, so that decisions
-// are made by the rules' outage policies.
-func (l *Limiter) Degraded() bool { return !l.breaker.Closed() }
+// shardsIn is how many shards are in a state.
+func (l *Limiter) shardsIn(state State) (count int) {
+	for _, s := range l.shards() {
+		if s.state() == state {
+			count++
+		}
+	}
+	return count
+}
+
+// breakerState is that of the shard that is furthest from closed.
+func (l *Limiter) breakerState() breaker.State {
+	state := breaker.Closed
+	for _, s := range l.shards() {
+		state = max(state, s.breaker.State())
+	}
+	return state
+}
+
+// Degraded reports whether Redis, or a master of a Cluster, counts as lost at the moment,
+// so that decisions are made by the rules' outage policies.
+func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
 // [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left
@@ -233,14 +267,9 @@ func (l *Limiter) Close() error {
 	}
 	l.closeLeases()
 	l.stop()
-	l.batcher.Close()
+	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
 	l.background.Wait()
-	var err error
-	if l.fleet.Heard() && l.breaker.Closed() {
-		ctx, cancel := context.WithTimeout(context.Background(), l.config.deadline)
-		err = l.fleet.Leave(ctx)
-		cancel()
-	}
+	err := errors.Join(closing, l.everyShard((*shard).leave))
 	if l.denials != nil {
 		l.denials.Close()
 	}

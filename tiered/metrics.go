@@ -88,16 +88,24 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
+	shards := func(state State) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "tierlimit_shards",
+			Help:        "Masters of a Cluster by state (healthy, outage, settling); one node is one.",
+			ConstLabels: prometheus.Labels{"state": state.String()},
+		}, func() float64 { return float64(l.shardsIn(state)) })
+	}
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.failed, m.trips, m.tripCalls, redisErrors, m.opened, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
-		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open.",
-			func() float64 { return float64(l.breaker.State()) }),
-		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share.",
+		shards(Healthy), shards(Outage), shards(Settling),
+		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.",
+			func() float64 { return float64(l.breakerState()) }),
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
 			func() float64 { return float64(l.State()) }),
 		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",
 			func() float64 { units, _ := l.ledger.Waiting(); return float64(units) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
-			func() float64 { return float64(l.fleet.Size()) }),
+			func() float64 { return float64(l.FleetSize()) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
 			func() float64 { return float64(l.rememberedDenials()) }),
 		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",

@@ -66,7 +66,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	charged, given := d.Granted, units
 	d.Granted -= units
 	if d.ChargedAt != 0 { // else Redis knows nothing of it
-		reply, err := l.batcher.Decide(ctx, remote.Entry{
+		reply, err := l.shardOf(key).batcher.Decide(ctx, remote.Entry{
 			Key: key, Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
 		})
@@ -92,7 +92,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	l := r.limiter
 	hash := l.hasher.Hash(key)
 	r.dropLease(hash)
-	_, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
+	_, err := l.shardOf(key).batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}

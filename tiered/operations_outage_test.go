@@ -13,7 +13,7 @@ import (
 // loseRedis kills a limiter's server, as far as decisions can tell.
 func loseRedis(server *redistest.Server, l *Limiter) {
 	server.Kill()
-	l.breaker.ForceOpen(errors.New("killed"))
+	l.shard.breaker.ForceOpen(errors.New("killed"))
 }
 
 // recorded is how many units of a key's window this instance's own record holds.

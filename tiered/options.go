@@ -126,8 +126,8 @@ func LedgerKeys(keys int) Option {
 	}
 }
 
-// QueueLength sets how many decisions may wait for Redis at once before further
-// ones get [limit.ErrOverloaded]; the default is 10,000.
+// QueueLength sets how many decisions may wait for Redis, or for each master of a
+// Cluster, at once before further ones get [limit.ErrOverloaded]; the default is 10,000.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {
@@ -163,8 +163,9 @@ func Logger(logger *slog.Logger) Option {
 }
 
 // OnStateChange sets a function that is told of each change of [Limiter.State], one
-// after another, on a goroutine of the limiter's own: heartbeats wait for it, so it
-// should return within milliseconds. It must not call Close. Should 16 changes wait to
+// after another, on a goroutine of the limiter's own. It must not call Close. On a Cluster,
+// whose state is the worst of its masters', it is told when the first is lost and when the
+// last is back, and not of others in between; the log has each. Should 256 changes wait to
 // be told, further ones are left out.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {

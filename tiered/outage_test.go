@@ -177,7 +177,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	}
 	server.Kill()
 	for _, l := range limiters {
-		l.breaker.ForceOpen(fmt.Errorf("killed"))
+		l.shard.breaker.ForceOpen(fmt.Errorf("killed"))
 	}
 	for i, want := range []int{20, 25, 25, 25} {
 		granted := 0
@@ -206,7 +206,7 @@ func TestOutagePolicies(t *testing.T) {
 		rules[p] = newRule(t, l, p.String(), limit.PerHour(3), OnOutage(p))
 	}
 	server.Kill()
-	l.breaker.ForceOpen(fmt.Errorf("killed"))
+	l.shard.breaker.ForceOpen(fmt.Errorf("killed"))
 	for p, want := range map[OutagePolicy]int{Approximate: 3, Allow: 10, Deny: 0} {
 		granted := 0
 		for range 10 {

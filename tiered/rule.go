@@ -168,12 +168,13 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if d, ok := r.remembered(hash, now, needed); ok {
 		return d, nil
 	}
-	if s := l.shardOf(key); !s.breaker.Closed() {
+	s := l.shardOf(key)
+	if !s.breaker.Closed() {
 		return r.fallback(hash, key, cost, operation, breaker.ErrOpen), nil
 	} else if r.isSettling(s) {
 		return r.decideSettling(ctx, hash, key, cost, operation)
 	}
-	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
+	reply, err := s.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
 		if r.lease != nil && reply.Granted > 0 {
 			r.wantLease(hash, key, reply.Granted)

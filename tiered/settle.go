@@ -18,13 +18,14 @@ func (r *Rule) isSettling(s *shard) bool {
 
 // learn records in the ledger what Redis granted, and how much was free.
 func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
+	s := l.shardOf(key)
 	a, now := r.account(hash, key), l.now()
 	known := local.Known{Granted: reply.Granted}
-	if l.shardOf(key).settling(r.limit.Window(), now) == nil { // or else others' grants are missing
+	if s.settling(r.limit.Window(), now) == nil { // or else others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
 	}
 	if l.ledger.Learn(&a, now, known) {
-		l.suspect()
+		s.suspect()
 	}
 }
 
@@ -50,7 +51,7 @@ func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost
 	if operation == lua.TakeUpTo {
 		cost = own.Granted
 	}
-	reply, err := l.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
+	reply, err := s.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	// What Redis granted has been recorded by now, and what is granted without it will be.
 	l.ledger.Undo(&a, l.now(), own.Granted, false)
 	switch {
@@ -103,22 +104,22 @@ const settleAtLeast = time.Second
 // settle ends an episode if it is over: when a beat that said this instance has charged
 // all it granted found no other that has not, and all there were, or none more within
 // the time for which they count as members. Or else after the longest window.
-func (l *Limiter) settle(heard remote.Heard) {
-	e := l.episode.Load()
+func (s *shard) settle(heard remote.Heard) {
+	e := s.episode.Load()
 	if e == nil {
 		return
 	}
-	back, now := e.back.Load(), l.now()
+	back, now := e.back.Load(), s.limiter.now()
 	all := heard.Unsettled == 0 && (heard.Size >= e.fleet || now-back >= int64(fleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
-	if (settled || e.isOver(time.Duration(l.longest.Load()), now)) && l.end(e) {
-		l.changed(Healthy)
+	if (settled || e.isOver(time.Duration(s.limiter.longest.Load()), now)) && s.end(e) {
+		s.changed(Healthy)
 	}
 }
 
 // settlesSoon reports whether an episode may end before a window has passed, if the
 // instances hear of each other.
-func (l *Limiter) settlesSoon() bool {
-	e := l.episode.Load()
+func (s *shard) settlesSoon() bool {
+	e := s.episode.Load()
 	return e != nil && !e.forgotten.Load()
 }

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,6 +87,7 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 // comparison is a decision to be compared.
 type comparison struct {
 	shadow  *shadow
+	shard   *shard
 	key     string // in Redis
 	cost    int64
 	allowed bool
@@ -97,7 +99,7 @@ func (s *shadow) compare(key string, cost int64, d limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key) {
 		return // a cost above the limit, as a large burst grants, is none that a log knows
 	}
-	c := comparison{shadow: s, key: s.limiter.keys.Key(s.name, key), cost: cost, allowed: d.Allowed}
+	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key), cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.config.virtualClock; virtual != nil {
 		c.clock = virtual().UnixMicro()
 	}
@@ -144,10 +146,14 @@ func (l *Limiter) more(first comparison) []comparison {
 // compareBatch asks the exact log. Errors are counted and nothing more: whether Redis
 // is lost is for users' decisions to find out.
 func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
-	if !l.breaker.Closed() {
-		for _, c := range batch {
-			c.shadow.failed.Inc()
+	batch = slices.DeleteFunc(batch, func(c comparison) bool {
+		if c.shard.breaker.Closed() {
+			return false
 		}
+		c.shadow.failed.Inc()
+		return true
+	})
+	if len(batch) == 0 {
 		return
 	}
 	entries := make([]remote.Entry, len(batch))

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,22 +11,53 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// shard is what is known of the Redis that holds a key: whether it can be reached,
-// who shares it, and whether it knows of all grants. See shardOf.
+// shard is what is known of the Redis that holds a key: whether it can be reached, who
+// shares it, and whether it knows of all grants. One node has one, a Cluster one for each
+// master: what befalls one of them is no business of the others' keys.
 type shard struct {
+	limiter *Limiter
+	index   int
+	batcher *remote.Batcher
 	breaker *breaker.Breaker
 	fleet   *remote.Fleet
+	charger charger
+	memory  memory
+
+	suspicions chan struct{} // that Redis has lost its memory
+	told       State         // last, of the goroutine that tells changes
+
+	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
 	// episode is the outage, or what follows one; nil while Redis decides alone. It is
 	// changed under mu only.
 	episode atomic.Pointer[episode]
 	mu      sync.Mutex
-	number  uint32 // of the last episode
 }
 
-// shardOf is the shard of a key. A Cluster's nodes share one so far: if one of them is
-// lost, the others' keys are approximated too.
-func (l *Limiter) shardOf(string) *shard { return l.shard }
+// newShard makes a shard. assumed is the fleet's size until it is heard.
+func (l *Limiter) newShard(index, assumed int) *shard {
+	s := &shard{
+		limiter:    l,
+		index:      index,
+		charger:    charger{wake: make(chan struct{}, 1)},
+		suspicions: make(chan struct{}, 1),
+	}
+	s.breaker = breaker.New(probeEvery, s.breakerChanged)
+	s.batcher = remote.NewBatcher(l.script, l.batching, remote.Hooks{
+		Begin:    s.breaker.Begin,
+		Now:      l.now,
+		Answered: l.answered,
+		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
+	})
+	s.fleet = remote.NewFleet(s.batcher, l.keys, l.instance, fleetTTL, assumed)
+	return s
+}
+
+// run starts what a shard does in the background.
+func (s *shard) run() {
+	s.limiter.background.Go(s.keep)
+	s.limiter.background.Go(s.chargeBack)
+}
 
 // episode is an outage, from the cut until Redis alone decides again. Shares of limits
 // are fixed for as long as it lasts (law 11), also when Redis is lost once more before
@@ -57,9 +89,10 @@ func (s *shard) lost(now int64, born int64) {
 	s.begin(now, born)
 }
 
+// begin begins an episode. Its number is the limiter's, so that a key finds none that its
+// share was fixed in if it comes from another shard.
 func (s *shard) begin(now, born int64) *episode {
-	s.number++
-	e := &episode{number: s.number, fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
+	e := &episode{number: s.limiter.episodes.Add(1), fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
 	e.cut.Store(now)
 	s.episode.Store(e)
 	return e
@@ -98,6 +131,9 @@ func (e *episode) isOver(window time.Duration, now int64) bool {
 // outage is what shares depend on now.
 func (s *shard) outage() local.Outage {
 	size := s.fleet.Size()
+	if !s.fleet.Heard() { // but from another master, maybe
+		size = max(size, s.limiter.FleetSize())
+	}
 	e := s.episode.Load()
 	if e == nil {
 		return local.Outage{Fleet: size}
@@ -115,4 +151,17 @@ func (s *shard) state() State {
 		return Settling
 	}
 	return Healthy
+}
+
+// leave ends the membership in the fleet.
+func (s *shard) leave() error {
+	if !s.inUse() || !s.fleet.Heard() || !s.breaker.Closed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.limiter.config.deadline)
+	defer cancel()
+	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
+		return err
+	}
+	return nil // it ends by itself
 }

@@ -29,3 +29,11 @@ func (s State) String() string {
 	}
 	return fmt.Sprintf("State(%d)", s)
 }
+
+// worse is the worse of two states: from healthy to settling to outage.
+func worse(a, b State) State {
+	if a == Outage || b == Outage {
+		return Outage
+	}
+	return max(a, b)
+}

@@ -249,7 +249,7 @@ tierlimit_decision_errors_total{reason="closed",rule="r"} 0
 tierlimit_decision_errors_total{reason="invalid",rule="r"} 2
 tierlimit_decision_errors_total{reason="other",rule="r"} 0
 tierlimit_decision_errors_total{reason="overloaded",rule="r"} 0
-# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open.
+# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.
 # TYPE tierlimit_breaker_state gauge
 tierlimit_breaker_state 0
 # HELP tierlimit_fleet_size Instances that share the limits, as last heard from Redis.

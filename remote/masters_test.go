@@ -1,0 +1,72 @@
+package remote
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// The slots of user keys and of fleets are where the Cluster's nodes say, and the masters
+// are those that have them.
+func TestMastersOfACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	client, ctx := cluster.Client(t), context.Background()
+	m, err := MastersOf(ctx, client)
+	if err != nil || len(m.Addrs) != 3 {
+		t.Fatalf("masters %v, %v", m, err)
+	}
+	for i, addr := range cluster.Addrs() {
+		first, last := i*SlotCount/3, (i+1)*SlotCount/3-1
+		if m.Addrs[m.Of[first]] != addr || m.Addrs[m.Of[last]] != addr {
+			t.Errorf("slots %d to %d are said to be with %s and %s, want %s", first, last, m.Addrs[m.Of[first]], m.Addrs[m.Of[last]], addr)
+		}
+	}
+	for _, user := range []string{"alice", "{", "a}b{c", strings.Repeat("x", 65), "\x00"} {
+		if said := client.ClusterKeySlot(ctx, newKeyspace(t, "tl").Key("r", user)).Val(); said != int64(Slot(user)) {
+			t.Errorf("the slot of %q is %d, the server says %d", user, Slot(user), said)
+		}
+	}
+}
+
+// A fleet's keys share the slot that is asked for, and no user key is among them.
+func TestFleetsMeetInAnySlot(t *testing.T) {
+	k := newKeyspace(t, "tl")
+	for slot := range uint16(SlotCount) {
+		if slot%97 != 0 && slot != SlotCount-1 {
+			continue
+		}
+		key := k.fleetKeyIn(slot)
+		if keySlot(key) != slot || !strings.HasPrefix(key, "tl:{%fleet:") || keySlot(key+":unsettled") != slot {
+			t.Fatalf("a fleet is to meet in slot %d by key %q, which is in slot %d", slot, key, keySlot(key))
+		}
+	}
+}
+
+// A fleet that moves is not taken for smaller before all have moved.
+func TestFleetsMove(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	const ttl = 100 * time.Millisecond
+	a, b := newFleet(t, client, "a", ttl), newFleet(t, client, "b", time.Minute)
+	before := mustBeat(t, b, false)
+	if heard := mustBeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {
+		t.Fatalf("%+v, %+v", before, heard)
+	}
+	a.MoveTo(77, 2)
+	heard := mustBeat(t, a, false)
+	if heard.Size != 2 || a.Size() != 2 || heard.Place == before.Place || heard.Generation == before.Generation {
+		t.Errorf("after moving alone: %+v", heard)
+	}
+	for start := time.Now(); a.Size() != 1; mustBeat(t, a, false) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("who has not moved is counted for ever")
+		}
+	}
+	b.MoveTo(77, 0)
+	mustBeat(t, b, false)
+	if heard := mustBeat(t, a, false); heard.Size != 2 {
+		t.Errorf("after both have moved: %+v", heard)
+	}
+}

@@ -1,0 +1,260 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are
+// approximated until it is back and then settle, and what was granted meanwhile is charged
+// once. Nobody who asks for another key notices anything.
+func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		begin, end func(*redistest.Server)
+		after      State // Redis is back: one that has lost its memory settles for a window
+	}{
+		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart, Settling},
+		{"hung", (*redistest.Server).Pause, (*redistest.Server).Resume, Healthy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
+			var states stateLog
+			var log lockedBuffer
+			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
+				OnStateChange(states.note), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
+			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
+			lost, kept := keysOf(t, cluster, l)
+
+			traffic := startAsking(r, slices.Concat(lost, kept))
+			traffic.awaitTier(t, lost, limit.TierRedis)
+			traffic.awaitTier(t, kept, limit.TierRedis)
+			c.begin(cluster.Nodes()[0])
+			traffic.awaitTier(t, lost, limit.TierFallback)
+			eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
+			before := traffic.asked(kept)
+			eventually(t, "the others go on", func() bool { return traffic.asked(kept) > before+500 })
+			if l.State() != Outage || !l.Degraded() {
+				t.Errorf("it is %v in the outage", l.State())
+			}
+			c.end(cluster.Nodes()[0])
+			eventually(t, "it is back", func() bool { return l.State() == c.after })
+			traffic.awaitTier(t, lost, limit.TierRedis)
+			traffic.end()
+			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards(), (*shard).owes) })
+
+			of, slowest := traffic.seen, time.Duration(0)
+			for _, key := range kept {
+				a := of[key]
+				slowest = max(slowest, a.slowest)
+				if a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 300*time.Millisecond {
+					t.Errorf("%s, which the master did not hold: %d decisions without Redis, error %v, the slowest took %v", key, a.tiers[limit.TierFallback], a.err, a.slowest)
+				}
+				if charged := r.Limit().Quota() - peek(t, r, key).Remaining; charged != a.granted {
+					t.Errorf("%s, which the master did not hold: %d units charged, %d granted", key, charged, a.granted)
+				}
+			}
+			t.Logf("%d decisions about keys that the master did not hold, the slowest took %v", traffic.asked(kept), slowest)
+			for _, key := range lost {
+				a := of[key]
+				if a.err != nil || a.tiers[limit.TierFallback] == 0 {
+					t.Errorf("%s: error %v, decisions by tier %v", key, a.err, a.tiers)
+				}
+				charged := r.Limit().Quota() - peek(t, r, key).Remaining
+				// A call whose answer was lost is charged once or not at all (law 3).
+				if charged > a.granted || charged < a.granted-a.unsure {
+					t.Errorf("%s: %d units charged, want the %d that were granted, or up to %d fewer", key, charged, a.granted, a.unsure)
+				}
+			}
+			if told := states.all(); len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
+				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
+			}
+			if text := log.String(); !strings.Contains(text, "master="+cluster.Nodes()[0].Addr()) || strings.Contains(text, cluster.Nodes()[1].Addr()) {
+				t.Errorf("the log does not say which master it was, and only that:\n%s", text)
+			}
+		})
+	}
+}
+
+// A limiter that starts while a master is lost is of use to the others' keys, and knows
+// from them by how many to divide the limits of the lost one's.
+func TestStartWithAMasterLost(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
+	cluster.Nodes()[0].Kill()
+	client := cluster.Client(t)
+	l := newLimiterOn(t, client, "tl")
+	newLimiterOn(t, client, "tl")
+	r := newRule(t, l, "r", limit.PerDay(1000))
+	lost, kept := keysOf(t, cluster, l)
+	if d := mustAllow(t, r, kept[0], 1); d.Tier != limit.TierRedis {
+		t.Errorf("of a master that is there: %+v", d)
+	}
+	if d := mustAllow(t, r, lost[0], 1); d.Tier != limit.TierFallback {
+		t.Errorf("of a master that is lost: %+v", d)
+	}
+	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
+	if o := l.shardOf(lost[0]).outage(); o.Fleet != 2 || !o.Newborn {
+		t.Errorf("without the master: %+v", o)
+	}
+}
+
+// asking is one caller for each key, who asks again as soon as there is an answer.
+type asking struct {
+	stop chan struct{}
+	done sync.WaitGroup
+	mu   sync.Mutex // guards seen
+	seen map[string]*answers
+}
+
+// answers are what a caller was told.
+type answers struct {
+	tiers   map[limit.Tier]int
+	last    limit.Tier
+	granted int64
+	unsure  int64 // of them, may not be charged: Redis was asked, and did not answer
+	slowest time.Duration
+	err     error
+}
+
+func startAsking(r *Rule, keys []string) *asking {
+	a := &asking{stop: make(chan struct{}), seen: make(map[string]*answers)}
+	for _, key := range keys {
+		of := &answers{tiers: make(map[limit.Tier]int)}
+		a.seen[key] = of
+		a.done.Go(func() {
+			ticker := time.NewTicker(10 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-a.stop:
+					return
+				case <-ticker.C:
+				}
+				closed := r.limiter.shardOf(key).breaker.Closed()
+				started := time.Now()
+				d, err := r.Allow(context.Background(), key)
+				took := time.Since(started)
+				a.mu.Lock()
+				of.tiers[d.Tier]++
+				of.last, of.granted, of.slowest = d.Tier, of.granted+d.Granted, max(of.slowest, took)
+				if closed && d.Tier == limit.TierFallback {
+					of.unsure += d.Granted
+				}
+				if err != nil {
+					of.err = err
+				}
+				a.mu.Unlock()
+			}
+		})
+	}
+	return a
+}
+
+func (a *asking) end() { close(a.stop); a.done.Wait() }
+
+// awaitTier waits until all keys are decided by a tier.
+func (a *asking) awaitTier(t *testing.T, keys []string, tier limit.Tier) {
+	t.Helper()
+	before := a.asked(keys)
+	eventually(t, fmt.Sprint("decisions by ", tier), func() bool {
+		if a.asked(keys) < before+10*len(keys) {
+			return false
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, key := range keys {
+			if a.seen[key].last != tier {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (a *asking) asked(keys []string) (decisions int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range keys {
+		for _, n := range a.seen[key].tiers {
+			decisions += n
+		}
+	}
+	return decisions
+}
+
+// keysOf are some keys that the first master holds, and some of the others'.
+func keysOf(t *testing.T, cluster *redistest.Cluster, l *Limiter) (first, others []string) {
+	t.Helper()
+	for i := range 1000 {
+		key := fmt.Sprint("user", i)
+		switch addr := l.shardOf(key).where.Load().addr; {
+		case addr == "":
+			t.Fatal("the Cluster's masters are not known")
+		case addr == cluster.Addrs()[0] && len(first) < 8:
+			first = append(first, key)
+		case addr != cluster.Addrs()[0] && len(others) < 16:
+			others = append(others, key)
+		}
+	}
+	if len(first) < 8 || len(others) < 16 {
+		t.Fatalf("the first master is said to have %d of 1000 keys, the others %d", len(first), len(others))
+	}
+	return first, others
+}
+
+func peek(t *testing.T, r *Rule, key string) limit.Decision {
+	t.Helper()
+	d, err := r.Peek(context.Background(), key, 1)
+	if err != nil || d.Tier != limit.TierRedis {
+		t.Fatalf("peek at %q: %+v, %v", key, d, err)
+	}
+	return d
+}
+
+// stateLog is what OnStateChange told.
+type stateLog struct {
+	mu   sync.Mutex
+	told []State
+}
+
+func (s *stateLog) note(to State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, to)
+}
+
+func (s *stateLog) all() []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.told)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

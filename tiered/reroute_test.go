@@ -1,0 +1,137 @@
+package tiered
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// mastersOf has slots of masters: from which on each has them.
+func mastersOf(owners map[string][]int) *remote.Masters {
+	m := &remote.Masters{}
+	for i := range m.Of {
+		m.Of[i] = ^uint16(0)
+	}
+	for addr, slots := range owners {
+		m.Addrs = append(m.Addrs, addr)
+		for _, from := range slots {
+			for slot := from; slot < from+sixteenth; slot++ {
+				m.Of[slot] = uint16(len(m.Addrs) - 1)
+			}
+		}
+	}
+	return m
+}
+
+// sixteenth of all slots.
+const sixteenth = remote.SlotCount / 16
+
+// ranges are sixteenths, by their first slots.
+func ranges(from, to int) (slots []int) {
+	for i := from; i < to; i++ {
+		slots = append(slots, i*sixteenth)
+	}
+	return slots
+}
+
+// newClusterLimiter has a Cluster that cannot be reached, and is told who its masters are.
+func newClusterLimiter(t *testing.T) *Limiter {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	l, err := newLimiter(client, defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(); _ = client.Close() })
+	return l
+}
+
+// ofSlot is the shard of a sixteenth.
+func (l *Limiter) ofSlot(sixteen int) *shard {
+	r := l.cluster.routes.Load()
+	return r.shards[r.of[sixteen*sixteenth]]
+}
+
+// A shard stays with its slots when a replica takes them over, and with its master when
+// that gets slots or loses some.
+func TestShardsFollowTheirSlots(t *testing.T) {
+	l := newClusterLimiter(t)
+	if added := l.reroute(mastersOf(map[string][]int{"a": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); len(added) != 2 {
+		t.Fatalf("%d shards were added to the first, want 2", len(added))
+	}
+	a, b, c := l.ofSlot(0), l.ofSlot(5), l.ofSlot(10)
+	if a == b || b == c || a == c || l.ofSlot(4) != a || l.ofSlot(15) != c {
+		t.Fatal("three masters have not three shards")
+	}
+	// A replica of a takes over.
+	if added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); added != nil {
+		t.Error("a replica that took over got a new shard")
+	}
+	if l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c || a.where.Load().addr != "replica" {
+		t.Error("a replica that took over did not get its master's shard")
+	}
+	// A new master gets a part of each.
+	added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 4), "b": ranges(5, 9), "c": ranges(10, 15), "d": {4 * sixteenth, 9 * sixteenth, 15 * sixteenth}}))
+	if len(added) != 1 || l.ofSlot(4) != added[0] || l.ofSlot(9) != added[0] || l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c {
+		t.Error("a new master did not get a shard of its own, or another lost its")
+	}
+	// It leaves again, and another comes: shards are used again.
+	l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)}))
+	if added[0].inUse() || len(l.shards()) != 3 {
+		t.Error("a master without slots is in use")
+	}
+	if again := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 15), "e": ranges(15, 16)})); again != nil || l.ofSlot(15) != added[0] {
+		t.Error("a shard that was free was not used")
+	}
+}
+
+// Law 7: however often masters come and go, and however many there are, there are no more
+// shards than that.
+func TestLaw7ShardsAreBounded(t *testing.T) {
+	l := newClusterLimiter(t)
+	m := &remote.Masters{}
+	for i := range 2 * maxShards {
+		m.Addrs = append(m.Addrs, string(rune('A'+i)))
+	}
+	for slot := range m.Of {
+		m.Of[slot] = uint16(slot % len(m.Addrs))
+	}
+	l.reroute(m)
+	slices.Reverse(m.Addrs)
+	l.reroute(m)
+	r := l.cluster.routes.Load()
+	if len(r.shards) != maxShards {
+		t.Errorf("%d shards, want %d", len(r.shards), maxShards)
+	}
+}
+
+// Law 11: what has not settled does not settle by moving.
+func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
+	l := newClusterLimiter(t)
+	l.shard.breaker.ForceOpen(errors.New("not reached yet"))
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	if a.state() != Outage || b.state() != Outage {
+		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.state(), b.state())
+	}
+	if a.episode.Load().number == b.episode.Load().number {
+		t.Error("two shards have an episode of the same number: shares fixed in one would hold in the other")
+	}
+	b.breaker.Probe(func() error { return nil })
+	eventually(t, "a probe closes b's breaker", func() bool {
+		_ = b.breaker.Probe(func() error { return nil })
+		return b.breaker.Closed()
+	})
+	if !b.end(b.episode.Load()) || b.state() != Healthy || a.state() != Outage || l.State() != Outage || l.shardsIn(Outage) != 1 {
+		t.Fatalf("b is %v, a %v, the limiter %v", b.state(), a.state(), l.State())
+	}
+	// Some of a's slots are given to b.
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
+	if b.state() != Settling || !b.breaker.Closed() {
+		t.Errorf("with slots that have not settled, b is %v", b.state())
+	}
+}
