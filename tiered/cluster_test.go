@@ -36,12 +36,13 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
 				OnStateChange(states.note), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
 			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
-			lost, kept := keysOf(t, cluster, l)
+			master := cluster.Nodes()[1]
+			lost, kept := keysOf(t, master, l)
 
 			traffic := startAsking(r, slices.Concat(lost, kept))
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.awaitTier(t, kept, limit.TierRedis)
-			c.begin(cluster.Nodes()[0])
+			c.begin(master)
 			traffic.awaitTier(t, lost, limit.TierFallback)
 			eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
 			before := traffic.asked(kept)
@@ -49,7 +50,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			if l.State() != Outage || !l.Degraded() {
 				t.Errorf("it is %v in the outage", l.State())
 			}
-			c.end(cluster.Nodes()[0])
+			c.end(master)
 			eventually(t, "it is back", func() bool { return l.State() == c.after })
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.end()
@@ -81,7 +82,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			if told := states.all(); len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
 				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
 			}
-			if text := log.String(); !strings.Contains(text, "master="+cluster.Nodes()[0].Addr()) || strings.Contains(text, cluster.Nodes()[1].Addr()) {
+			if text := log.String(); !strings.Contains(text, "master="+master.Addr()) || strings.Contains(text, cluster.Nodes()[0].Addr()) {
 				t.Errorf("the log does not say which master it was, and only that:\n%s", text)
 			}
 		})
@@ -98,7 +99,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 	l := newLimiterOn(t, client, "tl")
 	newLimiterOn(t, client, "tl")
 	r := newRule(t, l, "r", limit.PerDay(1000))
-	lost, kept := keysOf(t, cluster, l)
+	lost, kept := keysOf(t, cluster.Nodes()[0], l)
 	if d := mustAllow(t, r, kept[0], 1); d.Tier != limit.TierRedis {
 		t.Errorf("of a master that is there: %+v", d)
 	}
@@ -195,24 +196,24 @@ func (a *asking) asked(keys []string) (decisions int) {
 	return decisions
 }
 
-// keysOf are some keys that the first master holds, and some of the others'.
-func keysOf(t *testing.T, cluster *redistest.Cluster, l *Limiter) (first, others []string) {
+// keysOf are some keys that a master holds, and some of the others'.
+func keysOf(t *testing.T, master *redistest.Server, l *Limiter) (its, others []string) {
 	t.Helper()
 	for i := range 1000 {
 		key := fmt.Sprint("user", i)
 		switch addr := l.shardOf(key).where.Load().addr; {
 		case addr == "":
 			t.Fatal("the Cluster's masters are not known")
-		case addr == cluster.Addrs()[0] && len(first) < 8:
-			first = append(first, key)
-		case addr != cluster.Addrs()[0] && len(others) < 16:
+		case addr == master.Addr() && len(its) < 8:
+			its = append(its, key)
+		case addr != master.Addr() && len(others) < 16:
 			others = append(others, key)
 		}
 	}
-	if len(first) < 8 || len(others) < 16 {
-		t.Fatalf("the first master is said to have %d of 1000 keys, the others %d", len(first), len(others))
+	if len(its) < 8 || len(others) < 16 {
+		t.Fatalf("the master is said to have %d of 1000 keys, the others %d", len(its), len(others))
 	}
-	return first, others
+	return its, others
 }
 
 func peek(t *testing.T, r *Rule, key string) limit.Decision {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -133,5 +134,32 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
 	if b.state() != Settling || !b.breaker.Closed() {
 		t.Errorf("with slots that have not settled, b is %v", b.state())
+	}
+}
+
+// What is to be charged at a lost master is no business of the others' chargers.
+func TestShardsChargeTheirOwn(t *testing.T) {
+	l := newClusterLimiter(t)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	a.breaker.ForceOpen(errors.New("lost"))
+	r := newRule(t, l, "r", limit.PerHour(100), OnOutage(Allow)) // one that starts without Redis is in debt
+	key := "of a"
+	for l.shardOf(key) != a {
+		key += "."
+	}
+	if d, err := r.Allow(t.Context(), key); err != nil || d.Tier != limit.TierFallback || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if !a.owes() || b.owes() {
+		t.Errorf("a owes: %v, b owes: %v", a.owes(), b.owes())
+	}
+	if pause := b.chargeSome(); pause != 0 || !a.owes() {
+		t.Errorf("b took what is to be charged at a; pause %v", pause)
+	}
+	// The slot goes to b, and with it what is to be charged.
+	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
+	if a.owes() || !b.owes() || b.state() != Settling {
+		t.Errorf("a owes: %v, b owes: %v, and is %v", a.owes(), b.owes(), b.state())
 	}
 }
