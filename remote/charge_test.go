@@ -104,6 +104,18 @@ func TestLaw4LateChargesAreNotMade(t *testing.T) {
 	}
 }
 
+// What units two windows ago left of debt was paid off since then, not since less.
+func TestChargesKeepTheirAge(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	const window = limit.MaxWindow
+	rule := newRule(t, limit.Per(2, window), limit.GCRA())
+	r := runAll(t, script, []Entry{past(redistest.Prefix()+"old", rule, 1,
+		Charge{1, window / 2}, Charge{1, window}, Charge{1, window + time.Microsecond}, Charge{2, 5 * window / 2})})[0]
+	if want := window/2 - time.Microsecond; r.ResetAfter != want {
+		t.Errorf("debt for %v, want %v", r.ResetAfter, want)
+	}
+}
+
 // Law 8: a key with units of the past expires when they no longer matter, as if they had
 // been charged in time: an older one does not shorten what is there, and none prolongs it
 // beyond its own window. Units that have left change nothing. The marker expires a

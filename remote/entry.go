@@ -134,14 +134,16 @@ func (e *Entry) work() int64 {
 	return e.Cost * e.count()
 }
 
+// longestAgo is further back than any unit counts, and not before clocks begin.
+const longestAgo = 10 * limit.MaxWindow
+
 // charges are the units of a Charge as the script wants them: the youngest first, and
 // none that are none.
 func (e *Entry) charges() []Charge {
 	charges := make([]Charge, 0, len(e.Charges))
 	for _, c := range e.Charges {
 		if c.Units > 0 {
-			// No unit counts for two of the longest windows.
-			charges = append(charges, Charge{min(c.Units, lua.MaxUnits), min(max(0, c.Age), 2*limit.MaxWindow)})
+			charges = append(charges, Charge{min(c.Units, lua.MaxUnits), min(max(0, c.Age), longestAgo)})
 		}
 	}
 	slices.SortStableFunc(charges, func(a, b Charge) int { return cmp.Compare(a.Age, b.Age) })
