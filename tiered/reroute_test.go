@@ -163,3 +163,22 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 		t.Errorf("a owes: %v, b owes: %v, and is %v", a.owes(), b.owes(), b.state())
 	}
 }
+
+// The callback is told of the worst state, when that is another: not of every master.
+func TestStateChangesOfSeveralMasters(t *testing.T) {
+	l, told := newClusterLimiter(t), &states{}
+	l.config.onStateChange = told.add
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	l.background.Go(l.tellChanges)
+	for _, c := range []change{{a, Outage}, {b, Outage}, {b, Settling}, {b, Healthy}, {a, Settling}, {a, Healthy}} {
+		c.shard.changed(c.to)
+	}
+	eventually(t, "both are healthy", func() bool {
+		seen := told.all()
+		return len(seen) > 0 && seen[len(seen)-1] == Healthy
+	})
+	if seen := told.all(); !slices.Equal(seen, []State{Outage, Settling, Healthy}) {
+		t.Errorf("told %v", seen)
+	}
+}
