@@ -86,7 +86,10 @@ func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, ruleOptions [
 	if err != nil {
 		return nil, nil, err
 	}
-	rule, err := limiter.Rule("rule", lim, append(ruleOptions, tiered.Use(a))...)
+	// Each algorithm has keys of its own, under names as long as the others': to take over
+	// what another has counted costs time.
+	name := a.Name()[len(a.Name())-4:]
+	rule, err := limiter.Rule(name, lim, append(ruleOptions, tiered.Use(a))...)
 	if err != nil {
 		return nil, nil, errors.Join(err, limiter.Close())
 	}
