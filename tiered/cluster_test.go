@@ -31,10 +31,10 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
-			var states stateLog
+			var changes states
 			var log lockedBuffer
 			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
-				OnStateChange(states.note), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
+				OnStateChange(changes.add), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
 			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
 			master := cluster.Nodes()[1]
 			lost, kept := keysOf(t, master, l)
@@ -79,7 +79,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 					t.Errorf("%s: %d units charged, want the %d that were granted, or up to %d fewer", key, charged, a.granted, a.unsure)
 				}
 			}
-			if told := states.all(); len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
+			if told := changes.all(); len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
 				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
 			}
 			if text := log.String(); !strings.Contains(text, "master="+master.Addr()) || strings.Contains(text, cluster.Nodes()[0].Addr()) {
@@ -223,24 +223,6 @@ func peek(t *testing.T, r *Rule, key string) limit.Decision {
 		t.Fatalf("peek at %q: %+v, %v", key, d, err)
 	}
 	return d
-}
-
-// stateLog is what OnStateChange told.
-type stateLog struct {
-	mu   sync.Mutex
-	told []State
-}
-
-func (s *stateLog) note(to State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.told = append(s.told, to)
-}
-
-func (s *stateLog) all() []State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.told)
 }
 
 type lockedBuffer struct {
