@@ -18,9 +18,9 @@ import (
 // trips. So there is one more only after some have ended well: a process that starts under
 // load would else spend its first deadline on opening connections.
 //
-// Many processes share a Redis. When trips take long against the deadline, Redis has
-// a queue: then each process keeps to one trip, and if that is not enough, to a
-// smaller one. That is what keeps a hundred processes from queueing each other past
+// Many processes share a Redis. When its part of a trip's time is long against the
+// deadline, Redis has a queue: then each process keeps to one trip, and if that is not
+// enough, to a smaller one. That is what keeps a hundred processes from queueing each other past
 // their deadlines. And no more callers may wait than will be served in time: the others
 // had better hear at once that there is no room for them.
 type pace struct {
