@@ -46,6 +46,9 @@ type Part struct{ Units, At int64 }
 
 // Waiting is how many units are to be charged, and of how many keys.
 func (l *Ledger) Waiting() (units, keys int64) {
+	if l.journal.lines.Load() > 0 {
+		l.settleCredits()
+	}
 	return l.journal.units.Load(), l.journal.lines.Load()
 }
 
@@ -111,6 +114,11 @@ func (l *Ledger) journalAdd(set *ledgerSet, i int, a *Account, index, units int6
 		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: l.groups.of(a.Key), window: a.Window, newest: index}
 		l.countLine(e, 1)
 	}
+	l.journalMore(e, index, units)
+}
+
+// journalMore notes more units in a line.
+func (l *Ledger) journalMore(e *line, index, units int64) {
 	l.journal.units.Add(-e.units)
 	e.advance(index)
 	e.add(index, units)
@@ -198,7 +206,7 @@ func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt 
 }
 
 func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, most int, now int64) []Debt {
-	set.mu.Lock()
+	l.lockSet(set)
 	defer set.mu.Unlock()
 	if l.lines[set.index] == nil {
 		return debts

@@ -54,10 +54,10 @@ type Grant struct {
 const ledgerWays = 8 // records per set
 
 type ledgerSet struct {
-	mu      sync.Mutex // guards all but index, and the set's lines
+	mu      sync.Mutex // guards all but index, and the set's lines; see lock
 	index   int
 	tags    [ledgerWays]uint16 // of the records' hashes: to look into one record, not all
-	_       [32]byte           // so that records start where cache lines do
+	credit  credit             // with it, records start where cache lines do
 	records [ledgerWays]record
 }
 
@@ -77,8 +77,7 @@ func NewLedger(keys int) *Ledger {
 
 // Add records that cost units were granted at now without asking anyone.
 func (l *Ledger) Add(a *Account, now, cost int64) {
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.findOrCreate(l, a, now)
 	newest := set.records[i].advance(subWindow(a.Window), now)
@@ -90,7 +89,14 @@ func (l *Ledger) Add(a *Account, now, cost int64) {
 
 // Take grants cost units at now if this instance's own grants of the last window
 // leave room for them within its share of the limit.
+//
+// What it says to be free may be a little less than what is: see credit.
 func (l *Ledger) Take(a *Account, o Outage, now, cost int64) Grant {
+	if o.Number != 0 && !a.Charged {
+		if left, ok := l.set(a.Hash).credit.spend(a.tag(o), now, cost); ok {
+			return Grant{Granted: cost, Free: left}
+		}
+	}
 	return l.take(a, o, now, cost, cost, true)
 }
 
@@ -115,8 +121,7 @@ func (l *Ledger) Free(a *Account, o Outage, now, cost int64) (free int64, retryA
 // for good, without Redis, are journaled.
 func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bool) Grant {
 	length := subWindow(a.Window)
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	var fresh record // is stored only if it has something to say
@@ -146,6 +151,9 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 		r.add(newest, granted)
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, newest, granted)
+			if o.Number != 0 { // or else the share is that of the moment
+				set.credit.issue(i, a.tag(o), (newest+1)*length, free-granted)
+			}
 		}
 	}
 	return Grant{Granted: granted, Free: free - granted}
@@ -154,8 +162,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 // Used is how many units of the last window are on record.
 func (l *Ledger) Used(a *Account, now int64) int64 {
 	length := subWindow(a.Window)
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	if i < 0 {
@@ -170,8 +177,7 @@ func (l *Ledger) Used(a *Account, now int64) int64 {
 // were granted without Redis: they then need not be charged there either, if they
 // have not been yet.
 func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	if i < 0 {
@@ -194,8 +200,7 @@ func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
 // would leave later than without the two calls, and the later the more often that
 // happened.
 func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	if i < 0 {

@@ -41,8 +41,9 @@ func whole(l *Ledger, hash uint64, window time.Duration, quota int64) (*Account,
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if i := set.find(hash); i >= 0 {
-		r := &set.records[i]
-		r.part, r.at, r.frozen = wholePart, o.Number, true
+		if r := &set.records[i]; !r.frozen || r.at != o.Number {
+			r.part, r.at, r.frozen = wholePart, o.Number, true
+		}
 	}
 	return &Account{Hash: hash, Window: window, Quota: quota, Key: "key"}, o
 }

@@ -47,8 +47,7 @@ type Known struct {
 // instance alone was granted for sure. (It may count a little less because replies
 // overtake each other.)
 func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
-	set := l.set(a.Hash)
-	set.mu.Lock()
+	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	if i < 0 {

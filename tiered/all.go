@@ -50,7 +50,7 @@ func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Dec
 		case err != nil:
 			q.Rule.metrics.fail(err)
 		default:
-			q.Rule.metrics.count(decisions[i])
+			q.Rule.metrics.decisions.add(&decisions[i])
 			q.Rule.watched(q.Key, &decisions[i])
 		}
 	}
@@ -198,7 +198,7 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64, err error) []
 	decisions := make([]limit.Decision, len(requests))
 	all := true
 	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(hashes[i], q.Key, q.Cost, lua.Take, err)
+		decisions[i] = q.Rule.fallback(hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
 		all = all && decisions[i].Allowed
 	}
 	if all {

@@ -61,9 +61,9 @@ func (r *Rule) inspected() inspect.Rule {
 	for _, counter := range r.metrics.failed {
 		shown.Errors += valueOf(counter)
 	}
-	for tier, outcomes := range r.metrics.decisions {
+	for tier := range tiers {
 		shown.Counts = append(shown.Counts, inspect.Count{
-			Tier: limit.Tier(tier), Denied: valueOf(outcomes[0]), Allowed: valueOf(outcomes[1]),
+			Tier: tier, Denied: r.metrics.decisions.sum(tier, 0), Allowed: r.metrics.decisions.sum(tier, 1),
 		})
 	}
 	return shown

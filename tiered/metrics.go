@@ -15,7 +15,7 @@ import (
 // metrics are the limiter's Prometheus metrics. Labels are few and bounded: rule
 // names are chosen by the program, and nothing is labelled by key.
 type metrics struct {
-	decisions *prometheus.CounterVec
+	decisions *decisionsMetric
 	failed    *prometheus.CounterVec
 	trips     prometheus.Histogram
 	tripCalls prometheus.Histogram
@@ -32,10 +32,7 @@ type metrics struct {
 
 func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tierlimit_decisions_total",
-			Help: "Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
-		}, []string{"rule", "tier", "outcome"}),
+		decisions: newDecisionsMetric(),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
 			Help: "Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).",
@@ -169,32 +166,16 @@ func reasonOf(err error) reason {
 
 // ruleMetrics are the counters of one rule, looked up once.
 type ruleMetrics struct {
-	decisions [limit.TierLease + 1][2]prometheus.Counter
+	decisions *decisionCounts
 	failed    [reasonOther + 1]prometheus.Counter
 }
 
 func (m *metrics) rule(name string, dryRun bool) ruleMetrics {
-	denied, allowed := "denied", "allowed"
-	if dryRun {
-		denied, allowed = "would_deny", "would_allow"
-	}
-	r := ruleMetrics{}
+	r := ruleMetrics{decisions: m.decisions.rule(name, dryRun)}
 	for why := range r.failed {
 		r.failed[why] = m.failed.WithLabelValues(name, reason(why).String())
 	}
-	for tier := range r.decisions {
-		r.decisions[tier][0] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), denied)
-		r.decisions[tier][1] = m.decisions.WithLabelValues(name, limit.Tier(tier).String(), allowed)
-	}
 	return r
-}
-
-func (r *ruleMetrics) count(d limit.Decision) {
-	outcome := 0
-	if d.Allowed {
-		outcome = 1
-	}
-	r.decisions[d.Tier][outcome].Inc()
 }
 
 func (r *ruleMetrics) fail(err error) { r.failed[reasonOf(err)].Inc() }

@@ -13,11 +13,9 @@ import (
 // key often, nor who asks for what cannot be, changes the rates that are watched.
 func TestPeekIsNotCounted(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
-		count := func() (decisions, errors float64) {
-			for _, outcomes := range r.metrics.decisions {
-				for _, counter := range outcomes {
-					decisions += testutil.ToFloat64(counter)
-				}
+		count := func() (decisions uint64, errors float64) {
+			for tier := range tiers {
+				decisions += r.metrics.decisions.sum(tier, 0) + r.metrics.decisions.sum(tier, 1)
 			}
 			for _, counter := range r.metrics.failed {
 				errors += testutil.ToFloat64(counter)

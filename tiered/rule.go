@@ -145,7 +145,7 @@ func (r *Rule) counted(d limit.Decision, err error) (limit.Decision, error) {
 		r.metrics.fail(err)
 		return limit.Decision{}, err
 	}
-	r.metrics.count(d)
+	r.metrics.decisions.add(&d)
 	return d, nil
 }
 
@@ -170,7 +170,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	}
 	s := l.shardOf(key)
 	if !s.breaker.Closed() {
-		return r.fallback(hash, key, cost, operation, breaker.ErrOpen), nil
+		return r.fallback(hash, now, key, cost, operation, breaker.ErrOpen), nil
 	} else if r.isSettling(s) {
 		return r.decideSettling(ctx, hash, key, cost, operation)
 	}
@@ -184,7 +184,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, key, cost, operation, err), nil
+	return r.fallback(hash, l.now(), key, cost, operation, err), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the

@@ -62,7 +62,7 @@ func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost
 	case !l.outage(err):
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, key, cost, operation, err), nil
+	return r.fallback(hash, l.now(), key, cost, operation, err), nil
 }
 
 // reserveAll asks this instance's record for all requests whose rules are settling. It

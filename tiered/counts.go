@@ -1,0 +1,103 @@
+package tiered
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+const (
+	tiers    = limit.TierLease + 1
+	outcomes = 2 // denied, allowed
+	// stripes keep cores from waiting for each other: a counter that two of them add to
+	// all the time takes longer than all the rest of a decision in process.
+	stripes = 16
+)
+
+// decisionCounts counts a rule's decisions by tier and outcome. The counts are spread
+// over stripes of one cache line each.
+type decisionCounts [stripes][tiers][outcomes]atomic.Uint64
+
+func (c *decisionCounts) add(d *limit.Decision) {
+	outcome := 0
+	if d.Allowed {
+		outcome = 1
+	}
+	c[stripe()][d.Tier][outcome].Add(1)
+}
+
+// sum is how many there were of a tier and outcome.
+func (c *decisionCounts) sum(tier limit.Tier, outcome int) (n uint64) {
+	for i := range c {
+		n += c[i][tier][outcome].Load()
+	}
+	return n
+}
+
+// stripe is the same one for a goroutine most of the time, and for others mostly another:
+// stacks lie 2 kB apart at least.
+func stripe() uint64 {
+	var onStack byte
+	return uint64(uintptr(unsafe.Pointer(&onStack))>>11) * 0x9e3779b97f4a7c15 >> 60
+}
+
+// decisionsMetric is tierlimit_decisions_total, made of the rules' counts.
+type decisionsMetric struct {
+	desc    *prometheus.Desc
+	created time.Time
+
+	mu    sync.Mutex
+	rules map[countedRule]*decisionCounts
+}
+
+type countedRule struct {
+	name   string
+	dryRun bool
+}
+
+func newDecisionsMetric() *decisionsMetric {
+	return &decisionsMetric{
+		desc: prometheus.NewDesc("tierlimit_decisions_total",
+			"Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
+			[]string{"rule", "tier", "outcome"}, nil),
+		created: time.Now(),
+		rules:   make(map[countedRule]*decisionCounts),
+	}
+}
+
+// rule finds the counts of all rules of that name.
+func (m *decisionsMetric) rule(name string, dryRun bool) *decisionCounts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := countedRule{name, dryRun}
+	if m.rules[r] == nil {
+		m.rules[r] = new(decisionCounts)
+	}
+	return m.rules[r]
+}
+
+// Describe is of prometheus.Collector.
+func (m *decisionsMetric) Describe(descs chan<- *prometheus.Desc) { descs <- m.desc }
+
+// Collect is of prometheus.Collector.
+func (m *decisionsMetric) Collect(metrics chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rule, counts := range m.rules {
+		names := [outcomes]string{"denied", "allowed"}
+		if rule.dryRun {
+			names = [outcomes]string{"would_deny", "would_allow"}
+		}
+		for tier := range tiers {
+			for outcome, name := range names {
+				metrics <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.desc, prometheus.CounterValue,
+					float64(counts.sum(tier, outcome)), m.created, rule.name, tier.String(), name)
+			}
+		}
+	}
+}
