@@ -67,7 +67,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	known := false
 	for i, q := range requests {
 		hashes[i] = l.hasher.Hash(q.Key)
-		decisions[i] = q.Rule.decision(limit.TierLocal, limit.Decision{})
+		decisions[i] = q.Rule.decision(limit.TierLocal)
 		if d, ok := q.Rule.remembered(hashes[i], now, q.Cost); ok {
 			decisions[i] = d
 			known = true

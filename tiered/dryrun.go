@@ -31,15 +31,26 @@ func DryRun() RuleOption {
 // IsDryRun reports whether the rule never denies, see [DryRun].
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
-// told is what the caller is told of a decision: on a dry run, to go on.
-func (r *Rule) told(d limit.Decision, err error) (limit.Decision, error) {
+// tell makes a decision what the caller is told of it: on a dry run, to go on.
+func (r *Rule) tell(d *limit.Decision) {
+	if r.config.dryRun {
+		d.DryRun, d.WouldDeny, d.Allowed = true, !d.Allowed, true
+	}
+}
+
+// failed counts a call that ended with an error, and is what the caller is told of it: on
+// a dry run, to go on.
+func (r *Rule) failed(err error) (limit.Decision, error) {
+	r.metrics.fail(err)
+	return r.tellError(err)
+}
+
+func (r *Rule) tellError(err error) (limit.Decision, error) {
 	if !r.config.dryRun {
-		return d, err
+		return limit.Decision{}, err
 	}
-	if err != nil {
-		d = r.decision(limit.TierLocal, limit.Decision{Allowed: true})
-	}
-	d.DryRun, d.WouldDeny, d.Allowed = true, !d.Allowed, true
+	d := r.decision(limit.TierLocal)
+	d.Allowed, d.DryRun = true, true
 	return d, nil
 }
 
@@ -75,7 +86,8 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request)
 		case granted:
 			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
 		default:
-			decisions[i] = q.Rule.decision(limit.TierLocal, limit.Decision{DryRun: true})
+			decisions[i] = q.Rule.decision(limit.TierLocal)
+			decisions[i].DryRun = true
 		}
 	}
 	dry.Wait()

@@ -23,10 +23,10 @@ func (r *Rule) account(hash uint64, key string) local.Account {
 // granted here is not charged there later: once for that decision is the most (law 3).
 func (r *Rule) fallback(hash uint64, now int64, key string, cost int64, operation int, err error) limit.Decision {
 	l, s := r.limiter, r.limiter.shardOf(key)
-	window := r.limit.Window()
 	a := r.account(hash, key)
 	a.Charged = mayBeCharged(err)
-	d := limit.Decision{ResetAfter: window}
+	d := r.decision(limit.TierFallback)
+	d.ResetAfter = r.limit.Window()
 	switch {
 	case r.config.policy == Deny:
 		d.RetryAfter = probeEvery
@@ -39,11 +39,11 @@ func (r *Rule) fallback(hash uint64, now int64, key string, cost int64, operatio
 		d.Remaining, d.RetryAfter = l.ledger.Free(&a, s.outage(), now, cost)
 		d.Allowed = d.Remaining >= cost
 	case operation == lua.TakeUpTo:
-		r.granted(&d, l.ledger.TakeUpTo(&a, s.outage(), now, cost))
+		granted(&d, l.ledger.TakeUpTo(&a, s.outage(), now, cost))
 	default:
-		r.granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
+		granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
 	}
-	return r.decision(limit.TierFallback, d)
+	return d
 }
 
 // mayBeCharged reports whether Redis may have charged what it was asked for.
@@ -52,6 +52,6 @@ func mayBeCharged(err error) bool {
 }
 
 // granted puts the ledger's answer into a decision.
-func (r *Rule) granted(d *limit.Decision, g local.Grant) {
+func granted(d *limit.Decision, g local.Grant) {
 	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, g.RetryAfter
 }

@@ -122,11 +122,12 @@ func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Dec
 	if !ok {
 		return limit.Decision{}, false
 	}
-	d := limit.Decision{Allowed: true, Granted: cost, Remaining: spent.Remaining, ResetAfter: spent.ResetAfter}
+	d := r.decision(limit.TierLease)
+	d.Allowed, d.Granted, d.Remaining, d.ResetAfter = true, cost, spent.Remaining, spent.ResetAfter
 	if cost > 0 {
 		d.ChargedAt = spent.Stamp
 	}
-	return r.decision(limit.TierLease, d), true
+	return d, true
 }
 
 // wantLease takes note of what Redis granted, and asks for a lease if it is worth while.

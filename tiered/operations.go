@@ -17,11 +17,14 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.counted(r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo))
-	if err == nil {
-		r.watched(key, &d)
+	d, err := r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)
+	if err != nil {
+		return r.failed(err)
 	}
-	return r.told(d, err)
+	r.metrics.decisions.add(&d)
+	r.watched(key, &d)
+	r.tell(&d)
+	return d, nil
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -29,7 +32,12 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.told(r.decide(ctx, key, cost, lua.Peek))
+	d, err := r.decide(ctx, key, cost, lua.Peek)
+	if err != nil {
+		return r.tellError(err)
+	}
+	r.tell(&d)
+	return d, nil
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,

@@ -131,21 +131,14 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
 // [limit.ErrClosed]; or are ctx's own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.counted(r.decide(ctx, key, cost, lua.Take))
-	if err == nil {
-		r.watched(key, &d)
-		r.shadow.compare(key, cost, d)
-	}
-	return r.told(d, err)
-}
-
-// counted counts a decision in the metrics.
-func (r *Rule) counted(d limit.Decision, err error) (limit.Decision, error) {
+	d, err := r.decide(ctx, key, cost, lua.Take)
 	if err != nil {
-		r.metrics.fail(err)
-		return limit.Decision{}, err
+		return r.failed(err)
 	}
 	r.metrics.decisions.add(&d)
+	r.watched(key, &d)
+	r.shadow.compare(key, cost, &d)
+	r.tell(&d)
 	return d, nil
 }
 
@@ -205,11 +198,9 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	if !ok {
 		return limit.Decision{}, false
 	}
-	return r.decision(limit.TierLocal, limit.Decision{
-		Remaining:  known.Remaining,
-		RetryAfter: known.RetryAfter,
-		ResetAfter: known.ResetAfter,
-	}), true
+	d := r.decision(limit.TierLocal)
+	d.Remaining, d.RetryAfter, d.ResetAfter = known.Remaining, known.RetryAfter, known.ResetAfter
+	return d, true
 }
 
 // check finds what is wrong with a call, at once and without a trip (law 6).
@@ -258,23 +249,16 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 
 // fromRedis turns a reply into a decision.
 func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
-	d := limit.Decision{
-		Allowed:    reply.Status == remote.Allowed,
-		Granted:    reply.Granted,
-		Remaining:  reply.Remaining,
-		RetryAfter: reply.RetryAfter,
-		ResetAfter: reply.ResetAfter,
-	}
+	d := r.decision(limit.TierRedis)
+	d.Allowed, d.Granted = reply.Status == remote.Allowed, reply.Granted
+	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
 	if d.Granted > 0 {
 		d.ChargedAt = reply.Stamp
 	}
-	return r.decision(limit.TierRedis, d)
+	return d
 }
 
-// decision completes d with what is the same for all decisions of a tier.
-func (r *Rule) decision(tier limit.Tier, d limit.Decision) limit.Decision {
-	d.Tier = tier
-	d.Limit = r.limit.Quota()
-	d.Algorithm = r.algorithm
-	return d
+// decision is what is the same in all decisions of a tier.
+func (r *Rule) decision(tier limit.Tier) limit.Decision {
+	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
 }

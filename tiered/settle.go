@@ -44,9 +44,10 @@ func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost
 	}
 	own := l.ledger.Reserve(&a, s.outage(), l.now(), least, most)
 	if own.Granted < min(least, most) || own.Free < least && operation == lua.Peek {
-		d := limit.Decision{ResetAfter: r.limit.Window()}
-		r.granted(&d, own)
-		return r.decision(limit.TierFallback, d), nil
+		d := r.decision(limit.TierFallback)
+		d.ResetAfter = r.limit.Window()
+		granted(&d, own)
+		return d, nil
 	}
 	if operation == lua.TakeUpTo {
 		cost = own.Granted
@@ -87,9 +88,10 @@ func (l *Limiter) reserveAll(requests []Request, hashes []uint64) (undo func(), 
 			undo()
 			denied = make([]limit.Decision, len(requests))
 			for j, other := range requests {
-				denied[j] = other.Rule.decision(limit.TierFallback, limit.Decision{ResetAfter: other.Rule.limit.Window()})
+				denied[j] = other.Rule.decision(limit.TierFallback)
+				denied[j].ResetAfter = other.Rule.limit.Window()
 			}
-			q.Rule.granted(&denied[i], own)
+			granted(&denied[i], own)
 			return nil, denied
 		}
 		reserved = append(reserved, i)

@@ -95,7 +95,7 @@ type comparison struct {
 }
 
 // compare has a decision compared later, if its key is in the sample. It never waits.
-func (s *shadow) compare(key string, cost int64, d limit.Decision) {
+func (s *shadow) compare(key string, cost int64, d *limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key) {
 		return // a cost above the limit, as a large burst grants, is none that a log knows
 	}
