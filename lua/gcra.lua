@@ -72,22 +72,36 @@ make[3] = function()
       algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
       interval = interval, d = d, a = floor(interval / d), n = interval % d,
       rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
+      slack = math.max(1, floor(window / 16)),
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
     rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt
     return rule
   end
 
+  -- How long a state matters, to an algorithm that follows for a window (see past), and up
+  -- to a sixteenth of that longer: so that most charges find that the key lasts already.
+  local function matters(rule, newest, tat, part)
+    local t = newest + rule.window
+    if tat >= t then
+      t = tat + (part > 0 and 1 or 0)
+    end
+    return t + rule.slack - t % rule.slack
+  end
+
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == GCRA then
-      debt = unpack_time(s.raw, HEADER + 1) - s.now
+      local tat = unpack_time(s.raw, HEADER + 1)
+      debt = tat - s.now
       if debt < 0 then
         debt = 0
       else
         part = part_of(s)
       end
-      if sub(s.raw, HEADER + 8, HEADER + 19) ~= rule.rate then
+      if sub(s.raw, HEADER + 8, HEADER + 19) == rule.rate then
+        s.lasts = matters(rule, s.newest, tat, part)
+      else
         local interval, d = rate_of(s)
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
@@ -207,11 +221,7 @@ make[3] = function()
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end
-    local matters = s.newest + rule.window -- to an algorithm that follows; see past
-    if s.tat >= matters then
-      matters = s.tat + (s.part > 0 and 1 or 0)
-    end
-    store(s, value, matters)
+    store(s, value, matters(rule, s.newest, s.tat, s.part))
   end
 
   function gcra.reset(s)

@@ -148,6 +148,9 @@ make[2] = function()
         for i = s.newest_index - rule.k, s.index - rule.k - 1 do
           s.total = s.total - count_of(s, i, rule)
         end
+        if same then
+          s.lasts = s.now + counter.reset(s, rule)
+        end
       end
     end
     count_free(s, rule)

@@ -55,7 +55,7 @@ local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0ke
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, inherited = false, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, inherited = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
   }
 end
 
@@ -63,11 +63,12 @@ end
 local function open(s, key)
   local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
   s.key, s.raw, s.now = key, raw, clock
-  s.charged, s.changed, s.inherited = false, false, false
+  s.charged, s.changed, s.inherited, s.lasts = false, false, false, 0
   if #raw >= HEADER then
-    s.tag = byte(raw)
-    s.newest = unpack_time(raw, 2)
-    s.offset = sub(raw, 9, HEADER) == NO_OFFSET and 0 or unpack_time(raw, 9)
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
+    s.tag = tag
+    s.newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    s.offset = (((((h * 256 + i) * 256 + j) * 256 + k) * 256 + l) * 256 + m) * 256 + n
   elseif raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
@@ -132,12 +133,18 @@ local function expire(s, t)
   call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', s.key, ms)
 end
 
--- Writes a whole state that matters until t. If nothing was charged (units were
--- given back), the key keeps the expiry it has, unless that is too early for the
--- state as it is now counted.
+-- Writes a whole state that matters until t. A key that lasts until then already, as an
+-- algorithm may know from the state as it was read (s.lasts; 0: it does not), is written in
+-- place: that takes well under half the time of setting its expiry as well. If nothing was
+-- charged (units were given back), the key keeps the expiry it has, unless that is too
+-- early for the state as it is now counted.
 local function store(s, value, t)
   if s.charged then
-    call('SET', s.key, value, expiry(s, t))
+    if s.lasts == t and #value == #s.raw then
+      call('SETRANGE', s.key, '0', value)
+    else
+      call('SET', s.key, value, expiry(s, t))
+    end
     return
   end
   call('SET', s.key, value, 'KEEPTTL')

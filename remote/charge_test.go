@@ -129,11 +129,7 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 			rule, key := newRule(t, l, a), redistest.Prefix()+"charged"
 			check := func(what string, r Reply) {
 				t.Helper()
-				matters := r.ResetAfter
-				if a == limit.GCRA() { // to an algorithm that follows it
-					matters = max(matters, l.Window())
-				}
-				want := (r.Clock + matters.Microseconds() + 999) / 1000
+				want := expiryOf(l, a, r)
 				if got := pexpireTime(t, client, key); got != want {
 					t.Errorf("%s: expires at %d ms, matters until %d ms", what, got, want)
 				}

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
@@ -21,10 +23,22 @@ func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
 	return at.Milliseconds()
 }
 
+// expiryOf is when a key should expire, by the reply to its last charge, in ms: when it can
+// change no decision any more. What GCRA granted can change one for a window, if the
+// rule's algorithm changes, though the debt may be paid off before; and it keeps the
+// expiry for a sixteenth of the window.
+func expiryOf(l limit.Limit, a limit.Algorithm, r Reply) int64 {
+	matters := r.Clock + r.ResetAfter.Microseconds()
+	if a == limit.GCRA() {
+		matters = max(matters, r.Clock+l.Window().Microseconds())
+		slack := max(1, l.Window().Microseconds()/16)
+		matters += slack - matters%slack
+	}
+	return (matters + 999) / 1000
+}
+
 // Law 8: a key expires in the very millisecond from which on it can change no
-// decision, on Redis's own clock; and a denial does not prolong it. What GCRA granted
-// can change one for a window, if the rule's algorithm changes, though the debt may be
-// paid off before.
+// decision, on Redis's own clock; and a denial does not prolong it.
 func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -38,11 +52,7 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 				if charged.Status != Allowed || charged.ResetAfter <= 0 {
 					t.Fatalf("first charge: %+v", charged)
 				}
-				matters := charged.ResetAfter
-				if a == limit.GCRA() {
-					matters = max(matters, l.Window())
-				}
-				want := (charged.Clock + matters.Microseconds() + 999) / 1000
+				want := expiryOf(l, a, charged)
 				if got := pexpireTime(t, client, key); got != want {
 					t.Errorf("expires at %d ms, matters until %d ms", got, want)
 				}
@@ -54,6 +64,55 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Law 8: nor does a key expire early if it is charged all the time, and given back to, and
+// charged for the past, and its limit changed. Most of these do not set its expiry.
+func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	for _, a := range configurations() {
+		t.Run(a.String(), func(t *testing.T) {
+			l, other := limit.Per(100_000, 160*time.Millisecond), limit.Per(90_000, 240*time.Millisecond)
+			rules := []*Rule{newRule(t, l, a), newRule(t, other, a)}
+			windows := []time.Duration{l.Window(), other.Window()}
+			random := rand.New(rand.NewPCG(1, 2))
+			key := redistest.Prefix() + "used"
+			began := decide(t, script, key, rules[0], 0, 1)
+			kept, last, sequence := 0, began, int64(0)
+			for before := int64(0); last.Clock-began.Clock < 500_000; {
+				which := random.IntN(4) / 3 // the other one seldom
+				e := Entry{Key: key, Rule: rules[which], Cost: 1 + random.Int64N(3)}
+				switch random.IntN(20) {
+				case 0:
+					e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, last.Stamp
+				case 1:
+					sequence++
+					e = past(key, e.Rule, sequence, Charge{5, time.Duration(random.Int64N(int64(200 * time.Millisecond)))})
+				}
+				last = runAll(t, script, []Entry{e})[0]
+				expires := client.PExpireTime(context.Background(), key).Val()
+				if expires == -2 || last.Granted == 0 {
+					continue // it has been emptied, or expired since; or nothing was written
+				}
+				at := expires.Milliseconds() // 0: it never expires
+				matters := last.ResetAfter
+				if a == limit.GCRA() && e.Operation != lua.Refund {
+					matters = max(matters, windows[which]) // to an algorithm that follows it
+				}
+				if matters := (last.Clock + matters.Microseconds()) / 1000; at < matters {
+					t.Fatalf("operation %d: expires at %d ms, matters until %d ms", e.Operation, at, matters)
+				}
+				if at == before {
+					kept++
+				}
+				before = at
+			}
+			if a == limit.GCRA() && kept < 100 {
+				t.Errorf("the expiry was kept %d times only: nothing is tested", kept)
+			}
+		})
 	}
 }
 

@@ -40,7 +40,7 @@ type pace struct {
 }
 
 const (
-	extraTripsPerSecond = 5_000
+	extraTripsPerSecond = 1_000
 	extraTripCost       = 1_000_000 / extraTripsPerSecond // µs
 	mostCredit          = 16 * extraTripCost
 	// tripsBeforeMore must have ended well before one more may be under way at once.

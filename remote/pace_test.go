@@ -71,7 +71,7 @@ func TestPaceOpensOneConnectionAtATime(t *testing.T) {
 
 // Many callers ride together; few travel alone, as often as they like.
 func TestPaceFewTravelAlone(t *testing.T) {
-	for callers, want := range map[int]int{1: 50_000, 2: 50_000, 4: 5_000, 100: 5_000} {
+	for callers, want := range map[int]int{1: 50_000, 2: 50_000, 4: extraTripsPerSecond, 100: extraTripsPerSecond} {
 		p := newPace(50*time.Millisecond, 8, 128)
 		for range 200 {
 			p.ended(100, 100, callers, callers)
