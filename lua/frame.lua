@@ -295,6 +295,34 @@ local function run_group(e)
   return behind
 end
 
+-- Decides the entry at hand if it is a plain one: a TAKE, in time, without neighbours of its
+-- key, that its rule's plain function can decide. Returns whether it was.
+local function decided_plainly(s)
+  local form, rule, rule_low, after, after_low, cost, next_form = byte(packed, at, at + 6)
+  if form ~= TAKE or (next_form and next_form % 16 >= 8) then
+    return false
+  end
+  rule = rules[rule * 256 + rule_low]
+  after = after * 256 + after_low
+  if not rule.plain or (after < 65535 and clock > base + after * 64) then
+    return false
+  end
+  if s.changed then
+    write(s)
+  end
+  s.key = '' -- it may be the same key, under another rule
+  local free, reset = rule.plain(asked_keys[keys + 1], cost, rule)
+  if not free then
+    return false
+  end
+  at, keys = at + 6, keys + 1
+  key = asked_keys[keys]
+  local n = replies
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = 1, free, reset, 0
+  replies = n + 4
+  return true
+end
+
 local state = new_state()
 local entry = {
   operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0,
@@ -313,15 +341,17 @@ local function decide(all_keys, asked)
 
   local e
   while e or at <= #packed do
-    e = e or read_entry(entry)
-    if e.group == 0 then
-      look(e, s)
-      settle(e, s, true)
-      e = nil
-    else
-      write(s)
-      s.key = '' -- the group may write it
-      e = run_group(e)
+    if e or not decided_plainly(s) then
+      e = e or read_entry(entry)
+      if e.group == 0 then
+        look(e, s)
+        settle(e, s, true)
+        e = nil
+      else
+        write(s)
+        s.key = '' -- the group may write it
+        e = run_group(e)
+      end
     end
   end
   write(s)

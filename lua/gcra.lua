@@ -65,6 +65,58 @@ make[3] = function()
     end
   end
 
+  local high, high_text -- the last tat's upper four bytes
+
+  -- Nearly all requests are for units that are free, of a key that was charged before
+  -- under the same limit and has no offset. These are decided here, in little more than
+  -- half the time that the functions below take for it. Of rules whose T is whole µs.
+  local function plain(key, cost, rule)
+    local raw = read_state(key)
+    seen_key, seen = key, raw
+    if #raw ~= HEADER + 19 then -- nor is it that of a table
+      return
+    end
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, HEADER + 7)
+    if tag ~= GCRA or h + i + j + k + l + m + n > 0 or sub(raw, HEADER + 8) ~= rule.rate then
+      return
+    end
+    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local tat = (((((o * 256 + p) * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v
+    local window, slack, interval, now = rule.window, rule.slack, rule.interval, clock
+    local lasts = newest + window
+    if tat > lasts then
+      lasts = tat
+    end
+    if tat < now then
+      tat = now
+    end
+    local room = rule.burst_whole - (tat - now)
+    local free = (room - room % interval) / interval - cost
+    if free < 0 or newest > now then
+      return
+    end
+    tat = tat + cost * interval
+
+    local low = tat % 16777216
+    if tat - low ~= high then
+      high, high_text = tat - low, sub(pack_time(tat), 1, 4)
+    end
+    local third = low % 256
+    local second = (low - third) % 65536
+    local value = header_of_now(GCRA) .. high_text .. char((low - second - third) / 65536, second / 256, third) .. rule.rate
+    local matters = now + window
+    if tat > matters then
+      matters = tat
+    end
+    matters = matters + slack - matters % slack
+    if matters == lasts + slack - lasts % slack then
+      call('SETRANGE', key, '0', value)
+    else
+      call('SET', key, value, expiry(matters))
+    end
+    return free, tat - now
+  end
+
   -- Dials: burst (7 bytes), interval (6), d (6).
   function gcra.rule(quota, window, dials)
     local interval, d = unpack_int(packed, dials + 7, 6), unpack_int(packed, dials + 13, 6)
@@ -72,7 +124,7 @@ make[3] = function()
       algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
       interval = interval, d = d, a = floor(interval / d), n = interval % d,
       rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
-      slack = math.max(1, floor(window / 16)),
+      slack = math.max(1, floor(window / 16)), plain = d == 1 and plain,
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
     rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt

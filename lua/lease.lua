@@ -56,7 +56,7 @@ local function lend(e, s, rule)
   if changed and #kept == 0 then
     call('DEL', e.leases)
   elseif changed then
-    call('SET', e.leases, char(LEASES) .. table.concat(kept), expiry(s, latest))
+    call('SET', e.leases, char(LEASES) .. table.concat(kept), expiry(latest - s.offset))
   end
   if units > 0 then
     rule.algorithm.take(s, rule, units)

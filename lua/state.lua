@@ -22,6 +22,7 @@ local call, pcall
 local packed, at -- what is asked: one string, read from front to back; see frame.lua
 local header_tag, header_now -- the last header of a charge made now to a key without offset
 local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
+local seen_key, seen -- what a plain decision (see rule below) has read, and left to open
 
 local function next_number(w)
   at = at + w
@@ -38,7 +39,7 @@ local function begin(asked)
     local t = call('TIME')
     clock = t[1] * 1000000 + t[2]
   end
-  header_tag = nil
+  header_tag, seen_key = nil, nil
 end
 
 -- A whole number as text. Commands also take numbers, but convert them as floating
@@ -59,9 +60,19 @@ local function new_state()
   }
 end
 
+-- The first PREFIX bytes of a key, or a table if it is no string.
+local function read_state(key)
+  return pcall('GETRANGE', key, '0', '127')
+end
+
 -- Reads a key into s. Returns false when it holds something that is not ours.
 local function open(s, key)
-  local raw = pcall('GETRANGE', key, '0', '127') -- up to PREFIX
+  local raw
+  if key == seen_key then
+    raw, seen_key = seen, nil
+  else
+    raw = read_state(key)
+  end
   s.key, s.raw, s.now = key, raw, clock
   s.charged, s.changed, s.inherited, s.lasts = false, false, false, 0
   if #raw >= HEADER then
@@ -100,40 +111,44 @@ local function open(s, key)
   return true
 end
 
-local function header(tag, s)
-  if s.offset ~= 0 or s.newest ~= clock then
-    return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
-  end
-  -- Nearly always; and the keys of a batch mostly have the same encoding.
+-- The header of a key without offset that is charged now, as nearly all are; and the keys
+-- of a batch mostly have the same encoding.
+local function header_of_now(tag)
   if tag ~= header_tag then
     header_tag, header_now = tag, char(tag) .. pack_time(clock) .. NO_OFFSET
   end
   return header_now
 end
 
--- How long a key lives: until the key's own time t, which is when it can no longer
+local function header(tag, s)
+  if s.offset ~= 0 or s.newest ~= clock then
+    return char(tag) .. pack_time(s.newest) .. pack_time(s.offset)
+  end
+  return header_of_now(tag)
+end
+
+-- How long a key lives: until Redis's clock shows t, which is when it can no longer
 -- change a decision (law 8). Returns the option of SET and its argument. Under a
 -- virtual clock, which runs at another speed than Redis's expiry, keys merely live
 -- long enough. The keys of a batch mostly live equally long.
 local expires, expires_text
-local function expiry(s, t)
+local function expiry(t)
   if virtual then
-    return 'PX', decimal(3600000 + math.max(0, divide_up(t - s.now, 1000)))
+    return 'PX', decimal(3600000 + math.max(0, divide_up(t - clock, 1000)))
   end
-  t = t - s.offset
   if t ~= expires then
     expires, expires_text = t, format('%d', divide_up(t, 1000))
   end
   return 'PXAT', expires_text
 end
 
--- Sets the expiry of a state written in place.
+-- Sets the expiry of a state written in place, which matters until the key's own time t.
 local function expire(s, t)
-  local option, ms = expiry(s, t)
+  local option, ms = expiry(t - s.offset)
   call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', s.key, ms)
 end
 
--- Writes a whole state that matters until t. A key that lasts until then already, as an
+-- Writes a whole state that matters until the key's own time t. A key that lasts until then already, as an
 -- algorithm may know from the state as it was read (s.lasts; 0: it does not), is written in
 -- place: that takes well under half the time of setting its expiry as well. If nothing was
 -- charged (units were given back), the key keeps the expiry it has, unless that is too
@@ -143,7 +158,7 @@ local function store(s, value, t)
     if s.lasts == t and #value == #s.raw then
       call('SETRANGE', s.key, '0', value)
     else
-      call('SET', s.key, value, expiry(s, t))
+      call('SET', s.key, value, expiry(t - s.offset))
     end
     return
   end
@@ -162,7 +177,11 @@ local MOST_LIMITS = 4
 -- The algorithm is a table of functions:
 --
 --   rule(quota, window, dials)
---                         a rule, as a table; its dials are packed from that position on
+--                         a rule, as a table; its dials are packed from that position on.
+--                         It may have a function plain(key, cost, rule), which decides and
+--                         writes what most requests are, straight through, and returns the
+--                         units free then and the time until reset. It returns nothing
+--                         where there is more to it: then nothing was decided
 --   look(s, rule)         reads the rest of the state; sets s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
 --   turn(s, rule)         µs until leased units must have been spent; most have no such
