@@ -95,7 +95,7 @@ make[3] = function()
     if free < 0 or newest > now then
       return
     end
-    tat = tat + cost * interval
+    tat, seen_key = tat + cost * interval, nil
 
     local low = tat % 16777216
     if tat - low ~= high then

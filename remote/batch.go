@@ -128,13 +128,10 @@ func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
 	}
 }
 
-// answer is a call's part of the replies.
-func (b *batch) answer(c *call, replies []Reply) (reply Reply, group []Reply) {
-	at := b.runs[c.run].at
-	if c.group != nil {
-		return Reply{}, append([]Reply(nil), replies[at:int(at)+len(c.group)]...)
-	}
-	return replies[at].share(&b.entries[at], c.place), nil
+// answer is a call's part of the replies, see share.
+func (b *batch) answer(c *call, replies []Reply) []Reply {
+	at := int(b.runs[c.run].at)
+	return replies[at : at+max(1, len(c.group))]
 }
 
 // disown takes what a call was granted out of the units that the replies tell of.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,7 +113,7 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	if <-c.done; c.err != nil {
 		return Reply{}, c.err
 	}
-	reply := c.reply
+	reply := c.replies[0].share(&c.entry, c.place)
 	c.release()
 	return reply, nil
 }
@@ -138,7 +139,7 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, erro
 	if <-c.done; c.err != nil {
 		return nil, c.err
 	}
-	replies := c.replies
+	replies := slices.Clone(c.replies)
 	c.release()
 	return replies, nil
 }
@@ -185,16 +186,16 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 	return false, nil
 }
 
-// late is the error of a call whose deadline has passed: overload, if others were
-// answered while it waited to be sent.
+// late is the error of a call whose deadline has passed, and that is not claimed yet:
+// overload, if others were answered while it waited to be sent.
 func (b *Batcher) late(c *call) error {
-	if !c.sent.Load() && b.lastAnswer.Load() > c.asked {
+	switch {
+	case c.state.Load() == callSent:
+		return ErrNoAnswer
+	case b.lastAnswer.Load() > c.asked:
 		return fmt.Errorf("%w: not sent before the deadline", limit.ErrOverloaded)
 	}
-	if !c.sent.Load() {
-		return errNotSent
-	}
-	return ErrNoAnswer
+	return errNotSent
 }
 
 // Close lets no further decision in, fails those that have not been sent yet, and

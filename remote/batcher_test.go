@@ -183,17 +183,21 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 // Law 4: an entry that reaches Redis after its not-after is not charged.
 func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
-	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
-	key := redistest.Prefix() + "late"
-	now := decide(t, script, key, rule, 0, 1).Clock
-	for notAfter, want := range map[int64]Status{now - 1_000_000: Expired, now + 60_000_000: Allowed} {
-		replies, err := script.Run(context.Background(), []Entry{{Key: key, Rule: rule, Cost: 1, NotAfter: notAfter}}, 0)
-		if err != nil || replies[0].Status != want {
-			t.Errorf("not after %+d µs: %+v, %v", notAfter-now, replies, err)
-		}
-	}
-	if r := decide(t, script, key, rule, 0, 1); r.Remaining != 7 {
-		t.Errorf("%d remain, want 7", r.Remaining)
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
+		t.Run(a.String(), func(t *testing.T) {
+			rule := newRule(t, limit.PerHour(10).WithBurst(10), a)
+			key := redistest.Prefix() + "late"
+			now := decide(t, script, key, rule, 0, 1).Clock
+			for notAfter, want := range map[int64]Status{now - 1_000_000: Expired, now + 60_000_000: Allowed} {
+				replies, err := script.Run(context.Background(), []Entry{{Key: key, Rule: rule, Cost: 1, NotAfter: notAfter}}, 0)
+				if err != nil || replies[0].Status != want {
+					t.Errorf("not after %+d µs: %+v, %v", notAfter-now, replies, err)
+				}
+			}
+			if r := decide(t, script, key, rule, 0, 1); r.Remaining != 7 {
+				t.Errorf("%d remain, want 7", r.Remaining)
+			}
+		})
 	}
 }
 

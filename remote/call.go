@@ -6,28 +6,36 @@ import (
 	"sync/atomic"
 )
 
-// call is what one caller waits for: a decision, or several that go together.
+// call is what one caller waits for: a decision, or several that go together. What a trip
+// needs of it comes first: it is in the caller's core's memory, and fetching that is most
+// of what a trip does for a call.
 type call struct {
-	ctx   context.Context
-	entry Entry
-	group []Entry // several, instead of entry
-
-	asked, deadline int64 // local time
+	done            chan struct{} // holds one
+	asked, deadline int64         // local time
+	state           atomic.Uint32 // see below
 	resent          bool
-	sent            atomic.Bool
-
-	// Whoever claims the call answers it: a trip or the reaper.
-	claimed atomic.Bool
-	reply   Reply   // reply, replies and err may be read once done was received
-	replies []Reply // of a group
-	err     error
-	done    chan struct{} // holds one
 
 	// Where a trip's answer is to be found, see batch: a run, and the place in its
 	// count or, of a group, 0.
 	run   int32
 	place int64
+
+	// What was answered; may be read once done was received. The replies are the trip's,
+	// which calls of the same entry share.
+	replies []Reply
+	err     error
+
+	entry Entry
+	group []Entry // several, instead of entry
+	ctx   context.Context
 }
+
+// Whoever claims a call answers it: a trip or the reaper.
+const (
+	callWaiting = iota
+	callSent    // it is on a trip
+	callClaimed
+)
 
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
@@ -45,14 +53,32 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
+// redisKey is the key of the i-th of the call's entries.
+func (c *call) redisKey(i int) string {
+	if c.group != nil {
+		return c.group[i].redisKey()
+	}
+	return c.entry.redisKey()
+}
+
+// send says that the call is on a trip, unless its caller has left.
+func (c *call) send() bool { return c.state.CompareAndSwap(callWaiting, callSent) }
+
 // claim reports whether the caller of it is the one to answer.
-func (c *call) claim() bool { return !c.claimed.Swap(true) }
+func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }
+
+func (c *call) claimed() bool { return c.state.Load() == callClaimed }
+
+// answer ends a claimed call.
+func (c *call) answer(replies []Reply, err error) {
+	c.replies, c.err = replies, err
+	c.done <- struct{}{}
+}
 
 // fail ends the call with an error, unless it was answered already.
 func (c *call) fail(err error) {
 	if c.claim() {
-		c.err = err
-		c.done <- struct{}{}
+		c.answer(nil, err)
 	}
 }
 

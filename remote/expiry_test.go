@@ -72,9 +72,21 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
+	type configuration struct {
+		a     limit.Algorithm
+		burst int64 // times the limit; it may take longer than a window to pay off
+	}
+	all := []configuration{{limit.GCRA(), 10}}
 	for _, a := range configurations() {
-		t.Run(a.String(), func(t *testing.T) {
-			l, other := limit.Per(100_000, 160*time.Millisecond), limit.Per(90_000, 240*time.Millisecond)
+		all = append(all, configuration{a, 0})
+	}
+	for _, c := range all {
+		a := c.a
+		t.Run(fmt.Sprint(a, " burst=", c.burst), func(t *testing.T) {
+			l, other := limit.Per(80_000, 160*time.Millisecond), limit.Per(90_000, 240*time.Millisecond)
+			if c.burst > 0 {
+				l, other = l.WithBurst(c.burst*l.Quota()), other.WithBurst(c.burst*other.Quota())
+			}
 			rules := []*Rule{newRule(t, l, a), newRule(t, other, a)}
 			windows := []time.Duration{l.Window(), other.Window()}
 			random := rand.New(rand.NewPCG(1, 2))
@@ -85,6 +97,8 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 				which := random.IntN(4) / 3 // the other one seldom
 				e := Entry{Key: key, Rule: rules[which], Cost: 1 + random.Int64N(3)}
 				switch random.IntN(20) {
+				case 2:
+					e.Cost = 1 + random.Int64N(a.Capacity(other)/20)
 				case 0:
 					e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, last.Stamp
 				case 1:

@@ -47,7 +47,7 @@ func (b *Batcher) reap() {
 	nothing := next
 	reap := func(calls []*call) {
 		for _, c := range calls {
-			if c == nil || c.claimed.Load() {
+			if c == nil || c.claimed() {
 				continue
 			}
 			switch {

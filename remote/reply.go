@@ -48,12 +48,13 @@ type Reply struct {
 	Err error
 }
 
-// share is the answer to one of an entry's count, counted from 0: as if they had
-// come one by one, but for ResetAfter, which is that of the last.
+// share is the answer to one of the calls that an entry was made of, counted from 0, whose
+// part of it is e: as if they had come one by one, but for ResetAfter, which is that of
+// the last.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	one := *r
 	switch {
-	case e.count() == 1 || r.Err != nil || r.Status > Allowed: // nothing to share
+	case e.operation() != lua.Take || r.Err != nil || r.Status > Allowed: // nothing to share
 	case i < r.Fitted:
 		one.Status, one.Fitted, one.Granted = Allowed, 1, e.Cost
 		one.Remaining = r.Remaining + (r.Fitted-1-i)*e.Cost

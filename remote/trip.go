@@ -98,11 +98,12 @@ func (b *Batcher) board(t *trip, most int) (boarded, seen int) {
 	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
 	for _, c := range t.calls {
 		switch {
-		case c.claimed.Load(): // its caller has left
+		case c.claimed(): // its caller has left
 		case c.deadline <= now:
 			c.fail(b.late(c))
 		case t.batch.add(c, most, b.opt.MaxWork, spread):
-			c.sent.Store(true)
+			// If its caller leaves just now, it rides along and is not answered.
+			c.send()
 			t.calls[boarded] = c
 			boarded++
 		default:
@@ -194,7 +195,7 @@ func (b *Batcher) runAlone(c *call) {
 		c.fail(err)
 		return
 	}
-	c.sent.Store(true)
+	c.send()
 	now, started := b.hooks.Now(), localTime()
 	c.entry.NotAfter = b.notAfter(&c.entry, c.deadline)
 	entries := []Entry{c.entry}
@@ -297,39 +298,28 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 // expired although it is not late: Redis's clock is further ahead than was known.
 // Nothing was charged, and the reply has told the right time: it may go once more.
 func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
-	c.reply, c.replies = from.answer(c, replies)
+	own := from.answer(c, replies)
 	var err error
-	if c.group == nil {
-		err = problem(&c.entry, &c.reply)
-	}
-	for i := range c.replies {
-		if p := problem(&c.group[i], &c.replies[i]); p != nil && (err == nil || !errors.Is(p, errExpired)) {
-			err = p
+	for i := range own {
+		r := &own[i]
+		switch {
+		case r.Err != nil:
+			err = r.Err
+		case r.Status == Unreadable && (err == nil || errors.Is(err, errExpired)):
+			err = fmt.Errorf("%w: %q", ErrUnreadable, c.redisKey(i))
+		case r.Status == Expired && err == nil:
+			err = errExpired
 		}
 	}
-	if errors.Is(err, errExpired) {
+	if err == errExpired {
 		if !c.resent && localTime() < c.deadline {
 			c.resent = true
 			return false
 		}
 		err = errLate
 	}
-	c.err = err
-	c.done <- struct{}{}
+	c.answer(own, err)
 	return true
-}
-
-// problem is what is wrong with a reply.
-func problem(e *Entry, r *Reply) error {
-	switch {
-	case r.Err != nil:
-		return r.Err
-	case r.Status == Unreadable:
-		return fmt.Errorf("%w: %q", ErrUnreadable, e.redisKey())
-	case r.Status == Expired:
-		return errExpired
-	}
-	return nil
 }
 
 // again puts calls to the front of the queue. Who calls it has a place, and looks
@@ -341,7 +331,7 @@ func (b *Batcher) again(calls []*call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range calls {
-		c.claimed.Store(false)
+		c.state.Store(callWaiting)
 	}
 	if b.closed {
 		fail(calls, limit.ErrClosed)

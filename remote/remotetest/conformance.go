@@ -36,6 +36,7 @@ func Conformance(t *testing.T, backend Backend) {
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
 	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
+	t.Run("plain", func(t *testing.T) { rapid.Check(t, s.plain) })
 }
 
 type suite struct {

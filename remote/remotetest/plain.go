@@ -1,0 +1,59 @@
+package remotetest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// drawWholeInterval draws limits under which a unit of GCRA takes whole microseconds.
+var drawWholeInterval = rapid.Custom(func(t *rapid.T) limit.Limit {
+	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000}).Draw(t, "interval")
+	quota := rapid.Int64Range(1, 12).Draw(t, "quota")
+	l := limit.Per(quota, time.Duration(quota*interval)*time.Microsecond)
+	return l.WithBurst(rapid.Int64Range(1, 3*quota).Draw(t, "burst"))
+})
+
+// plain: the same for what most requests of GCRA are, which the script decides in a way of
+// its own; with now and then something else between them.
+func (s suite) plain(t *rapid.T) {
+	histories := make([]*history, rapid.IntRange(1, 3).Draw(t, "keys"))
+	for i := range histories {
+		histories[i] = &history{key: s.newKey(), sequences: make(map[string]int64)}
+		histories[i].use(t, drawWholeInterval.Draw(t, "limit"), limit.GCRA())
+	}
+	now := int64(epoch)
+	for range rapid.IntRange(1, 20).Draw(t, "batches") {
+		h := rapid.SampledFrom(histories).Draw(t, "by the window of")
+		now += rapid.OneOf(
+			rapid.Just(int64(0)), rapid.Int64Range(0, 2*h.window()/h.limit.Quota()), rapid.Int64Range(-h.window(), 2*h.window()),
+		).Draw(t, "gap")
+		chosen := rapid.SliceOfN(rapid.SampledFrom(histories), 1, 6).Draw(t, "entries")
+		entries := make([]remote.Entry, len(chosen))
+		expected := make([]model.Outcome, len(chosen))
+		for i, h := range chosen {
+			var expect func(int64) model.Outcome
+			switch rapid.IntRange(0, 30).Draw(t, "what") {
+			case 0:
+				entries[i], expect = h.draw(t)
+			case 1, 2:
+				h.use(t, drawWholeInterval.Draw(t, "limit"), limit.GCRA())
+				fallthrough
+			default:
+				cost := rapid.Int64Range(1, min(3, h.algorithm.Capacity(h.limit))).Draw(t, "cost")
+				entries[i], expect = h.entry(t, 0, cost)
+			}
+			expected[i] = expect(now)
+		}
+		for i, reply := range s.run(t, entries, now) {
+			if got := outcome(reply); got != expected[i] {
+				t.Fatalf("entry %d of %d, %+v at %d:\ngot   %+v\nmodel %+v", i, len(entries), entries[i], now, got, expected[i])
+			}
+			chosen[i].remember(entries[i], reply)
+		}
+	}
+}
