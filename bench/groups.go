@@ -74,6 +74,7 @@ const (
 	nameReturn    = `floor: EVALSHA "return 1"`
 	nameRistretto = "floor: ristretto Get + time.Now"
 	nameXTimeRate = "floor: x/time/rate, one process"
+	nameGathering = "floor: callers wait and are let go"
 )
 
 // groups are all that is measured, with keys of this run's own.
@@ -97,6 +98,7 @@ func groups(s settings, run string) []group {
 			{fmt.Sprintf("floor: %d EVALSHA per pipeline", pipelined), floor, openPipeline},
 			{"floor: INCR", floor, openIncr},
 			{nameXTimeRate, floor, openAllowedInProcess},
+			{nameGathering, floor, openGathering},
 		}
 		ristretto = contender{nameRistretto, floor, openRistretto}
 		xtime     = contender{nameXTimeRate, floor, openDeniedInProcess}

@@ -8,7 +8,8 @@ import (
 // credit is units of one key that are granted without the set's lock: all that were free
 // when Take last looked, until the sub-window ends. As units leave, more get free and not
 // fewer, and whoever else changes the record takes back what is left of the credit first.
-// So each of them may be granted (law 11), by one atomic operation.
+// So each of them may be granted (law 11), by one atomic operation. Who looked at the clock
+// before that and comes only now is served as of then, too.
 //
 // What was granted is put on record when the credit ends, which anything does that takes
 // the set's lock.

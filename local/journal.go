@@ -15,7 +15,8 @@ import (
 type journal struct {
 	lines atomic.Int64
 	units atomic.Int64
-	// lostUntil is when the units of lines that made way will have left their windows.
+	// lostUntil is when the units of lines that made way will have left their windows; of
+	// each group see there.
 	lostUntil atomic.Int64
 	taking    sync.Mutex    // held while lines are taken out
 	next      atomic.Uint64 // set to look at
@@ -52,9 +53,20 @@ func (l *Ledger) Waiting() (units, keys int64) {
 	return l.journal.units.Load(), l.journal.lines.Load()
 }
 
-// LostUntil is when those units will have left their windows of which the table has
-// lost sight: they will never be charged. It has passed if there are none.
-func (l *Ledger) LostUntil() int64 { return l.journal.lostUntil.Load() }
+// LostUntil is when those units of some groups will have left their windows of which the
+// table has lost sight: they will never be charged. It has passed at now if there are
+// none.
+func (l *Ledger) LostUntil(in func(group int) bool, now int64) (until int64) {
+	if l.journal.lostUntil.Load() <= now {
+		return 0
+	}
+	for group := range l.groups.lostUntil {
+		if t := l.groups.lostUntil[group].Load(); t > until && in(group) {
+			until = t
+		}
+	}
+	return until
+}
 
 // Forgotten says that Redis has forgotten what was granted since a time, of the keys of
 // some groups. Each of them is charged again with what this instance granted since, once,
@@ -155,18 +167,24 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 
 // loseLine makes a line go with its record.
 func (l *Ledger) loseLine(set *ledgerSet, i int) {
-	if l.line(set, i) == nil {
-		return
+	if e := l.line(set, i); e != nil {
+		l.lose(e.group, set.records[i].gone)
+		l.clearLine(set, i)
 	}
-	l.Lose(set.records[i].gone)
-	l.clearLine(set, i)
 }
 
-// Lose says that units which leave their windows by then will not be charged.
-func (l *Ledger) Lose(gone int64) {
+// Lose says that units of a key which leave their windows by then will not be charged.
+func (l *Ledger) Lose(key string, gone int64) { l.lose(l.groups.of(key), gone) }
+
+func (l *Ledger) lose(group int, gone int64) {
+	raise(&l.groups.lostUntil[group], gone)
+	raise(&l.journal.lostUntil, gone)
+}
+
+func raise(a *atomic.Int64, to int64) {
 	for {
-		until := l.journal.lostUntil.Load()
-		if gone <= until || l.journal.lostUntil.CompareAndSwap(until, gone) {
+		n := a.Load()
+		if to <= n || a.CompareAndSwap(n, to) {
 			return
 		}
 	}

@@ -61,8 +61,8 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	if debts := l.Uncharged(all, 64, noon+400*second); debts != nil {
 		t.Errorf("units that have left the window: %+v", debts)
 	}
-	if l.LostUntil() > 0 {
-		t.Errorf("lines were lost: %d", l.LostUntil())
+	if until := l.LostUntil(all, 0); until > 0 {
+		t.Errorf("lines were lost: %d", until)
 	}
 }
 
@@ -115,8 +115,11 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	if len(debts) != ledgerWays || debtUnits(debts) != units {
 		t.Errorf("%d units, said to be %d, of %d keys", debtUnits(debts), units, len(debts))
 	}
-	if until := l.LostUntil(); until < noon+minute || until > noon+2*minute {
+	if until := l.LostUntil(all, noon); until < noon+minute || until > noon+2*minute {
 		t.Errorf("lost lines matter until %v after noon", time.Duration(until-noon))
+	}
+	if until := l.LostUntil(func(int) bool { return false }, noon); until != 0 {
+		t.Errorf("those of no group matter until %v after noon", time.Duration(until-noon))
 	}
 }
 

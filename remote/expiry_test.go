@@ -93,7 +93,7 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 			key := redistest.Prefix() + "used"
 			began := decide(t, script, key, rules[0], 0, 1)
 			kept, last, sequence := 0, began, int64(0)
-			for before := int64(0); last.Clock-began.Clock < 500_000; {
+			for before := int64(0); last.Clock-began.Clock < 300_000; {
 				which := random.IntN(4) / 3 // the other one seldom
 				e := Entry{Key: key, Rule: rules[which], Cost: 1 + random.Int64N(3)}
 				switch random.IntN(20) {

@@ -3,6 +3,9 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,36 +23,85 @@ func BenchmarkAllow(b *testing.B) {
 		for _, keys := range []int{1, 100_000} {
 			b.Run(fmt.Sprintf("callers=%d/keys=%d", callers, keys), func(b *testing.B) {
 				server := redistest.Shared(b)
-				l, err := New(server.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), Prefix(redistest.Prefix()), Deadline(time.Second))
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer l.Close()
-				r, err := l.Rule("r", limit.PerSecond(1000).WithBurst(1_000_000_000), Use(limit.GCRA()))
-				if err != nil {
-					b.Fatal(err)
-				}
-				names := make([]string, keys)
-				for i := range names {
-					names[i] = fmt.Sprintf("user:%d", i)
-				}
-				b.ReportAllocs()
-				b.SetParallelism(callers / 2)
-				var caller atomic.Int64
-				b.RunParallel(func(pb *testing.PB) {
-					from := int(caller.Add(1)) * 104729
-					ctx, cancel := context.WithCancel(context.Background())
-					defer cancel()
-					for i := 0; pb.Next(); i++ {
-						if d, err := r.Allow(ctx, names[(from+i*7919)%keys]); err != nil || !d.Allowed {
-							b.Errorf("%+v, %v", d, err)
-							return
-						}
-					}
-				})
+				benchmarkAllow(b, server.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), callers, keys)
 			})
 		}
 	}
+}
+
+// BenchmarkMasters is the same over many keys on one node, and on Clusters: what a
+// decision costs the masters in all, and how much more than its part the busiest one does.
+// Where that does not grow with their number, and all have a core of their own, so many
+// times as much can be decided.
+func BenchmarkMasters(b *testing.B) {
+	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server) {
+		before := cpuOf(b, masters)
+		benchmarkAllow(b, client, 512, 100_000)
+		sum, most := 0.0, 0.0
+		for i, seconds := range cpuOf(b, masters) {
+			sum, most = sum+seconds-before[i], max(most, seconds-before[i])
+		}
+		b.ReportMetric(sum*1e6/float64(b.N), "redis-µs/op")
+		b.ReportMetric(most*float64(len(masters))/sum, "busiest/mean")
+	}
+	b.Run("one node", func(b *testing.B) {
+		server := redistest.Start(b)
+		measure(b, server.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), []*redistest.Server{server})
+	})
+	for _, masters := range []int{1, 3} {
+		b.Run(fmt.Sprintf("Cluster of %d", masters), func(b *testing.B) {
+			cluster := redistest.StartCluster(b, masters)
+			measure(b, cluster.Client(b), cluster.Nodes())
+		})
+	}
+}
+
+// benchmarkAllow has callers ask for so many keys.
+func benchmarkAllow(b *testing.B, client redis.UniversalClient, callers, keys int) {
+	l, err := New(client, Prefix(redistest.Prefix()), Deadline(time.Second))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	r, err := l.Rule("r", limit.PerSecond(1000).WithBurst(1_000_000_000), Use(limit.GCRA()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = fmt.Sprintf("user:%d", i)
+	}
+	b.ReportAllocs()
+	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
+	var caller atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		from := int(caller.Add(1)) * 104729
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for i := 0; pb.Next(); i++ {
+			if d, err := r.Allow(ctx, names[(from+i*7919)%keys]); err != nil || !d.Allowed {
+				b.Errorf("%+v, %v", d, err)
+				return
+			}
+		}
+	})
+}
+
+// cpuOf is what each server has used of a processor, in seconds.
+func cpuOf(b *testing.B, servers []*redistest.Server) (seconds []float64) {
+	for _, server := range servers {
+		info := server.Client(b).Info(b.Context(), "cpu").Val()
+		sum := 0.0
+		for _, field := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
+			part, err := strconv.ParseFloat(field[1], 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += part
+		}
+		seconds = append(seconds, sum)
+	}
+	return seconds
 }
 
 // BenchmarkDenied is a decision from a remembered denial: it must cost little more

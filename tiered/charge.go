@@ -49,7 +49,8 @@ func (s *shard) wakeCharger() {
 // be told of and cannot.
 func (s *shard) owes() bool {
 	l := s.limiter
-	return l.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load() || l.now() < l.ledger.LostUntil()
+	now := l.now()
+	return l.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load() || now < l.ledger.LostUntil(s.has(), now)
 }
 
 // chargeBack runs in the background.
@@ -86,7 +87,9 @@ func (s *shard) chargeSome() (pause time.Duration) {
 	}
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
-		l.ledger.Lose(l.now() + l.longest.Load())
+		for _, d := range c.pending {
+			l.ledger.Lose(d.Key, l.now()+l.longest.Load())
+		}
 		c.pending = nil
 	}
 	again := len(c.pending) > 0
