@@ -98,16 +98,16 @@ func groups(s settings, run string) []group {
 			{fmt.Sprintf("floor: %d EVALSHA per pipeline", pipelined), floor, openPipeline},
 			{"floor: INCR", floor, openIncr},
 			{nameXTimeRate, floor, openAllowedInProcess},
-			{nameGathering, floor, openGathering},
 		}
 		ristretto = contender{nameRistretto, floor, openRistretto}
 		xtime     = contender{nameXTimeRate, floor, openDeniedInProcess}
+		gathering = contender{nameGathering, floor, openGathering}
 	)
 	all := join([]contender{gcra, log}, peers, floors)
 	keys, many := thousands(float64(s.Keys)), 10*s.Keys
 	groups := []group{
 		{name: "hot", title: "One hot key, always allowed",
-			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: all, share: 1, finer: true},
+			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: join(all, []contender{gathering}), share: 1, finer: true},
 		{name: "uniform", title: keys + " keys, uniform, always allowed",
 			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",

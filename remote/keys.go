@@ -21,8 +21,12 @@ const maxPlainKey = 64
 // one user key share a slot. User keys are any bytes; "{", "}" and "%" in them
 // are escaped, so they can neither choose the slot nor run into the rule's name:
 // different rules or user keys never share a Redis key.
+//
+// With hash tags of its own (see [Keyspace.WithHashTags]) it makes
+// PREFIX:{%NUMBER}{USERKEY}:RULE, of which the first braces are the hash tag.
 type Keyspace struct {
 	prefix string
+	tags   []string // nil: the user key is the hash tag
 }
 
 // NewKeyspace checks the prefix: 1 to 32 letters, digits, "_", "-", "." or ":".
@@ -46,9 +50,46 @@ func wordRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
+// WithHashTags returns a keyspace of so many hash tags, 1 to [SlotCount], in place of one
+// for each user key. Their slots lie at equal distances, and a user key gets one near its
+// own slot: so masters that have equal shares of the slots have equal shares of the keys.
+func (k Keyspace) WithHashTags(n int) Keyspace {
+	k.tags = make([]string, n)
+	missing := make(map[uint16]int, n) // by slot
+	for i := range k.tags {
+		missing[uint16((2*i+1)*SlotCount/(2*n))] = i
+	}
+	for number := 0; len(missing) > 0; number++ {
+		tag := "%" + strconv.Itoa(number)
+		if i, wanted := missing[hashSlot(tag)]; wanted {
+			k.tags[i] = tag
+			delete(missing, hashSlot(tag))
+		}
+	}
+	return k
+}
+
 // Key is the Redis key of a user key under a rule.
 func (k Keyspace) Key(rule, userKey string) string {
-	return k.prefix + ":{" + escapeKey(userKey) + "}:" + rule
+	escaped := escapeKey(userKey)
+	if k.tags == nil {
+		return k.prefix + ":{" + escaped + "}:" + rule
+	}
+	return k.prefix + ":{" + k.tag(escaped) + "}{" + escaped + "}:" + rule
+}
+
+// Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that are made
+// of it.
+func (k Keyspace) Slot(userKey string) uint16 {
+	escaped := escapeKey(userKey)
+	if k.tags == nil {
+		return hashSlot(escaped)
+	}
+	return hashSlot(k.tag(escaped))
+}
+
+func (k Keyspace) tag(escaped string) string {
+	return k.tags[int(hashSlot(escaped))*len(k.tags)/SlotCount]
 }
 
 // markerKey is where it is kept which of an instance's charges to a key were made. It

@@ -73,8 +73,12 @@ var drawRuleName = rapid.OneOf(
 // Keys never collide: neither those of different user keys nor those of different
 // rules, whatever bytes a user brings, even if they know how keys are made.
 func TestKeysNeverCollide(t *testing.T) {
+	t.Run("a hash tag each", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl")) })
+	t.Run("hash tags shared", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl").WithHashTags(2)) })
+}
+
+func checkCollisions(t *testing.T, k Keyspace) {
 	type pair struct{ rule, userKey string }
-	k := newKeyspace(t, "rl")
 	rapid.Check(t, func(t *rapid.T) {
 		userKeys := rapid.SliceOfN(drawUserKey, 1, 10).Draw(t, "user keys")
 		rules := rapid.SliceOfN(drawRuleName, 1, 4).Draw(t, "rules")
@@ -90,7 +94,12 @@ func TestKeysNeverCollide(t *testing.T) {
 					t.Fatalf("%q and %q share the key %q", p, other, key)
 				}
 				owner[key] = p
-				// Nor are markers of charges taken for keys, nor for other keys' markers.
+				// Nor are leases and markers of charges taken for keys, nor for other keys' markers.
+				lease := pair{"lease of " + r, u}
+				if other, taken := owner[key+":lease"]; taken && other != lease {
+					t.Fatalf("%q is the key of %q and of %q", key+":lease", lease, other)
+				}
+				owner[key+":lease"] = lease
 				for _, instance := range []string{"i", "j:charged:i", "}:" + r} {
 					m := pair{"marker of " + r + " by " + instance, u}
 					if other, taken := owner[markerKey(key, instance)]; taken && other != m {
@@ -124,6 +133,30 @@ func TestKeysAreBoundedAndTagged(t *testing.T) {
 			t.Fatalf("%q and %q are in different slots", key, other)
 		}
 	})
+}
+
+// Hash tags that are shared: a user key keeps near its own slot, in the tag that is in the
+// middle of that part of all slots; all rules of a user key share it.
+func TestHashTagsLieAtEqualDistances(t *testing.T) {
+	for _, n := range []int{1, 2, 48, 1000, SlotCount} {
+		k := newKeyspace(t, "rl").WithHashTags(n)
+		for i, tag := range k.tags {
+			if slot, want := int(hashSlot(tag)), (2*i+1)*SlotCount/(2*n); slot != want {
+				t.Fatalf("tag %d of %d, %q, is in slot %d, want %d", i, n, tag, slot, want)
+			}
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			userKey := drawUserKey.Draw(t, "user key")
+			key, slot := k.Key(drawRuleName.Draw(t, "rule"), userKey), int(k.Slot(userKey))
+			own := int(hashSlot(escapeKey(userKey)))
+			if int(keySlot(key)) != slot || slot*n/SlotCount != own*n/SlotCount {
+				t.Fatalf("of %d tags: %q is in slot %d, said to be in %d, its own is %d", n, key, keySlot(key), slot, own)
+			}
+			if escaped := escapeKey(userKey); !strings.HasPrefix(key, "rl:{%") || !strings.Contains(key, "}{"+escaped+"}:") {
+				t.Fatalf("%q", key)
+			}
+		})
+	}
 }
 
 // checkEscape checks that the user key can be read back from what came of it, or is

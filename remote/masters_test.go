@@ -25,8 +25,11 @@ func TestMastersOfACluster(t *testing.T) {
 		}
 	}
 	for _, user := range []string{"alice", "{", "a}b{c", strings.Repeat("x", 65), "\x00"} {
-		if said := client.ClusterKeySlot(ctx, newKeyspace(t, "tl").Key("r", user)).Val(); said != int64(Slot(user)) {
-			t.Errorf("the slot of %q is %d, the server says %d", user, Slot(user), said)
+		own := newKeyspace(t, "tl")
+		for _, k := range []Keyspace{own, own.WithHashTags(48)} {
+			if said := client.ClusterKeySlot(ctx, k.Key("r", user)).Val(); said != int64(k.Slot(user)) {
+				t.Errorf("the slot of %q is %d, the server says %d", k.Key("r", user), k.Slot(user), said)
+			}
 		}
 	}
 }

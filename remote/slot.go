@@ -5,10 +5,6 @@ import "strings"
 // SlotCount is the number of hash slots of every Redis Cluster.
 const SlotCount = 16384
 
-// Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that a
-// [Keyspace] makes of it.
-func Slot(userKey string) uint16 { return hashSlot(escapeKey(userKey)) }
-
 // keySlot is the slot of a Redis key: that of its hash tag, as the Redis Cluster
 // specification defines it. go-redis computes the same but does not export it.
 func keySlot(key string) uint16 {

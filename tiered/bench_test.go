@@ -34,9 +34,9 @@ func BenchmarkAllow(b *testing.B) {
 // Where that does not grow with their number, and all have a core of their own, so many
 // times as much can be decided.
 func BenchmarkMasters(b *testing.B) {
-	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server) {
+	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server, options ...Option) {
 		before := cpuOf(b, masters)
-		benchmarkAllow(b, client, 512, 100_000)
+		benchmarkAllow(b, client, 512, 100_000, options...)
 		sum, most := 0.0, 0.0
 		for i, seconds := range cpuOf(b, masters) {
 			sum, most = sum+seconds-before[i], max(most, seconds-before[i])
@@ -49,16 +49,23 @@ func BenchmarkMasters(b *testing.B) {
 		measure(b, server.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), []*redistest.Server{server})
 	})
 	for _, masters := range []int{1, 3} {
-		b.Run(fmt.Sprintf("Cluster of %d", masters), func(b *testing.B) {
-			cluster := redistest.StartCluster(b, masters)
-			measure(b, cluster.Client(b), cluster.Nodes())
-		})
+		for _, tags := range []int{0, 8, 16, 64} {
+			name := fmt.Sprintf("Cluster of %d/%d hash tags each", masters, tags)
+			var options []Option
+			if tags > 0 {
+				options = append(options, HashTags(tags*masters))
+			}
+			b.Run(name, func(b *testing.B) {
+				cluster := redistest.StartCluster(b, masters)
+				measure(b, cluster.Client(b), cluster.Nodes(), options...)
+			})
+		}
 	}
 }
 
 // benchmarkAllow has callers ask for so many keys.
-func benchmarkAllow(b *testing.B, client redis.UniversalClient, callers, keys int) {
-	l, err := New(client, Prefix(redistest.Prefix()), Deadline(time.Second))
+func benchmarkAllow(b *testing.B, client redis.UniversalClient, callers, keys int, options ...Option) {
+	l, err := New(client, append(options, Prefix(redistest.Prefix()), Deadline(time.Second))...)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (l *Limiter) shardOf(key string) *shard {
 		return l.shard
 	}
 	r := l.cluster.routes.Load()
-	return r.shards[r.of[remote.Slot(key)]]
+	return r.shards[r.of[l.keys.Slot(key)]]
 }
 
 // shards are those in use.

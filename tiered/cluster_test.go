@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,4 +241,56 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// Keys that share hash tags are decided by themselves all the same, on all masters; and a
+// call of the script takes several of them.
+func TestHashTagsOnACluster(t *testing.T) {
+	const tags, users, quota, tries = 6, 300, 5, 8
+	cluster := redistest.StartCluster(t, 3)
+	l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(5*time.Second), RememberDenials(0), HashTags(tags))
+	r := newRule(t, l, "r", limit.PerDay(quota), Use(limit.SlidingLog()))
+	var granted [users]atomic.Int64
+	var asking sync.WaitGroup
+	for try := range tries {
+		for user := range users {
+			asking.Go(func() {
+				d, err := r.Allow(context.Background(), fmt.Sprint("user ", user))
+				if err != nil || d.Tier != limit.TierRedis {
+					t.Errorf("try %d: %+v, %v", try, d, err)
+				}
+				granted[user].Add(d.Granted)
+			})
+		}
+	}
+	asking.Wait()
+	for user := range granted {
+		if n := granted[user].Load(); n != quota {
+			t.Errorf("user %d was granted %d, want %d", user, n, quota)
+		}
+	}
+	calls := 0.0
+	slots := make(map[string]bool)
+	for i, node := range cluster.Nodes() {
+		client := node.Client(t)
+		keys := client.Keys(context.Background(), "tl:{%*}{user *}:r").Val()
+		if len(keys) < users/6 {
+			t.Errorf("master %d has %d of %d keys", i, len(keys), users)
+		}
+		for _, key := range keys {
+			slots[key[:strings.Index(key, "}")]] = true
+		}
+		var n float64
+		_, stat, _ := strings.Cut(client.Info(context.Background(), "commandstats").Val(), "cmdstat_fcall:calls=")
+		if _, err := fmt.Sscanf(stat, "%f", &n); err != nil {
+			t.Fatal(err)
+		}
+		calls += n
+	}
+	if len(slots) != tags {
+		t.Errorf("keys are in the slots of %v, want %d tags", slots, tags)
+	}
+	if calls > users*tries/2 {
+		t.Errorf("%v calls for %d decisions", calls, users*tries)
+	}
 }

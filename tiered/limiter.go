@@ -132,6 +132,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
 		return nil, err
 	}
+	if c.hashTags > 0 {
+		l.keys = l.keys.WithHashTags(c.hashTags)
+	}
 	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
 	if c.virtualClock != nil {
 		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
@@ -143,7 +146,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {
 		l.cluster = newClusterMap(client, l.shard)
-		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(remote.Slot(key)) })
+		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(l.keys.Slot(key)) })
 	}
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {

@@ -110,6 +110,11 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			return err
 		}},
 		"bad option": {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), Deadline(0)); return err }},
+		"no tags":    {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), HashTags(0)); return err }},
+		"many tags": {limit.ErrInvalidOption, func() error {
+			_, err := New(redistest.Shared(t).Client(t), HashTags(16385))
+			return err
+		}},
 		"nil client": {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
 		"ring":       {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
 	} {
