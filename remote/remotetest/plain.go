@@ -10,11 +10,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// drawWholeInterval draws limits under which a unit of GCRA takes whole microseconds.
-var drawWholeInterval = rapid.Custom(func(t *rapid.T) limit.Limit {
+// drawPlainLimit draws limits under which a unit of GCRA takes whole microseconds, mostly.
+var drawPlainLimit = rapid.Custom(func(t *rapid.T) limit.Limit {
 	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000}).Draw(t, "interval")
 	quota := rapid.Int64Range(1, 12).Draw(t, "quota")
-	l := limit.Per(quota, time.Duration(quota*interval)*time.Microsecond)
+	odd := rapid.SampledFrom([]int64{0, 0, 0, 1, 7}).Draw(t, "odd")
+	l := limit.Per(quota, time.Duration(quota*interval+odd)*time.Microsecond)
 	return l.WithBurst(rapid.Int64Range(1, 3*quota).Draw(t, "burst"))
 })
 
@@ -24,7 +25,7 @@ func (s suite) plain(t *rapid.T) {
 	histories := make([]*history, rapid.IntRange(1, 3).Draw(t, "keys"))
 	for i := range histories {
 		histories[i] = &history{key: s.newKey(), sequences: make(map[string]int64)}
-		histories[i].use(t, drawWholeInterval.Draw(t, "limit"), limit.GCRA())
+		histories[i].use(t, drawPlainLimit.Draw(t, "limit"), limit.GCRA())
 	}
 	now := int64(epoch)
 	for range rapid.IntRange(1, 20).Draw(t, "batches") {
@@ -41,7 +42,7 @@ func (s suite) plain(t *rapid.T) {
 			case 0:
 				entries[i], expect = h.draw(t)
 			case 1, 2:
-				h.use(t, drawWholeInterval.Draw(t, "limit"), limit.GCRA())
+				h.use(t, drawPlainLimit.Draw(t, "limit"), limit.GCRA())
 				fallthrough
 			default:
 				cost := rapid.Int64Range(1, min(3, h.algorithm.Capacity(h.limit))).Draw(t, "cost")
