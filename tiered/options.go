@@ -65,7 +65,7 @@ func Prefix(prefix string) Option {
 // HashTags makes the limiter's keys share so many hash tags, 1 to 16,384, and with them
 // slots of a Redis Cluster; without it each user key is its own. A call of the script takes
 // the keys of one slot. So 16 tags for each master let calls carry about eight keys where
-// a master is asked for 128 at a time, at less than half of the time for each; see
+// a master is asked for 128 at a time, at about half of the time for each; see
 // docs/performance.md. The tags' slots lie at equal distances: with few of them, only
 // masters that have equal shares of the slots have equal shares of the work, and it moves
 // in lumps when slots do.

@@ -108,9 +108,15 @@ func (f *fleet) factors(by subject, calls []call) factors {
 	return r
 }
 
+// bareGet is what bare calls are called that were made while the breaker was open.
+const bareGet = "bare Get meanwhile"
+
 func latencies(calls []call) (all []latency) {
 	took := make(map[string][]time.Duration)
 	for _, c := range calls {
+		if c.by == bare && c.degraded {
+			took[bareGet] = append(took[bareGet], c.took)
+		}
 		if c.by != ours {
 			continue
 		}
@@ -119,7 +125,7 @@ func latencies(calls []call) (all []latency) {
 			took["open"] = append(took["open"], c.took)
 		}
 	}
-	for _, tier := range []string{"redis", "local", "fallback", "open"} {
+	for _, tier := range []string{"redis", "local", "fallback", "open", bareGet} {
 		t := took[tier]
 		if len(t) == 0 {
 			continue
