@@ -92,7 +92,7 @@ type worker struct {
 	limiter *tiered.Limiter
 	rules   [subjects]*tiered.Rule
 	cache   *ristretto.Cache[uint64, int64] // for bare calls
-	random  *rand.Rand // of the loop that offers
+	random  *rand.Rand                      // of the loop that offers
 	flying  sync.WaitGroup
 	calls   atomic.Int64
 
