@@ -93,7 +93,7 @@ make[3] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
 
   -- Nearly all requests are for units that are free, of a key that was charged before
-  -- under the same limit and has no offset. These are decided here, in two thirds of the
+  -- under the same limit and has no offset. These are decided here, in four fifths of the
   -- time that the functions below take for it.
   local function plain(key, cost, rule)
     local raw = read_state(key)

@@ -62,7 +62,7 @@ func (c *call) redisKey(i int) string {
 }
 
 // send says that the call is on a trip, unless its caller has left.
-func (c *call) send() bool { return c.state.CompareAndSwap(callWaiting, callSent) }
+func (c *call) send() { c.state.CompareAndSwap(callWaiting, callSent) }
 
 // claim reports whether the caller of it is the one to answer.
 func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }

@@ -57,7 +57,7 @@ func (k Keyspace) WithHashTags(n int) Keyspace {
 	k.tags = make([]string, n)
 	missing := make(map[uint16]int, n) // by slot
 	for i := range k.tags {
-		missing[uint16((2*i+1)*SlotCount/(2*n))] = i
+		missing[k.slotOfTag(i)] = i
 	}
 	for number := 0; len(missing) > 0; number++ {
 		tag := "%" + strconv.Itoa(number)
@@ -75,7 +75,7 @@ func (k Keyspace) Key(rule, userKey string) string {
 	if k.tags == nil {
 		return k.prefix + ":{" + escaped + "}:" + rule
 	}
-	return k.prefix + ":{" + k.tag(escaped) + "}{" + escaped + "}:" + rule
+	return k.prefix + ":{" + k.tags[k.tagOf(escaped)] + "}{" + escaped + "}:" + rule
 }
 
 // Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that are made
@@ -85,12 +85,14 @@ func (k Keyspace) Slot(userKey string) uint16 {
 	if k.tags == nil {
 		return hashSlot(escaped)
 	}
-	return hashSlot(k.tag(escaped))
+	return k.slotOfTag(k.tagOf(escaped))
 }
 
-func (k Keyspace) tag(escaped string) string {
-	return k.tags[int(hashSlot(escaped))*len(k.tags)/SlotCount]
-}
+// tagOf is the number of an escaped user key's hash tag.
+func (k Keyspace) tagOf(escaped string) int { return int(hashSlot(escaped)) * len(k.tags) / SlotCount }
+
+// slotOfTag is in the middle of the tag's part of all slots.
+func (k Keyspace) slotOfTag(i int) uint16 { return uint16((2*i + 1) * SlotCount / (2 * len(k.tags))) }
 
 // markerKey is where it is kept which of an instance's charges to a key were made. It
 // has the key's hash tag; and no rule's key comes out as it, since their names have no

@@ -198,7 +198,7 @@ func (l *Limiter) fallbackAll(requests []Request, hashes []uint64, err error) []
 	decisions := make([]limit.Decision, len(requests))
 	all := true
 	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
+		decisions[i] = q.Rule.fallback(l.shardOf(q.Key), hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
 		all = all && decisions[i].Allowed
 	}
 	if all {

@@ -21,8 +21,8 @@ func (r *Rule) account(hash uint64, key string) local.Account {
 //
 // err is what came of asking Redis. If Redis may have decided all the same, what is
 // granted here is not charged there later: once for that decision is the most (law 3).
-func (r *Rule) fallback(hash uint64, now int64, key string, cost int64, operation int, err error) limit.Decision {
-	l, s := r.limiter, r.limiter.shardOf(key)
+func (r *Rule) fallback(s *shard, hash uint64, now int64, key string, cost int64, operation int, err error) limit.Decision {
+	l := r.limiter
 	a := r.account(hash, key)
 	a.Charged = mayBeCharged(err)
 	d := r.decision(limit.TierFallback)

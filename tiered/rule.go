@@ -163,9 +163,9 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	}
 	s := l.shardOf(key)
 	if !s.breaker.Closed() {
-		return r.fallback(hash, now, key, cost, operation, breaker.ErrOpen), nil
+		return r.fallback(s, hash, now, key, cost, operation, breaker.ErrOpen), nil
 	} else if r.isSettling(s) {
-		return r.decideSettling(ctx, hash, key, cost, operation)
+		return r.decideSettling(ctx, s, hash, key, cost, operation)
 	}
 	reply, err := s.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
 	if err == nil {
@@ -177,7 +177,7 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, l.now(), key, cost, operation, err), nil
+	return r.fallback(s, hash, l.now(), key, cost, operation, err), nil
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the

@@ -32,8 +32,8 @@ func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
 // decideSettling decides while Redis does not know of all grants (law 11): both it
 // and this instance's share of the limit must agree. The ledger is asked first, since
 // that takes no trip.
-func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost int64, operation int) (limit.Decision, error) {
-	l, s := r.limiter, r.limiter.shardOf(key)
+func (r *Rule) decideSettling(ctx context.Context, s *shard, hash uint64, key string, cost int64, operation int) (limit.Decision, error) {
+	l := r.limiter
 	a := r.account(hash, key)
 	least, most := cost, cost
 	switch operation {
@@ -63,7 +63,7 @@ func (r *Rule) decideSettling(ctx context.Context, hash uint64, key string, cost
 	case !l.outage(err):
 		return limit.Decision{}, err
 	}
-	return r.fallback(hash, l.now(), key, cost, operation, err), nil
+	return r.fallback(s, hash, l.now(), key, cost, operation, err), nil
 }
 
 // reserveAll asks this instance's record for all requests whose rules are settling. It
