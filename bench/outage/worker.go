@@ -188,7 +188,19 @@ func (w *worker) open() (err error) {
 func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 	var o order
 	var told news
-	heavy, tail := w.newStream(0), w.newStream(0)
+	var heavy [subjects + 1]stream // of each subject, and of bare calls
+	var tail stream                // of ours
+	restart := func() {
+		for by := range heavy {
+			rate := o.Rate
+			if subject(by) != ours && !w.duty.Baselines {
+				rate = 0
+			}
+			heavy[by] = w.newStream(rate)
+		}
+		tail = w.newStream(o.TailRate)
+	}
+	restart()
 	idle := false
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -199,9 +211,11 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 				return err
 			}
 		}
-		next := heavy.next
-		if tail.next.Before(next) {
-			next = tail.next
+		next := tail.next
+		for _, h := range heavy {
+			if h.next.Before(next) {
+				next = h.next
+			}
 		}
 		select {
 		case given, more := <-orders:
@@ -209,15 +223,16 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 				return nil
 			}
 			o, idle = given, false
-			heavy, tail = w.newStream(o.Rate), w.newStream(o.TailRate)
+			restart()
 		case <-look.C:
 		case <-time.After(time.Until(next)):
-			for w.due(&heavy) {
-				w.offer(uint32(heavy.count % o.Heavy))
-				heavy.count++
+			for by := range heavy {
+				for h := &heavy[by]; w.due(h); h.count++ {
+					w.offer(subject(by), uint32(h.count%o.Heavy))
+				}
 			}
 			for !idle && w.due(&tail) {
-				w.offer(uint32(o.Heavy + (o.From+tail.count)%o.Tail))
+				w.offer(ours, uint32(o.Heavy+(o.From+tail.count)%o.Tail))
 				tail.count++
 				idle = o.Once && tail.count == o.Tail
 			}
@@ -261,15 +276,10 @@ func (w *worker) due(s *stream) bool {
 	return true
 }
 
-// offer makes one request of each subject. They come whether or not earlier ones have
-// been answered.
-func (w *worker) offer(key uint32) {
-	w.flying.Go(func() { w.decide(ours, key) })
-	if w.duty.Baselines {
-		w.flying.Go(func() { w.decide(naive, key) })
-		w.flying.Go(func() { w.decide(static, key) })
-		w.flying.Go(func() { w.decide(bare, key) })
-	}
+// offer makes a request, whether or not earlier ones have been answered. Each subject's
+// come at times of their own: made at the same moment, they would wait for each other.
+func (w *worker) offer(by subject, key uint32) {
+	w.flying.Go(func() { w.decide(by, key) })
 }
 
 func (w *worker) decide(by subject, key uint32) {
