@@ -42,6 +42,7 @@ matrix: ## run the tests that need a server against other servers (Debian only)
 
 .PHONY: pages
 pages: redis staticcheck ## test the pages in Chromium, which must be installed; PAGES_OUT=DIR keeps pictures
+	$(if $(PAGES_OUT),mkdir -p $(abspath $(PAGES_OUT)))
 	cd pages && go vet -tags chromium ./... && $(ROOT)/bin/staticcheck -tags chromium ./...
 	cd pages && PAGES_OUT=$(abspath $(PAGES_OUT)) go test -tags chromium -count=1 -timeout 5m ./...
 

@@ -37,7 +37,9 @@ func (s State) String() string { return gobreaker.State(s).String() }
 
 // The rules for opening.
 const (
-	// consecutiveFailures in a row open the breaker...
+	// consecutiveFailures in a row open the breaker, if the last of them began when the
+	// first was known: trips that were under way together fail together, and a machine
+	// that stands still for a moment is no outage...
 	consecutiveFailures = 5
 	// ...and so does a failureRate over at least minTrips of the last ratePeriod.
 	failureRate = 0.5
@@ -50,6 +52,10 @@ const (
 type Breaker struct {
 	steps *gobreaker.TwoStepCircuitBreaker[struct{}]
 	state atomic.Int32
+
+	// together is how many trips were under way when the first of those that failed in a
+	// row did. Gobreaker's lock guards it.
+	together uint32
 }
 
 // New returns a closed breaker. retryAfter is how long it stays open before a
@@ -62,7 +68,7 @@ func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 		Interval:     ratePeriod,
 		BucketPeriod: rateBucket,
 		Timeout:      retryAfter,
-		ReadyToTrip:  readyToTrip,
+		ReadyToTrip:  b.readyToTrip,
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			b.state.Store(int32(to))
 			if onChange != nil {
@@ -73,8 +79,13 @@ func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 	return b
 }
 
-func readyToTrip(c gobreaker.Counts) bool {
-	return c.ConsecutiveFailures >= consecutiveFailures ||
+// readyToTrip is asked after each failure.
+func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
+	if c.ConsecutiveFailures == 1 {
+		ended := c.TotalSuccesses + c.TotalFailures
+		b.together = c.Requests - min(c.Requests, ended) // of trips that began long ago only the end is counted
+	}
+	return c.ConsecutiveFailures >= max(consecutiveFailures, b.together+2) ||
 		c.Requests >= minTrips && float64(c.TotalFailures) >= failureRate*float64(c.Requests)
 }
 

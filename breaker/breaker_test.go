@@ -40,6 +40,32 @@ func TestOpensOnConsecutiveFailures(t *testing.T) {
 	}
 }
 
+// Trips that were under way together and failed together are one failure, until one fails
+// that began afterwards.
+func TestFailuresOfOneMomentDoNotOpenIt(t *testing.T) {
+	for _, together := range []int{consecutiveFailures, 2 * consecutiveFailures} {
+		b := New(time.Second, nil)
+		var underWay []func(error)
+		for range together {
+			done, err := b.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			underWay = append(underWay, done)
+		}
+		for _, done := range underWay {
+			done(errLost)
+		}
+		if !b.Closed() {
+			t.Fatalf("%d trips that failed together opened it", together)
+		}
+		trip(t, b, errLost)
+		if b.Closed() {
+			t.Errorf("one more failure after %d together left it closed", together)
+		}
+	}
+}
+
 func TestOpensOnFailureRate(t *testing.T) {
 	b := New(time.Second, nil)
 	for range minTrips/2 - 1 {

@@ -88,7 +88,7 @@ func (l *Ledger) lockSet(set *ledgerSet) {
 		return
 	}
 	// A credit has a line, see take, and the record has not moved on since.
-	e := &l.lines[set.index][i]
+	e := l.lines[set.index][i]
 	r := &set.records[i]
 	newest := r.gone/subWindow(e.window) - ledgerCounts
 	r.add(newest, granted)

@@ -22,14 +22,16 @@ type journal struct {
 	next      atomic.Uint64 // set to look at
 }
 
-// line is the units of a key by sub-window, as in its record.
+// line is the units of a key by sub-window, as in its record. It has 128 bytes: many keys
+// may get their first in a moment, and memory that was never touched before takes longer
+// than all else then.
 type line struct {
 	owner  any
 	key    string
-	group  int
 	window time.Duration
 	newest int64
-	units  int64 // in all
+	units  int64 // in all; 0: the line is free
+	group  int32
 	counts [ledgerCounts]uint32
 }
 
@@ -118,12 +120,16 @@ func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
 func (l *Ledger) journalAdd(set *ledgerSet, i int, a *Account, index, units int64) {
 	lines := l.lines[set.index]
 	if lines == nil {
-		lines = new([ledgerWays]line)
+		lines = new([ledgerWays]*line)
 		l.lines[set.index] = lines
 	}
-	e := &lines[i]
+	e := lines[i]
+	if e == nil {
+		e = new(line)
+		lines[i] = e
+	}
 	if e.units == 0 {
-		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: l.groups.of(a.Key), window: a.Window, newest: index}
+		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index}
 		l.countLine(e, 1)
 	}
 	l.journalMore(e, index, units)
@@ -159,8 +165,8 @@ func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (r
 
 // line is the line of the record at position i, nil if it has none.
 func (l *Ledger) line(set *ledgerSet, i int) *line {
-	if lines := l.lines[set.index]; lines != nil && lines[i].units > 0 {
-		return &lines[i]
+	if lines := l.lines[set.index]; lines != nil && lines[i] != nil && lines[i].units > 0 {
+		return lines[i]
 	}
 	return nil
 }
@@ -168,7 +174,7 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 // loseLine makes a line go with its record.
 func (l *Ledger) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
-		l.lose(e.group, set.records[i].gone)
+		l.lose(int(e.group), set.records[i].gone)
 		l.clearLine(set, i)
 	}
 }
@@ -235,7 +241,7 @@ func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, mo
 		if e == nil {
 			continue
 		}
-		if !in(e.group) {
+		if !in(int(e.group)) {
 			left = true
 			continue
 		}

@@ -22,7 +22,7 @@ import (
 // in Redis afterwards in journal.go.
 type Ledger struct {
 	sets  []ledgerSet
-	lines []*[ledgerWays]line // of the sets: pointers in these would shift their records
+	lines []*[ledgerWays]*line // of the sets: pointers in these would shift their records
 	mask  uint64
 
 	groups     groups
@@ -67,7 +67,7 @@ func NewLedger(keys int) *Ledger {
 	if keys > ledgerWays {
 		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
 	}
-	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]line, sets), mask: sets - 1}
+	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line, sets), mask: sets - 1}
 	for i := range l.sets {
 		l.sets[i].index = i
 	}

@@ -10,6 +10,7 @@
 
 make[3] = function()
   local GCRA = 4
+  local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
   local MOST = 2 ^ 52 -- debt that a change of limits can make of another: 142 years
   local GROUPS = 256 -- of the units that another algorithm is told of
 
@@ -26,8 +27,8 @@ make[3] = function()
 
   -- The parts of a µs in the tat as read, of which a µs has d.
   local function part_of(raw)
-    if #raw > HEADER + 19 then
-      return unpack_int(raw, HEADER + 20, 6)
+    if #raw > SHORT then
+      return unpack_int(raw, SHORT + 1, 6)
     end
     return 0
   end
@@ -90,7 +91,6 @@ make[3] = function()
   end
 
   local high, high_text -- the last tat's upper four bytes
-  local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
 
   -- Nearly all requests are for units that are free, of a key that was charged before
   -- under the same limit and has no offset. These are decided here, in four fifths of the
@@ -164,7 +164,7 @@ make[3] = function()
       else
         part = part_of(s.raw)
       end
-      if sub(s.raw, HEADER + 8, HEADER + 19) == rule.rate then
+      if sub(s.raw, HEADER + 8, SHORT) == rule.rate then
         s.lasts = matters(rule, s.newest, tat, part)
       else
         local interval, d = rate_of(s)

@@ -198,6 +198,9 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 			}
 			heavy[by] = w.newStream(rate)
 		}
+		if !w.duty.Baselines {
+			heavy[bare] = w.newStream((o.Rate + o.TailRate) / sparsely)
+		}
 		tail = w.newStream(o.TailRate)
 	}
 	restart()
@@ -228,7 +231,7 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 		case <-time.After(time.Until(next)):
 			for by := range heavy {
 				for h := &heavy[by]; w.due(h); h.count++ {
-					w.offer(subject(by), uint32(h.count%o.Heavy))
+					w.offer(subject(by), uint32(h.count%max(1, o.Heavy)))
 				}
 			}
 			for !idle && w.due(&tail) {
@@ -237,11 +240,16 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 				idle = o.Once && tail.count == o.Tail
 			}
 			if idle {
-				tail = w.newStream(0)
+				o = order{}
+				restart()
 			}
 		}
 	}
 }
+
+// sparsely: where there is nothing to compare with, there is a bare call for so many
+// requests.
+const sparsely = 16
 
 // stream is requests at random times, on average rate a second.
 type stream struct {
