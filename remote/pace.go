@@ -50,6 +50,10 @@ const (
 	fewRiders         = 3
 	fewRidersTripCost = 10 // µs
 	fewestEntries     = 8
+	// Trips are divided into halves of so many callers or more, if Redis takes as long as
+	// this for one.
+	fewestDivided = 16
+	worthDividing = 50 // µs
 )
 
 func newPace(deadline time.Duration, most, mostIn int) pace {
@@ -67,7 +71,7 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 		return false
 	}
 	if !backlog || underWay > 1 {
-		if p.server > p.deadline/8 || p.cycle > p.deadline/4 || !p.pay(now) {
+		if p.busy() || !p.pay(now) {
 			return false
 		}
 	}
@@ -76,6 +80,20 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 	}
 	return true
 }
+
+// share is how many of the waiting calls the next trip takes. While Redis is at one half of
+// all calls, those that are riding on the other trip included, this process prepares the
+// other half: if they are many, and give Redis more to do than a further trip costs.
+func (p *pace) share(waiting, riding, underWay int) int {
+	half := (waiting + riding + 1) / 2
+	if half < fewestDivided || underWay > 2 || p.reach < 2 || p.server < worthDividing || p.busy() {
+		return waiting
+	}
+	return min(waiting, half)
+}
+
+// busy says that trips take so long that no more of them should be under way at once.
+func (p *pace) busy() bool { return p.server > p.deadline/8 || p.cycle > p.deadline/4 }
 
 // pay takes what a further trip costs from the budget, if it is there.
 func (p *pace) pay(now int64) bool {

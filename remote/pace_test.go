@@ -89,6 +89,37 @@ func TestPaceFewTravelAlone(t *testing.T) {
 	}
 }
 
+// Two trips divide the callers evenly, whoever comes back first; but not if they are few, if
+// Redis has little to do for them or already too much, or if there is one trip only.
+func TestPaceDividesBetweenTwoTrips(t *testing.T) {
+	with := func(server int64, reach int) *pace {
+		p := newPace(50*time.Millisecond, 8, 128)
+		for range 50 {
+			p.ended(2*server, server, 64, 64)
+		}
+		p.reach = reach
+		return &p
+	}
+	for _, c := range []struct {
+		p                               *pace
+		waiting, riding, underWay, want int
+	}{
+		{with(200, 2), 64, 0, 1, 32},  // all are back: one half now, the other at once
+		{with(200, 2), 32, 32, 2, 32}, // one half is under way
+		{with(200, 2), 60, 4, 2, 32},  // nearly all came back with one trip
+		{with(200, 2), 4, 60, 2, 4},
+		{with(200, 2), 30, 0, 1, 30},          // few
+		{with(200, 3), 64, 32, 3, 64},         // three trips: there is more than they can carry
+		{with(200, 1), 64, 0, 1, 64},          // a second one is not to be had
+		{with(10, 2), 64, 0, 1, 64},           // one hot key
+		{with(20*ms, 2), 1000, 1000, 2, 1000}, // Redis has a queue
+	} {
+		if got := c.p.share(c.waiting, c.riding, c.underWay); got != c.want {
+			t.Errorf("%d of %d waiting with %d riding on %d trips, want %d; Redis takes %d µs, up to %d trips", got, c.waiting, c.riding, c.underWay-1, c.want, c.p.server, c.p.reach)
+		}
+	}
+}
+
 // Who cannot be served in half a deadline hears so at once; that depends on how long
 // trips take in all.
 func TestPaceRoom(t *testing.T) {

@@ -64,10 +64,10 @@ func (b *Batcher) load(t *trip) bool {
 		}
 		t.ends, t.done = 0, nil
 		b.trips = append(b.trips, t)
-		most := b.pace.entries
+		most, share := b.pace.entries, b.pace.share(len(t.calls), b.riding(t), b.inFlight)
 		b.mu.Unlock()
 
-		boarded, seen := b.board(t, most)
+		boarded, seen := b.board(t, most, share)
 		b.mu.Lock()
 		if rest := t.calls[seen:]; len(rest) > 0 {
 			t.spare = append(append(t.spare[:0], rest...), b.queue...)
@@ -75,7 +75,7 @@ func (b *Batcher) load(t *trip) bool {
 			if b.closed { // it fails who waits; those were not there
 				fail(b.queue, limit.ErrClosed)
 				b.queue = nil
-			} else if b.pace.mayStart(b.inFlight, localTime(), true) {
+			} else if (seen < share || b.inFlight == 1) && b.pace.mayStart(b.inFlight, localTime(), true) {
 				b.inFlight++
 				b.running.Go(b.travel)
 			}
@@ -92,11 +92,22 @@ func (b *Batcher) load(t *trip) bool {
 	}
 }
 
-// board puts calls into the batch as long as they fit, and to the front of t.calls.
-func (b *Batcher) board(t *trip, most int) (boarded, seen int) {
+// riding is how many calls are on other trips. The lock is held.
+func (b *Batcher) riding(t *trip) (calls int) {
+	for _, other := range b.trips {
+		if other != t {
+			calls += len(other.calls)
+		}
+	}
+	return calls
+}
+
+// board puts calls into the batch as long as they fit, and to the front of t.calls: up to
+// most entries, of up to share calls.
+func (b *Batcher) board(t *trip, most, share int) (boarded, seen int) {
 	t.batch.reset()
 	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
-	for _, c := range t.calls {
+	for _, c := range t.calls[:share] {
 		switch {
 		case c.claimed(): // its caller has left
 		case c.deadline <= now:
