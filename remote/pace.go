@@ -83,10 +83,11 @@ func (p *pace) mayStart(underWay int, now int64, backlog bool) bool {
 
 // share is how many of the waiting calls the next trip takes. While Redis is at one half of
 // all calls, those that are riding on the other trip included, this process prepares the
-// other half: if they are many, and give Redis more to do than a further trip costs.
+// other half: if they are many, and give Redis more to do than a further trip costs, and if
+// it has not much else to do.
 func (p *pace) share(waiting, riding, underWay int) int {
 	half := (waiting + riding + 1) / 2
-	if half < fewestDivided || underWay > 2 || p.reach < 2 || p.server < worthDividing || p.busy() {
+	if half < fewestDivided || underWay > 2 || p.reach < 2 || p.server < worthDividing || p.server > p.deadline/32 || p.busy() {
 		return waiting
 	}
 	return min(waiting, half)
