@@ -2,23 +2,26 @@ package main
 
 import "time"
 
-// bound is how much a measured figure may be: what is asked for, and what the tests
-// hold the code to at present.
+// bound is how much a measured figure may be: what is asked for, and what the tests hold the
+// code to. They play windows of 1 s, several scenarios at once, beside other tests: a
+// machine that stands still for 50 ms moves a twentieth of the limit from one window into the
+// next. What they must tell apart is 1/fleet each, which lets 1.7 times the limit through,
+// and a fresh quota at the cut or at the end, which lets 2 times through.
 type bound struct{ goal, tested float64 }
 
 // Factors of the limit, in any window of its length over the whole run.
 var most = map[string]bound{
-	"stop":                           {1.10, 1.85},
-	"kill":                           {1.10, 1.85},
-	"partition":                      {1.10, 1.85},
+	"stop":                           {1.10, 1.40},
+	"kill":                           {1.10, 1.40},
+	"partition":                      {1.10, 1.40},
 	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50}, // 1 + that instance's share, and what is measured late
-	"rolling-restart":                {1.25, 2.20},
-	"rolling-restart-heaviest-first": {1.25, 2.20},
+	"rolling-restart":                {1.25, 1.55},
+	"rolling-restart-heaviest-first": {1.25, 1.55},
 	"growth":                         {movedMost, 2.20},
 	"moved":                          {movedMost, 2.20},
-	"flushall":                       {1.33, 2.20}, // what comes in until it is noticed, in about a second
-	"attack":                         {1.10, 1.85},
-	"random":                         {1, 2.00}, // of what the schedule may let through
+	"flushall":                       {1.33, 1.60}, // what comes in until it is noticed, in about a second
+	"attack":                         {1.10, 1.40},
+	"random":                         {1, 1.30}, // of what the schedule may let through
 }
 
 // movedMost: shares of 4 instances sum to 2 - 1/n at most, each held by a counter of 16
@@ -26,22 +29,20 @@ var most = map[string]bound{
 const movedMost = (2-1.0/4)*16/15 + 0.02
 
 // The fewest units in any window wholly inside the outage, as a factor of the limit.
-var least = bound{0.80, 0.30}
+var least = bound{0.80, 0.50}
 
-// Bounds of single calls, in every scenario. The tests play several scenarios at once,
-// also under the race detector, so what they hold calls to says little of a machine
-// that has time for them.
+// Bounds of single calls, in every scenario.
 var (
-	errorCount = bound{0, 1000}
-	lateCalls  = bound{0, 1000}
-	openP99    = bound{20, 20_000} // µs, of calls that began with the breaker open
+	errorCount = bound{0, 50}
+	lateCalls  = bound{0, 250}
+	openP99    = bound{20, 2_000} // µs, of calls that began with the breaker open
 )
 
 // Bounds of what is charged after the outage.
 var (
 	othersP99    = bound{10, 200} // ms, of others' commands meanwhile
 	chargedTwice = bound{0, 0}    // keys
-	chargedPart  = bound{0.999, 0}
+	chargedPart  = bound{0.999, 0.99}
 )
 
 // heapGrowth is how many bytes a process may grow by under attack.

@@ -167,7 +167,11 @@ func (f *fleet) checkCalls(all []latency) {
 		f.note("error, %d times: %s", texts[text], text)
 	}
 	for _, l := range all {
-		if l.Tier == "open" && !f.scenario.crowded {
+		switch {
+		case l.Tier != "open" || f.scenario.crowded:
+		case f.scenario.newKeys:
+			f.note("p99 with the breaker open: %v; most calls are the first of their keys, and take memory that was not used before", l.P99)
+		default:
 			f.check("p99 with the breaker open, µs", micro(l.P99), openP99, false)
 		}
 	}
