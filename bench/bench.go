@@ -173,9 +173,12 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		for _, c := range b.chosen(g, callers) {
 			chosen = append(chosen, subjects[c.name])
 		}
-		if g.overload {
+		switch {
+		case g.overload:
 			err = b.measureOverloads(ctx, g, chosen, &w, callers)
-		} else {
+		case g.inTurn:
+			b.measureInTurns(ctx, g, chosen, &w, callers)
+		default:
 			err = b.measureCells(ctx, g, chosen, &w, callers)
 		}
 		if err != nil {
@@ -210,6 +213,20 @@ func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject,
 		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, rounds)...)
 	}
 	return err
+}
+
+func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) {
+	results := make([][]measurement, len(subjects))
+	rounds, span := b.rounds(g, callers)
+	span *= time.Duration(len(subjects)) // each has its part of it
+	for round := range rounds {
+		b.progress.say("%s, round %d of %d", g.name, round+1, rounds)
+		for i, m := range measureInTurn(ctx, g.name, subjects, w, span, g.warmUp(span)) {
+			results[i] = append(results[i], m)
+		}
+		b.progress.add(g.takes(span))
+	}
+	b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, results)...)
 }
 
 func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {

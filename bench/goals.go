@@ -103,12 +103,12 @@ func (r *report) zipfGoals() []goal {
 }
 
 func (r *report) oneCallerGoals() (goals []goal) {
-	g := r.cell("hot", 1, nameGCRA)
+	g := r.cell("alone", 1, nameGCRA)
 	for _, bare := range []string{namePlainGCRA, nameReturn} {
 		for _, m := range []metric{p50, p99} {
 			goals = append(goals, goal{work: "one caller", bound: 1.1,
 				figure:   fmt.Sprintf("%s by that of %s", [...]string{p50: "p50", p99: "p99"}[m], bare),
-				measured: g.ratioTo(r.cell("hot", 1, bare), m)})
+				measured: g.ratioTo(r.cell("alone", 1, bare), m)})
 		}
 	}
 	return goals

@@ -27,6 +27,7 @@ type group struct {
 	finer    bool
 	primed   bool // see drivePrimed
 	overload bool // see measureOverload
+	inTurn   bool // see measureInTurn
 }
 
 // warmUp is how long a subject runs before it is measured for span: long enough for
@@ -108,6 +109,10 @@ func groups(s settings, run string) []group {
 	groups := []group{
 		{name: "hot", title: "One hot key, always allowed",
 			workload: func() workload { return hotKey(run) }, reference: nameRedisRate, contenders: join(all, []contender{gathering}), share: 1, finer: true},
+		{name: "alone", title: "One hot key, always allowed, one caller who asks each in turn",
+			workload: func() workload { return hotKey(run + ":alone") }, reference: namePlainGCRA,
+			contenders: []contender{gcra, log, peers[0], {namePlainGCRA, floor, openPlainGCRA}, {nameReturn, floor, openReturn}},
+			callers:    []int{1}, share: 1, finer: true, inTurn: true},
 		{name: "uniform", title: keys + " keys, uniform, always allowed",
 			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
