@@ -20,7 +20,7 @@ func pack(entries []Entry, clock int64) []byte {
 	count := packed[len(packed)-2:]
 	numbers := make([]uint16, len(entries))
 	for i := range entries {
-		numbers[i] = numberOf(&rules, entries[i].Rule)
+		rules, numbers[i] = numberOf(rules, entries[i].Rule)
 	}
 	appendInt(count[:0], int64(len(rules)), 2)
 	for _, rule := range rules {
@@ -45,14 +45,14 @@ func earliest(entries []Entry) (base int64) {
 
 // numberOf is the rule's place in the list, counted from 1; it is added if new.
 // Batches hold few different rules, so looking through them is fastest.
-func numberOf(rules *[]*Rule, rule *Rule) uint16 {
-	for i, r := range *rules {
+func numberOf(rules []*Rule, rule *Rule) ([]*Rule, uint16) {
+	for i, r := range rules {
 		if r == rule {
-			return uint16(i + 1)
+			return rules, uint16(i + 1)
 		}
 	}
-	*rules = append(*rules, rule)
-	return uint16(len(*rules))
+	rules = append(rules, rule)
+	return rules, uint16(len(rules))
 }
 
 func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {

@@ -31,12 +31,11 @@ type chargeCmd struct{ *redis.IntSliceCmd }
 // NoRetry tells go-redis.
 func (chargeCmd) NoRetry() bool { return true }
 
-// send runs the parts named in which; verb and script are FCALL and the function's
-// name, EVALSHA and the script's digest, or EVAL and its source. Each command keeps
-// its reply or error.
-func (r *run) send(ctx context.Context, which []int, verb, script string) {
+// send runs the parts named in which; by is FCALL and the function's name, EVALSHA and the
+// script's digest, or EVAL and its source. Each command keeps its reply or error.
+func (r *run) send(ctx context.Context, which []int, by invocation) {
 	for _, i := range which {
-		r.cmds[i] = command(ctx, r.parts[i].entries, r.clock, verb, script)
+		r.cmds[i] = command(ctx, r.parts[i].entries, r.clock, by)
 	}
 	if len(which) == 1 {
 		_ = r.client.Process(ctx, r.cmds[which[0]])
@@ -109,10 +108,9 @@ func (r *run) divideTorn() (again []int) {
 }
 
 // command calls the script for entries; frame.lua describes the arguments.
-func command(ctx context.Context, entries []Entry, clock int64, verb, script string) chargeCmd {
+func command(ctx context.Context, entries []Entry, clock int64, by invocation) chargeCmd {
 	packed := pack(entries, clock)
-	args := make([]any, 3, 4+len(entries))
-	args[0], args[1] = verb, script
+	args := append(make([]any, 0, 4+len(entries)), by[0], by[1], nil)
 	for i := range entries {
 		e := &entries[i]
 		switch name := e.redisKey(); {

@@ -29,9 +29,13 @@ type Script struct {
 // form is one of the ways to run the script.
 type form struct {
 	verb   string // the command that runs it
-	name   string // what to call it
 	source string
+	call   invocation
 }
+
+// invocation is a command that runs the script, and what it calls the script by. As
+// arguments already: a string that becomes one is an allocation.
+type invocation [2]any
 
 // NewScript returns a Script that runs on client: one node, Sentinel or Cluster.
 func NewScript(client redis.UniversalClient) *Script {
@@ -45,8 +49,8 @@ func NewScript(client redis.UniversalClient) *Script {
 		// A client of an unknown type may be a Cluster's: keeping to one slot a
 		// call is right everywhere.
 		bySlot:  !oneNode,
-		library: form{"fcall", name, lua.DecideLibrary(name)},
-		script:  form{"evalsha", sha, source},
+		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
+		script:  form{"evalsha", source, invocation{"evalsha", sha}},
 	}
 }
 
@@ -75,7 +79,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 // runPart is Run for entries of one part, without what several need.
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form()
-	cmd := command(ctx, entries, clock, form.verb, form.name)
+	cmd := command(ctx, entries, clock, form.call)
 	switch err := s.client.Process(ctx, cmd); {
 	case err == nil:
 		replies := make([]Reply, len(entries))
@@ -100,7 +104,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	// A part that was not run is sent again: its answer proves that nothing was charged.
 	for range 4 {
 		form := s.form()
-		r.send(ctx, again, form.verb, form.name)
+		r.send(ctx, again, form.call)
 		missing, refused := r.failed(form.isMissing), r.failed(form.isRefused)
 		if again = slices.Concat(missing, refused, r.divideTorn()); again == nil {
 			break
@@ -112,7 +116,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	if again != nil {
 		// It cannot be loaded, or the script cache was emptied once more in that very
 		// moment: send it along.
-		r.send(ctx, again, "eval", s.script.source)
+		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
 	if r.failed(func(error) bool { return true }) != nil {
 		reloadCluster(ctx, s.client)
