@@ -7,6 +7,8 @@
 //     failures, a caller who gives up is not (callers do not make trips).
 //   - While it is open nothing but the limiter's own probes go to Redis. Users'
 //     requests never serve as probes.
+//   - A Redis that is now quick enough and now too slow does not make it flap: each time
+//     that it opens soon after it was closed, closing it takes twice as many probes.
 //
 // Whether it is closed is one atomic load, cheap enough for every decision.
 package breaker
@@ -48,6 +50,13 @@ const (
 	rateBucket  = time.Second
 )
 
+// The rules for closing. One probe that succeeds is enough, but twice as many in a row, up
+// to mostProbes, if it has opened within relapse of the last time it was closed.
+const (
+	relapse    = 10 * time.Second
+	mostProbes = 16
+)
+
 // Breaker is safe for concurrent use.
 type Breaker struct {
 	steps *gobreaker.TwoStepCircuitBreaker[struct{}]
@@ -56,6 +65,10 @@ type Breaker struct {
 	// together is how many trips were under way when the first of those that failed in a
 	// row did. Gobreaker's lock guards it.
 	together uint32
+
+	closed time.Time    // when it was, last; gobreaker's lock guards it
+	needed atomic.Int32 // probes that must succeed in a row
+	good   atomic.Int32 // that did
 }
 
 // New returns a closed breaker. retryAfter is how long it stays open before a
@@ -63,6 +76,7 @@ type Breaker struct {
 // state; it must return quickly and must not call the breaker.
 func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 	b := &Breaker{}
+	b.needed.Store(1)
 	b.steps = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,
 		Interval:     ratePeriod,
@@ -71,6 +85,7 @@ func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 		ReadyToTrip:  b.readyToTrip,
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			b.state.Store(int32(to))
+			b.countProbes(State(from), State(to))
 			if onChange != nil {
 				onChange(State(from), State(to))
 			}
@@ -87,6 +102,21 @@ func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
 	}
 	return c.ConsecutiveFailures >= max(consecutiveFailures, b.together+2) ||
 		c.Requests >= minTrips && float64(c.TotalFailures) >= failureRate*float64(c.Requests)
+}
+
+// countProbes says how many probes it takes to close the breaker again.
+func (b *Breaker) countProbes(from, to State) {
+	switch {
+	case to == Closed:
+		b.closed = time.Now()
+	case from == Closed && time.Since(b.closed) < relapse:
+		b.needed.Store(min(2*b.needed.Load(), mostProbes))
+	case from == Closed:
+		b.needed.Store(1)
+	}
+	if to == Open {
+		b.good.Store(0)
+	}
 }
 
 // State is the current state.
@@ -109,8 +139,16 @@ func (b *Breaker) Begin() (done func(error), err error) {
 }
 
 // Probe runs ping if the breaker has been open for long enough, and closes it if
-// ping succeeds. It returns [ErrOpen] when it is too early.
+// ping succeeds and no more probes are needed. It returns [ErrOpen] when it is too early.
+// One probe at a time may be under way.
 func (b *Breaker) Probe(ping func() error) error {
+	if b.State() == Open && b.good.Load()+1 < b.needed.Load() {
+		err := ping()
+		if b.good.Add(1); err != nil {
+			b.good.Store(0)
+		}
+		return err
+	}
 	done, err := b.steps.Allow()
 	if err != nil {
 		return ErrOpen

@@ -127,6 +127,45 @@ func TestOnlyAProbeClosesIt(t *testing.T) {
 	})
 }
 
+// How many probes close it doubles each time that it opens soon after it was closed, up to a
+// bound; one that fails starts their count again; and after a good while it is one again.
+func TestRelapsesTakeMoreProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		probes := func() (n int) {
+			for n = 1; ; n++ {
+				time.Sleep(time.Second + 1)
+				if err := b.Probe(func() error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+				if b.Closed() {
+					return n
+				}
+			}
+		}
+		for _, want := range []int{1, 2, 4, 8, 16, mostProbes} {
+			b.ForceOpen(errLost)
+			if want > 2 {
+				time.Sleep(time.Second + 1)
+				_ = b.Probe(func() error { return nil })
+				time.Sleep(time.Second + 1)
+				if err := b.Probe(func() error { return errLost }); !errors.Is(err, errLost) {
+					t.Fatal(err)
+				}
+			}
+			if got := probes(); got != want {
+				t.Fatalf("closed after %d probes, want %d", got, want)
+			}
+			time.Sleep(relapse - 1)
+		}
+		time.Sleep(1)
+		b.ForceOpen(errLost)
+		if got := probes(); got != 1 {
+			t.Fatalf("closed after %d probes, although it had been closed for %v", got, relapse)
+		}
+	})
+}
+
 func TestStateNames(t *testing.T) {
 	for state, name := range map[State]string{Closed: "closed", HalfOpen: "half-open", Open: "open"} {
 		if state.String() != name {

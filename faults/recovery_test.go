@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// callers ask again and again, each for a key of its own.
+type callers struct {
+	stop    atomic.Bool
+	running sync.WaitGroup
+	late    atomic.Int64
+	failed  atomic.Value // error
+}
+
+func startCallers(rule *tiered.Rule, count int, pause time.Duration) *callers {
+	c := &callers{}
+	for i := range count {
+		c.running.Go(func() {
+			for !c.stop.Load() {
+				_, took, err := timed(func() (limit.Decision, error) { return rule.Allow(context.Background(), fmt.Sprint(i)) })
+				if took > deadline+slack {
+					c.late.Add(1)
+				}
+				if err != nil && !errors.Is(err, limit.ErrOverloaded) {
+					c.failed.Store(err)
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	return c
+}
+
+func (c *callers) end(t *testing.T) {
+	t.Helper()
+	c.stop.Store(true)
+	c.running.Wait()
+	if n := c.late.Load(); n > 0 {
+		t.Errorf("%d calls took longer than the deadline", n)
+	}
+	if err := c.failed.Load(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Law 7: a Redis that is too slow for nearly half of the calls does not make decisions go back
+// and forth between it and the outage policy.
+func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
+	server := redistest.Start(t)
+	p := startProxies(t, server.Addr())
+	var outages atomic.Int64
+	l := newLimiter(t, server.Client(t, func(o *redis.Options) { o.Dialer, o.ContextTimeoutEnabled = p.dial, true }), redistest.Prefix(),
+		tiered.OnStateChange(func(s tiered.State) {
+			if s == tiered.Outage {
+				outages.Add(1)
+			}
+		}))
+	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), 8, time.Millisecond)
+	eventually(t, "Redis decides", func() bool { return l.State() == tiered.Healthy })
+	p.begin(fault{"latency", "downstream", map[string]int{"latency": 45, "jitter": 40}}) // 5 to 85 ms
+	time.Sleep(10 * time.Second)                                                          // what happens meanwhile is counted
+	n := outages.Load()
+	p.end()
+	eventually(t, "Redis decides again", func() bool { return l.State() == tiered.Healthy })
+	c.end(t)
+	t.Logf("Redis counted as lost %d times in 10 s", n)
+	if n == 0 || n > 5 {
+		t.Errorf("Redis counted as lost %d times in 10 s, want 1 to 5", n)
+	}
+}
+
+// Law 7: when Redis comes back, callers without number do not all connect to it, although
+// the client's pool would let them.
+func TestLaw7RecoveryIsNoStampede(t *testing.T) {
+	server := redistest.Start(t)
+	control := server.Client(t)
+	l := newLimiter(t, server.Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 1000, true }), redistest.Prefix())
+	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), 500, time.Millisecond)
+	eventually(t, "Redis decides", func() bool { return l.State() == tiered.Healthy })
+	before := connectionsMade(t, control)
+	for range 3 {
+		server.Pause()
+		eventually(t, "Redis counts as lost", l.Degraded)
+		server.Resume()
+		eventually(t, "Redis decides again", func() bool { return l.State() == tiered.Healthy })
+	}
+	made := connectionsMade(t, control) - before
+	c.end(t)
+	t.Logf("%d connections were made", made)
+	// Each time those that were in use are given up, eight at most, and probes make some.
+	if made > 3*16 {
+		t.Errorf("%d connections were made for three recoveries", made)
+	}
+}
+
+// connectionsMade is how many connections a server has had.
+func connectionsMade(t *testing.T, client redis.UniversalClient) (n int) {
+	t.Helper()
+	info, err := client.InfoMap(t.Context(), "stats").Result()
+	if err == nil {
+		n, err = strconv.Atoi(info["Stats"]["total_connections_received"])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
