@@ -158,7 +158,7 @@ func TestRelapsesTakeMoreProbes(t *testing.T) {
 			}
 			time.Sleep(relapse - 1)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		b.ForceOpen(errLost)
 		if got := probes(); got != 1 {
 			t.Fatalf("closed after %d probes, although it had been closed for %v", got, relapse)
