@@ -138,9 +138,9 @@ func (b *Breaker) Begin() (done func(error), err error) {
 	return done, nil
 }
 
-// Probe runs ping if the breaker has been open for long enough, and closes it if
-// ping succeeds and no more probes are needed. It returns [ErrOpen] when it is too early.
-// One probe at a time may be under way.
+// Probe runs ping, and closes the breaker if it succeeds and is the last of those that are
+// needed in a row. That one returns [ErrOpen], without a ping, if the breaker has not been open
+// for long enough. How far probes lie apart is the caller's to say; only one may be under way.
 func (b *Breaker) Probe(ping func() error) error {
 	if b.State() == Open && b.good.Load()+1 < b.needed.Load() {
 		err := ping()

@@ -11,7 +11,7 @@ import (
 //
 // A second trip at the same time makes callers wait less, but each costs both sides
 // about 20 µs. So there is always a place for one trip, and for two if not all who wait
-// fit into one; further ones are paid from a budget, of so many a second: it is enough
+// fit into one, or are worth dividing (see share); further ones are paid from a budget, of so many a second: it is enough
 // for all callers of a quiet process, and a small part of what a busy one has to decide.
 //
 // Each further trip at a time needs a connection, and to open one costs as much as ten

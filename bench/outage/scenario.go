@@ -15,7 +15,6 @@ type scenario struct {
 	about     string
 	weights   []float64 // parts of the traffic, by instance
 	crowded   bool      // others are played at the same time, so calls are not timed
-	newKeys   bool      // most calls are the first of their key
 	baselines bool      // offer the same to the common ways of limiting
 	duty      func(settings, *duty)
 	play      func(*fleet) error
@@ -45,9 +44,9 @@ func scenarios() []scenario {
 		{name: "moved", about: "all traffic was on one instance and moves to all four at the cut", weights: []float64{1, 0, 0, 0},
 			play: playMoved, judge: judgeShares},
 		{name: "attack", about: "distinct keys without number during the outage, ten heavy keys among them", weights: even,
-			newKeys: true, duty: attackDuty, play: playAttack, judge: judgeAttack},
+			duty: attackDuty, play: playAttack, judge: judgeAttack},
 		{name: "debts", about: "many keys hold debt when Redis comes back", weights: even,
-			newKeys: true, duty: debtsDuty, play: playDebts, judge: judgeDebts},
+			duty: debtsDuty, play: playDebts, judge: judgeDebts},
 		{name: "flushall", about: "Redis forgets everything in mid-traffic", weights: skewed, baselines: true,
 			play: playFlushAll, judge: judgeMost},
 		{name: "random", about: "random faults"},
