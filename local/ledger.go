@@ -149,6 +149,9 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 			r = &set.records[i]
 		}
 		r.add(newest, granted)
+		if journaled {
+			r.spend(o, a, now, granted)
+		}
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, newest, granted)
 			if o.Number != 0 { // or else the share is that of the moment

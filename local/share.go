@@ -1,6 +1,9 @@
 package local
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Outage is what this instance's share of a limit depends on besides its own
 // grants. While Redis decides it is zero but for Fleet, and a share is that of the
@@ -118,9 +121,28 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	case r.frozen:
 		return max(own, min(shareOf(r.part, a.Quota), a.Quota/fleet))
 	}
-	age := min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
-	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * (1 - age)
+	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * r.fresh(a, at)
 	return min(a.Quota, own+int64(free+0.5))
+}
+
+// spend takes units that were granted here, while Redis decides but was not heard in time,
+// out of what was free. They are own grants from now on, which raise the share: each grant
+// would make room for the next one.
+func (r *record) spend(o Outage, a *Account, now, units int64) {
+	if o.Number != 0 || r.frozen {
+		return
+	}
+	parts := float64(units) * float64(max(1, o.Fleet)) / float64(a.Quota) * wholePart
+	if left := r.fresh(a, now); parts < float64(r.part)*left {
+		r.part -= uint16(math.Ceil(parts / left))
+	} else {
+		r.part = 0
+	}
+}
+
+// fresh is what is left at a moment of the part that was free: the older, the less.
+func (r *record) fresh(a *Account, at int64) float64 {
+	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
 }
 
 // partOf is a share as a part of the quota, rounded up.

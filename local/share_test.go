@@ -33,6 +33,13 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 			g := redis.Reserve(account, Outage{Number: 1, Fleet: 1}, now, cost, cost)
 			in.Learn(account, now, Known{Granted: g.Granted, Free: g.Free, Capacity: quota, Sliding: sliding})
 		}
+		// Then Redis is not heard in time any more.
+		for range rapid.IntRange(0, 40).Draw(t, "misses") {
+			cost := rapid.Int64Range(1, quota/4).Draw(t, "cost")
+			in := instances[rapid.IntRange(0, n-1).Draw(t, "instance")]
+			in.TakeUpTo(account, Outage{Fleet: n}, now, cost)
+			now += rapid.Int64Range(0, int64(window)/32).Draw(t, "pause")
+		}
 		o.Cut = now + rapid.Int64Range(0, int64(window)).Draw(t, "until the cut")
 		sum := int64(0)
 		for _, in := range instances {
@@ -84,6 +91,41 @@ func TestShare(t *testing.T) {
 		taken := l.Take(account, o, o.Cut, 1)
 		if after := l.Reserve(account, o, o.Cut+second, 1, 0); after.Free != g.Free-taken.Granted {
 			t.Errorf("%s: %d free, then %d", test.name, g.Free, after.Free)
+		}
+	}
+}
+
+// Law 11: what is granted because Redis was not heard in time is taken out of what was free.
+// It is an own grant, too; if it only counted as that, each one would make room for the next.
+func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000, Charged: true}
+	for _, sliding := range []bool{true, false} {
+		l := NewLedger(1)
+		for _, test := range []struct {
+			name         string
+			learnt, free int64 // seconds after noon
+			at, want     int64
+		}{
+			{"at once", 0, 400, 0, 100},
+			{"after the next reply", 1, 200, 1, 50},
+			{"when that is half a window old", 2, 200, 82, 25},
+			{"later", -1, 0, 90, 0},
+		} {
+			if test.learnt >= 0 {
+				l.Learn(account, noon+test.learnt*second, Known{Granted: 10, Free: test.free, Capacity: 1000, Sliding: sliding})
+			}
+			granted := int64(0)
+			for range 1000 {
+				granted += l.Take(account, Outage{Fleet: 4}, noon+test.at*second, 1).Granted
+			}
+			// Under GCRA and the like what was free at the first reply had been used up.
+			if !sliding && test.at > 0 {
+				test.want = 0
+			}
+			if granted < test.want-1 || granted > test.want {
+				t.Errorf("sliding %v, %s: %d granted, want %d", sliding, test.name, granted, test.want)
+			}
 		}
 	}
 }

@@ -63,9 +63,12 @@ type Batcher struct {
 
 	deadlines deadlines
 
-	// lastAnswer is when Redis last answered, in local time. It tells overload
-	// (answers come, but too slowly for all) from an outage (none come).
+	// lastAnswer is when Redis last answered, lastFull when a trip last left calls behind,
+	// in local time. They tell overload (answers come, but too slowly for all) from an
+	// outage (none come) and from a Redis that is slow for everyone.
 	lastAnswer atomic.Int64
+	lastFull   atomic.Int64
+	answered   atomic.Int64 // calls, in time
 
 	running sync.WaitGroup // who makes trips
 
@@ -96,6 +99,9 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	b.reaper.Stop()
 	return b
 }
+
+// Answered is how many calls have been answered in time so far.
+func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Decide gets an entry decided; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
@@ -187,12 +193,13 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 }
 
 // late is the error of a call whose deadline has passed, and that is not claimed yet:
-// overload, if others were answered while it waited to be sent.
+// overload, if others were answered while it waited to be sent, and a trip had no room for
+// all.
 func (b *Batcher) late(c *call) error {
 	switch {
 	case c.state.Load() == callSent:
 		return ErrNoAnswer
-	case b.lastAnswer.Load() > c.asked:
+	case b.lastAnswer.Load() > c.asked && b.lastFull.Load() > c.asked:
 		return fmt.Errorf("%w: not sent before the deadline", limit.ErrOverloaded)
 	}
 	return errNotSent

@@ -311,3 +311,47 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 		t.Errorf("overwritten with %q", v)
 	}
 }
+
+// Who was not sent before its deadline has met overload only if others were answered
+// meanwhile and a trip had no room for all; or else Redis was slow, and the outage policy
+// decides.
+func TestUnsentIsOverloadOnlyWhereTripsAreFull(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	for _, test := range []struct {
+		answered, full int64
+		overload       bool
+	}{{99, 99, false}, {101, 99, false}, {99, 101, false}, {101, 101, true}} {
+		b.lastAnswer.Store(test.answered)
+		b.lastFull.Store(test.full)
+		err := b.late(&call{asked: 100})
+		if errors.Is(err, limit.ErrOverloaded) != test.overload || errors.Is(err, ErrNoAnswer) == test.overload || MayHaveRun(err) && !test.overload {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// Trips that leave nobody behind are not full, those that do are.
+func TestFullTripsAreNoticed(t *testing.T) {
+	server := redistest.Start(t)
+	b, _ := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.MaxBatch = 1, 2 })
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, test := range []struct {
+		waiting int
+		full    bool
+	}{{2, false}, {3, true}} {
+		b.lastFull.Store(0)
+		server.Pause()
+		var wg sync.WaitGroup
+		wg.Go(func() { mustDecide(t, b, Entry{Key: "first", Rule: rule, Cost: 1}) })
+		awaitState(t, b, 1, 0)
+		for i := range test.waiting {
+			wg.Go(func() { mustDecide(t, b, Entry{Key: fmt.Sprint(i), Rule: rule, Cost: 1}) })
+		}
+		awaitState(t, b, 1, test.waiting)
+		server.Resume()
+		wg.Wait()
+		if full := b.lastFull.Load() != 0; full != test.full {
+			t.Errorf("%d waiting where 2 fit: full is %v", test.waiting, full)
+		}
+	}
+}

@@ -68,6 +68,9 @@ func (b *Batcher) load(t *trip) bool {
 		b.mu.Unlock()
 
 		boarded, seen := b.board(t, most, share)
+		if seen < share {
+			b.lastFull.Store(localTime())
+		}
 		b.mu.Lock()
 		if rest := t.calls[seen:]; len(rest) > 0 {
 			t.spare = append(append(t.spare[:0], rest...), b.queue...)
@@ -293,6 +296,7 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 			from.disown(c, replies)
 		}
 	}
+	b.answered.Add(int64(len(present)))
 	for i := range replies {
 		if r := &replies[i]; r.Err == nil && r.Status != Expired && r.Status != Unreadable {
 			b.hooks.Answered(&from.entries[i], r, sent)

@@ -51,7 +51,7 @@ func (s *shard) log(to State) {
 	case Outage:
 		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size())
 	case Settling:
-		s.info("settling", "Redis is back; until it knows of all grants, it and the instances' own records must both agree", "fleet_size", s.fleet.Size())
+		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", "fleet_size", s.fleet.Size())
 	case Healthy:
 		s.info("healthy", "Redis decides again", "fleet_size", s.fleet.Size())
 	}

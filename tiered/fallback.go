@@ -23,6 +23,7 @@ func (r *Rule) account(hash uint64, key string) local.Account {
 // granted here is not charged there later: once for that decision is the most (law 3).
 func (r *Rule) fallback(s *shard, hash uint64, now int64, key string, cost int64, operation int, err error) limit.Decision {
 	l := r.limiter
+	s.missed(err)
 	a := r.account(hash, key)
 	a.Charged = mayBeCharged(err)
 	d := r.decision(limit.TierFallback)

@@ -22,6 +22,7 @@ type shard struct {
 	fleet   *remote.Fleet
 	charger charger
 	memory  memory
+	misses  misses
 
 	suspicions chan struct{} // that Redis has lost its memory
 	told       State         // last, of the goroutine that tells changes

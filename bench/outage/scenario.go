@@ -35,6 +35,8 @@ func scenarios() []scenario {
 			play: outage(dropAll, healAll), judge: judgeOutage},
 		{name: "one-cut-off", about: "one of four instances is cut off, that with 15 % of the traffic", weights: skewed, baselines: true,
 			play: outage(func(f *fleet) error { return f.proxies[cutOff].drop() }, healAll), judge: judgeCutOff},
+		{name: "slow", about: "answers take about as long as the deadline", weights: skewed,
+			play: outage(delayAll, healAll), judge: judgeOutage},
 		{name: "rolling-restart", about: "all instances are replaced during the outage, one per window", weights: even,
 			play: playRollingRestart, judge: judgeRestart},
 		{name: "rolling-restart-heaviest-first", about: "the same with uneven traffic", weights: skewed,
@@ -108,6 +110,15 @@ func playOne(ctx context.Context, s settings, sc scenario) (o outcome, err error
 func dropAll(f *fleet) (err error) {
 	for _, p := range f.proxies {
 		err = errors.Join(err, p.drop())
+	}
+	return err
+}
+
+// delayAll makes answers take 0.68 to 1.08 times the deadline.
+func delayAll(f *fleet) (err error) {
+	ms := int(f.Deadline.Milliseconds())
+	for _, p := range f.proxies {
+		err = errors.Join(err, p.delay(ms*44/100, ms*10/100))
 	}
 	return err
 }

@@ -1,0 +1,91 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Misses are often if a fifth of all decisions has missed Redis for three deadlines.
+func TestWhatIsOftenMissed(t *testing.T) {
+	const deadline = 50 * time.Millisecond
+	for _, test := range []struct {
+		name     string
+		every    time.Duration
+		answered int64 // between two misses
+		together int   // misses at a time
+		times    int
+		want     bool
+	}{
+		{"all of them", 10 * time.Millisecond, 0, 1, 20, true},
+		{"one in five", 40 * time.Millisecond, 4, 1, 20, true},
+		{"one in six", 40 * time.Millisecond, 5, 1, 100, false},
+		{"many at one moment", 0, 0, 1000, 1, false},
+		{"many at moments that lie apart", 1100 * time.Millisecond, 0, 100, 20, false},
+		{"rarely asked", 900 * time.Millisecond, 0, 1, 10, true},
+		{"five", 900 * time.Millisecond, 0, 1, 5, false},
+	} {
+		var m misses
+		now, answered, often := int64(time.Hour), int64(1000), false
+		for range test.times {
+			now, answered = now+int64(test.every), answered+test.answered
+			for range test.together {
+				often = m.miss(now, answered, deadline)
+			}
+		}
+		if often != test.want {
+			t.Errorf("%s: often is %v", test.name, often)
+		}
+	}
+}
+
+// Law 11: while deadlines are often missed Redis does not decide alone, and that ends when
+// they are not missed any more. A lost Redis, or a key that it cannot read, is another matter.
+func TestLaw11OftenMissedSettles(t *testing.T) {
+	server, told := redistest.Start(t), &states{}
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(20*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	eventually(t, "Redis has granted 10", func() bool {
+		d, err := r.AllowN(context.Background(), "k", 10)
+		return err == nil && d.Tier == limit.TierRedis
+	})
+	miss := func(err error) func() bool {
+		return func() bool { l.shard.missed(err); return l.State() == Settling }
+	}
+	for _, other := range []error{breaker.ErrOpen, remote.ErrUnreadable} {
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if miss(other)() {
+				t.Fatalf("settles for %v", other)
+			}
+		}
+	}
+	eventually(t, "it settles", miss(remote.ErrNoAnswer))
+	e := l.shard.episode.Load()
+	first := e.back.Load()
+	eventually(t, "it settles from a later moment on", func() bool { l.shard.missed(remote.ErrNoAnswer); return e.back.Load() > first })
+
+	// Someone else uses up the limit, which this instance may not go on with alone either.
+	other := newRule(t, newLimiterOn(t, server.Client(t), l.config.prefix, Deadline(5*time.Second)), "r", limit.PerHour(100))
+	other.AllowUpTo(context.Background(), "k", 100)
+	if d, err := r.Allow(context.Background(), "k"); err != nil || d.Allowed && d.Tier == limit.TierRedis {
+		t.Errorf("%+v, %v", d, err)
+	}
+	eventually(t, "Redis decides alone again", func() bool { return l.State() == Healthy })
+
+	l.shard.breaker.ForceOpen(errors.New("lost"))
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end) && l.Degraded(); time.Sleep(time.Millisecond) {
+		if miss(remote.ErrNoAnswer)() && l.Degraded() {
+			t.Fatal("a lost Redis settles")
+		}
+	}
+	eventually(t, "all is told", func() bool { return len(told.all()) >= 3 })
+	if s := told.all(); s[0] != Settling || s[1] != Healthy || s[2] != Outage {
+		t.Errorf("told %v", s)
+	}
+}
