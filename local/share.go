@@ -129,8 +129,8 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 // out of what was free. They are own grants from now on, which raise the share: each grant
 // would make room for the next one.
 func (r *record) spend(o Outage, a *Account, now, units int64) {
-	if o.Number != 0 || r.frozen {
-		return
+	if r.frozen {
+		return // the share is fixed
 	}
 	parts := float64(units) * float64(max(1, o.Fleet)) / float64(a.Quota) * wholePart
 	if left := r.fresh(a, now); parts < float64(r.part)*left {

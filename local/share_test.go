@@ -130,6 +130,21 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 	}
 }
 
+// What was held in the outage before is not used up by misses either.
+func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
+	account := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
+	l := NewLedger(1)
+	l.Learn(account, noon, Known{Granted: 100, Free: 400, Capacity: 1000, Sliding: true})
+	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // 200 is its share
+	later := noon + 200*second
+	for range 100 {
+		l.Take(account, Outage{Fleet: 4}, later, 1)
+	}
+	if g := l.Reserve(account, Outage{Number: 2, Cut: later, Fleet: 4}, later, 1, 0); g.Free != 100 {
+		t.Errorf("%d free after 100 of 200", g.Free)
+	}
+}
+
 // Under an algorithm whose used units are not those of a window, the least that was
 // free within one counts.
 func TestShareOfTheLeastThatWasFree(t *testing.T) {

@@ -122,6 +122,9 @@ func TestDecisionsShareTrips(t *testing.T) {
 	if allowed.Load() != all {
 		t.Errorf("%d of %d allowed", allowed.Load(), all)
 	}
+	if n := b.Answered(); n != all+1 {
+		t.Errorf("%d answered", n)
+	}
 	sizes, failed := trips.trips()
 	// The warm-up, the trip under way, and all others together.
 	if fmt.Sprint(sizes) != "[1 1 299]" || failed != nil {

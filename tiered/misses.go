@@ -50,23 +50,21 @@ func (s *shard) missed(err error) {
 	if errors.Is(err, breaker.ErrOpen) || errors.Is(err, remote.ErrUnreadable) {
 		return
 	}
-	if s.misses.miss(l.now(), s.batcher.Answered(), l.config.deadline) && s.settleAgain() {
+	if s.misses.miss(l.now(), s.batcher.Answered(), l.config.deadline) && s.settleFrom(max(1, l.now())) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.config.deadline)
-		s.changed(Settling)
 	}
 }
 
-// settleAgain makes a shard settle from now on, unless Redis is lost. It reports whether it
+// settleFrom makes a shard settle from now on, unless Redis is lost. It reports whether it
 // did not settle before.
-func (s *shard) settleAgain() (begun bool) {
+func (s *shard) settleFrom(now int64) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := max(1, s.limiter.now())
 	e := s.episode.Load()
 	switch {
-	case !s.breaker.Closed():
 	case e == nil:
 		s.begin(now, s.limiter.born).back.Store(now)
+		s.changed(Settling) // before it can be lost, which is told next
 		return true
 	case e.back.Load() != 0:
 		e.back.Store(now)

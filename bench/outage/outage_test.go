@@ -43,7 +43,7 @@ func quick(t *testing.T, scenario string) settings {
 // Laws 4, 7 and 11: the whole fleet, in processes of its own, through outages of several
 // kinds. bounds.go has what it is held to.
 func TestLaw11Outages(t *testing.T) {
-	for _, name := range []string{"stop", "kill", "flushall", "random"} {
+	for _, name := range []string{"stop", "kill", "slow", "flushall", "random"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := quick(t, name)
