@@ -14,7 +14,7 @@ var most = map[string]bound{
 	"stop":                           {1.10, 1.40},
 	"kill":                           {1.10, 1.40},
 	"partition":                      {1.10, 1.40},
-	"slow":                           {1.25, 1.50},
+	"slow":                           {1.25, 1.40},
 	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50}, // 1 + that instance's share, and what is measured late
 	"rolling-restart":                {1.25, 1.55},
 	"rolling-restart-heaviest-first": {1.25, 1.55},
