@@ -11,8 +11,8 @@ const (
 	// Outage: Redis counts as lost, and decisions are made by the rules' outage
 	// policies.
 	Outage
-	// Settling: Redis is back, or has lost its memory, and does not know yet of all
-	// that was granted. A request needs both its yes and that of this instance's share
+	// Settling: Redis is back, has lost its memory, or often misses the deadline, and does
+	// not know of all that was granted. A request needs both its yes and that of this instance's share
 	// of the limit; but for rules of policy Allow, where Redis decides.
 	Settling
 )

@@ -37,7 +37,7 @@ var least = bound{0.80, 0.50}
 var (
 	errorCount = bound{0, 700}
 	lateCalls  = bound{0, 700}
-	openP99    = bound{20, 15_000} // µs, of calls that began with the breaker open
+	openP99    = bound{20, 15_000} // µs, of calls that began with the breaker open; see openBound
 )
 
 // Bounds of what is charged after the outage.

@@ -183,6 +183,22 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// A machine on which a bare Get takes long is not to be beaten.
+func TestBoundOfOpenCalls(t *testing.T) {
+	for _, test := range []struct {
+		all  []latency
+		want float64
+	}{
+		{nil, 20},
+		{[]latency{{Tier: "open", P99: time.Second}, {Tier: bareGet, P99: 9 * time.Microsecond}}, 20},
+		{[]latency{{Tier: "open", P99: time.Second}, {Tier: bareGet, P99: 11 * time.Microsecond}}, 22},
+	} {
+		if b := openBound(test.all); b.goal != test.want || b.tested != openP99.tested {
+			t.Errorf("%v: %v, want %v", test.all, b, test.want)
+		}
+	}
+}
+
 func TestSchedulesAreTheirSeeds(t *testing.T) {
 	for seed := range uint64(50) {
 		one, other := randomFaults(seed, time.Second, 4), randomFaults(seed, time.Second, 4)

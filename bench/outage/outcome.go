@@ -167,9 +167,19 @@ func (f *fleet) checkCalls(all []latency) {
 	}
 	for _, l := range all {
 		if l.Tier == "open" && !f.scenario.crowded {
-			f.check("p99 with the breaker open, µs", micro(l.P99), openP99, false)
+			f.check("p99 with the breaker open, µs", micro(l.P99), openBound(all), false)
 		}
 	}
+}
+
+// openBound is how long calls may take with the breaker open: twice as long as a bare Get
+// meanwhile, on a machine that does not let that be quick.
+func openBound(all []latency) bound {
+	b := openP99
+	if i := slices.IndexFunc(all, func(l latency) bool { return l.Tier == bareGet }); i >= 0 {
+		b.goal = max(b.goal, 2*micro(all[i].P99))
+	}
+	return b
 }
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
