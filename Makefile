@@ -7,6 +7,9 @@ ROOT := $(CURDIR)
 # How many cases each random test tries in a soak.
 SOAK_CHECKS ?= 5000
 
+# And under the race detector, which random cases say nothing new to: enough to run all code.
+RACE_CHECKS ?= 20
+
 # One package at a time: tests of deadlines measure the machine too, and must not
 # compete with other packages' tests for its cores.
 GO_TEST := $(ROOT)/scripts/go-test -p 1 -count=1
@@ -29,7 +32,7 @@ test: redis ## run all tests; installs a Redis server if there is none
 
 .PHONY: race
 race: redis ## run all tests under the race detector
-	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || $(GO_TEST) -race -timeout 15m $$tested)
+	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m $$tested)
 
 .PHONY: soak
 soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)

@@ -101,6 +101,7 @@ func TestDecisionsShareTrips(t *testing.T) {
 	b, trips := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight = 1 })
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	awaitState(t, b, 0, 0)
 
 	server.Pause()
 	const all = 300
@@ -251,6 +252,7 @@ func TestFullQueueIsOverloadNotOutage(t *testing.T) {
 	b, _ := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.Queue = 1, 2 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	awaitState(t, b, 0, 0)
 	server.Pause()
 	var wg sync.WaitGroup
 	wg.Go(func() { mustDecide(t, b, Entry{Key: "a", Rule: rule, Cost: 1}) })
@@ -342,6 +344,7 @@ func TestFullTripsAreNoticed(t *testing.T) {
 		waiting int
 		full    bool
 	}{{2, false}, {3, true}} {
+		awaitState(t, b, 0, 0)
 		b.lastFull.Store(0)
 		server.Pause()
 		var wg sync.WaitGroup

@@ -62,6 +62,7 @@ func morning(t *testing.T, lines int) string {
 // The whole built-in day on a real Redis: the log decides as the textbook does,
 // with any number of instances; fixed windows show their boundary bursts.
 func TestReplayTheBuiltInDay(t *testing.T) {
+	t.Parallel()
 	url := redistest.Shared(t).URL()
 	runs := map[string][]string{
 		"1":  {"sliding-log"},
@@ -117,6 +118,7 @@ func TestReplayTheBuiltInDay(t *testing.T) {
 // The embedded Redis gives the same decisions as a real one, from a file and from
 // standard input, plain and zipped.
 func TestReplayEmbeddedEqualsReal(t *testing.T) {
+	t.Parallel()
 	requests := 1500
 	if raceDetector {
 		requests = 300
@@ -155,6 +157,7 @@ func TestReplayEmbeddedEqualsReal(t *testing.T) {
 
 // Dials: what is asked for is what is replayed, and reported.
 func TestReplayDials(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(file, []byte(morning(t, 3000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -190,6 +193,7 @@ func TestReplayReportsBadLines(t *testing.T) {
 }
 
 func TestMistakesOnTheCommandLine(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		args  []string
 		words []string

@@ -94,7 +94,12 @@ func (f *reportFlags) check() error {
 		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
 	case f.wrong != nil && f.load != nil && f.load.ForEach():
 		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
-	case f.need.Stated():
+	}
+	// A report takes a while, so what would keep it from being written is better known first.
+	if folder, err := os.Stat(filepath.Dir(f.out)); err != nil || !folder.IsDir() {
+		return usageError{fmt.Errorf("-o %s: there is no folder %s", f.out, filepath.Dir(f.out))}
+	}
+	if f.need.Stated() {
 		if err := f.need.Validate(); err != nil {
 			return usageError{err}
 		}

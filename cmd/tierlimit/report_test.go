@@ -36,6 +36,7 @@ func reported(t *testing.T, args ...string) string {
 // The report of the built-in day is one file that needs no network and no script, and
 // says what it should.
 func TestReportOfTheBuiltInDay(t *testing.T) {
+	t.Parallel()
 	html := reported(t, "-redis", redistest.Shared(t).URL(), "-above", "0", "-late", "5%", "-find", "1%")
 	for _, want := range []string{
 		"30969 requests of 2365 keys", "which denies 1030", // the log
@@ -70,6 +71,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 
 // Every load makes a report.
 func TestReportOfEveryLoad(t *testing.T) {
+	t.Parallel()
 	for _, load := range synthetic.Loads {
 		html := reported(t, "-load", load.Name, "-requests", "300", "-limit", "20/1m", "-redis", redistest.Shared(t).URL())
 		if !strings.Contains(html, load.Name) || !strings.Contains(html, "agreed with the models") {
@@ -93,6 +95,7 @@ func TestReportEscapesKeys(t *testing.T) {
 
 // A need of few wrong decisions is met on the very log, at the least cost.
 func TestReportOfFewWrongDecisions(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(file, []byte(morning(t, 3000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -108,6 +111,7 @@ func TestReportOfFewWrongDecisions(t *testing.T) {
 // On a real Redis the plan's bytes are measured, its times are Redis's own, and
 // nothing is left behind.
 func TestPlanOnARealRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Shared(t)
 	stdout, stderr, err := command(t, nil, "plan", "-json", "-limit", "1000/1m", "-keys", "1000000", "-redis", redis.URL())
 	if err != nil {
@@ -141,6 +145,7 @@ func TestPlanOnARealRedis(t *testing.T) {
 // Without a Redis the plan says that its times are not one's; a stated need is
 // answered with its reasons.
 func TestPlanEmbedded(t *testing.T) {
+	t.Parallel()
 	stdout, _, err := command(t, nil, "plan", "-limit", "5000/1m", "-above", "0", "-late", "2%")
 	if err != nil {
 		t.Fatal(err)
