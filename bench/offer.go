@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -37,7 +38,11 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 			// Callers do not all call at the same moment.
 			first := interval * time.Duration(i) / time.Duration(callers)
 			for at := first; at < span && ctx.Err() == nil; at += interval {
-				time.Sleep(time.Until(started.Add(at)))
+				if wait := time.Until(started.Add(at)); wait > 0 {
+					time.Sleep(wait)
+				} else {
+					runtime.Gosched()
+				}
 				key := pick()
 				running.Go(func() { parts[i].call(ctx, d, key, started.Add(span)) })
 			}

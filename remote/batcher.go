@@ -78,6 +78,7 @@ type Batcher struct {
 	inFlight int     // places taken
 	pace     pace
 	stuck    int // trips given up, whose command has not returned yet
+	shed     shed
 	closed   bool
 	reaper   *time.Timer
 	reapAt   int64 // local time it is set for; 0: it is not
@@ -111,7 +112,7 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	c.entry = e
 	alone, err := b.enqueue(c, b.opt.Inline && !own)
 	if err != nil {
-		return Reply{}, err
+		return Reply{}, c.shed(err)
 	}
 	if alone {
 		b.travelAlone(c)
@@ -140,7 +141,7 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, erro
 	c := newCall(ctx, now, deadline)
 	c.group = entries
 	if _, err := b.enqueue(c, false); err != nil {
-		return nil, err
+		return nil, c.shed(err)
 	}
 	if <-c.done; c.err != nil {
 		return nil, c.err
@@ -162,9 +163,6 @@ func (b *Batcher) deadline(ctx context.Context, now int64) (deadline int64, own 
 	return deadline, false
 }
 
-// errNoRoom is made once: under overload most calls end with it.
-var errNoRoom = fmt.Errorf("%w: more decisions are waiting than can be made before their deadlines; see tiered.QueueLength, or ask for less", limit.ErrOverloaded)
-
 // enqueue gives a call its place. alone says that the caller has to make the trip,
 // which it may only be asked to if mayTravel.
 func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
@@ -174,7 +172,7 @@ func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
 		return false, limit.ErrClosed
 	}
 	if len(b.queue) >= min(b.opt.Queue, b.pace.room) {
-		return false, errNoRoom
+		return false, b.shed.one(c.asked)
 	}
 	if !b.pace.mayStart(b.inFlight, c.asked, false) {
 		b.queue = append(b.queue, c)

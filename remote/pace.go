@@ -119,10 +119,11 @@ func (p *pace) ended(took, server int64, entries, callers int) {
 	p.cycle += (took - p.cycle) / 8
 	p.server += (server - p.server) / 8
 	p.riders += callers - p.riders/8
-	// Who comes last waits for half the deadline, and then travels.
+	// Who comes last waits for a quarter of the deadline, and then travels: a machine that stands
+	// still for a moment must not make all who wait too late.
 	p.room = math.MaxInt
 	if entries >= p.entries {
-		p.room = max(2*callers, int(int64(callers)*p.deadline/2/max(1, p.cycle)))
+		p.room = max(2*callers, int(int64(callers)*p.deadline/4/max(1, p.cycle)))
 	}
 	switch {
 	case server > p.deadline/2:

@@ -130,8 +130,8 @@ func TestPaceRoom(t *testing.T) {
 	for range 100 {
 		p.ended(5*ms, ms, 128, 1000)
 	}
-	if p.room < 4500 || p.room > 5500 {
-		t.Errorf("room for %d, want 5,000: trips of 1,000 callers take 5 ms", p.room)
+	if p.room < 2250 || p.room > 2750 {
+		t.Errorf("room for %d, want 2,500: trips of 1,000 callers take 5 ms", p.room)
 	}
 	if p.ended(5*ms, ms, 127, 1000); p.room != math.MaxInt {
 		t.Errorf("room for %d, although the last trip had room left", p.room)
