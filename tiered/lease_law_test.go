@@ -66,7 +66,9 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 	server := redistest.Shared(t)
 	configurations := append(limit.Algorithms(), limit.SlidingCounter(3, limit.Estimate))
 	fromLease, mostOut := 0, 0.0
+	cases := 0
 	rapid.Check(t, func(rt *rapid.T) {
+		cases++
 		clock, prefix := newVirtual(), redistest.Prefix()
 		a := rapid.SampledFrom(configurations).Draw(rt, "algorithm")
 		quota := rapid.Int64Range(10, 300).Draw(rt, "quota")
@@ -131,7 +133,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 			rt.Fatalf("%v under %v, leased within the limit: worst case %d, without leases %d", lim, a, worst, a.WorstCase(lim))
 		}
 	})
-	if fromLease < 100 || mostOut < 0.5 {
+	if cases >= 100 && (fromLease < 100 || mostOut < 0.5) { // as many as there are unless RAPID_CHECKS says fewer
 		t.Errorf("%d decisions from leases, at most %.2f of what may be out: the test shows little", fromLease, mostOut)
 	}
 }

@@ -155,7 +155,7 @@ func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 		}
 	})
 	for i, n := range local {
-		if n < 20 {
+		if n < 20 && cases >= 100 { // as many as there are unless RAPID_CHECKS says fewer
 			t.Errorf("%v: only %d decisions were local: the test shows little", configurations[i], n)
 		}
 	}
