@@ -21,6 +21,7 @@ func past(key string, rule *Rule, sequence int64, charges ...Charge) Entry {
 // Law 3: a charge of the past whose reply was lost is repeated, with fresh ages, until it
 // is known to have been made; and made once. On one node, and on a Cluster in pipelines.
 func TestLaw3ChargesAreAppliedOnce(t *testing.T) {
+	t.Parallel()
 	var lose atomic.Bool
 	t.Run("one node", func(t *testing.T) {
 		client := redistest.Start(t).Client(t, func(o *redis.Options) { o.Dialer = dialLosing(&lose) })

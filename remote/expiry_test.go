@@ -70,6 +70,7 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 // Law 8: nor does a key expire early if it is charged all the time, and given back to, and
 // charged for the past, and its limit changed. Most of these do not set its expiry.
 func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
 	type configuration struct {

@@ -12,6 +12,7 @@ import (
 // The slots of user keys and of fleets are where the Cluster's nodes say, and the masters
 // are those that have them.
 func TestMastersOfACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	client, ctx := cluster.Client(t), context.Background()
 	m, err := MastersOf(ctx, client)

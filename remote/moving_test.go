@@ -15,6 +15,7 @@ import (
 // of them is decided all the same, each entry charged once; only a group cannot be
 // divided, and charges nothing.
 func TestLaw3KeysOfAMovingSlot(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	client, ctx := cluster.Client(t), context.Background()
 	script := NewScript(client)

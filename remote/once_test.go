@@ -74,6 +74,7 @@ func executions(t *testing.T, client *redis.Client) int {
 // Law 3: a charge whose reply is lost is not sent again, whatever the client's
 // retry settings say; on one node, and on a Cluster single and pipelined.
 func TestLaw3LostRepliesAreNotChargedTwice(t *testing.T) {
+	t.Parallel()
 	var lose atomic.Bool
 	t.Run("one node", func(t *testing.T) {
 		server := redistest.Start(t)
@@ -150,6 +151,7 @@ func checkOnce(t *testing.T, lose *atomic.Bool, client redis.UniversalClient, no
 }
 
 func TestClusterDecidesOverAllSlots(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	b, trips := newBatcher(t, cluster.Client(t))
 	keys, err := NewKeyspace("tl")
@@ -187,6 +189,7 @@ func TestClusterDecidesOverAllSlots(t *testing.T) {
 
 // One node of a Cluster gone: its keys fail, the others are decided.
 func TestClusterWithANodeGone(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	b, _ := newBatcher(t, cluster.Client(t), deadline(2*time.Second))
 	rule := newRule(t, limit.PerHour(3), limit.GCRA())
@@ -206,6 +209,7 @@ func TestClusterWithANodeGone(t *testing.T) {
 // over. The other node has charged its part of the trip all the same, so the trip's error
 // must not say that nothing was.
 func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
 	client, ctx := cluster.Client(t), context.Background()
 	script := NewScript(client)
@@ -245,6 +249,7 @@ func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
 }
 
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	b, _ := newBatcher(t, sentinel.Client(t), deadline(time.Second))
 	rule := newRule(t, limit.PerHour(100), limit.SlidingLog())

@@ -42,6 +42,7 @@ func TestLeastPrivilege(t *testing.T) {
 
 // On a Cluster the client also asks who has which slots, and follows slots that move.
 func TestLeastPrivilegeOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	for _, node := range cluster.Nodes() {
 		rights := append(slices.Clone(leastRights), "+cluster|slots", "+asking")

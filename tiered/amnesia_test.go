@@ -18,6 +18,7 @@ import (
 // instance granted is charged once more after each key's next use, and until a window
 // has passed its share must agree.
 func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
+	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0))
 	r := newRule(t, l, "r", limit.PerHour(100))

@@ -246,6 +246,7 @@ func (l *lockedBuffer) String() string {
 // Keys that share hash tags are decided by themselves all the same, on all masters; and a
 // call of the script takes several of them.
 func TestHashTagsOnACluster(t *testing.T) {
+	t.Parallel()
 	const tags, users, quota, tries = 6, 300, 5, 8
 	cluster := redistest.StartCluster(t, 3)
 	l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(5*time.Second), RememberDenials(0), HashTags(tags))

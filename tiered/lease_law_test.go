@@ -63,6 +63,7 @@ func (f *leaseFleet) close(t testing.TB) {
 // no window holds more units than the rule's worst case, and never is more on lease than
 // may be.
 func TestLaw1HoldsWithLeases(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	configurations := append(limit.Algorithms(), limit.SlidingCounter(3, limit.Estimate))
 	fromLease, mostOut := 0, 0.0

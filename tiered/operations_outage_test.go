@@ -32,6 +32,7 @@ func mustRefund(t *testing.T, r *Rule, key string, d *limit.Decision, units int6
 // What was charged without Redis is given back without it, also once it is there again:
 // it never heard of the charge.
 func TestRefundAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))

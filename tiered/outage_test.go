@@ -156,6 +156,7 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 // In an outage the fleet shares the limit: each instance grants what it was granted
 // before the cut, and its part of what was free.
 func TestLaw11OutageSharesTheLimit(t *testing.T) {
+	t.Parallel()
 	const instances, quota = 4, 100
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	var limiters []*Limiter
@@ -199,6 +200,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 }
 
 func TestOutagePolicies(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	rules := map[OutagePolicy]*Rule{}

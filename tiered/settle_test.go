@@ -63,6 +63,7 @@ func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, ke
 // until all have charged what they granted. Then Redis decides alone. Each change of
 // state is told.
 func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
+	t.Parallel()
 	server, prefix, told := redistest.Start(t), redistest.Prefix(), &states{}
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0), OnStateChange(told.add))
 	r, other := newRule(t, l, "r", limit.PerHour(10)), another(t, l)
@@ -128,6 +129,7 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 // A fleet that is not all back is waited for only as long as memberships last; and nothing
 // is waited for longer than a window.
 func TestEpisodesEnd(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	short := newRule(t, l, "short", limit.Per(10, time.Second))
@@ -181,6 +183,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 
 // What was granted without Redis and refunded before it was back is not charged.
 func TestRefundInAnOutageIsNotCharged(t *testing.T) {
+	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))

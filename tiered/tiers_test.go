@@ -97,6 +97,7 @@ func TestLaw2DenialsAreRemembered(t *testing.T) {
 // memory, Redis would have denied at that instant, whatever the others have done, and
 // the wait it tells is no longer than Redis's.
 func TestLaw2RememberingChangesNoDecision(t *testing.T) {
+	t.Parallel()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	clock := newVirtual()
 	var instances []*Limiter
