@@ -40,7 +40,7 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 			for at := first; at < span && ctx.Err() == nil; at += interval {
 				if wait := time.Until(started.Add(at)); wait > 0 {
 					time.Sleep(wait)
-				} else {
+				} else { // or else who is behind would have all cores until it is not
 					runtime.Gosched()
 				}
 				key := pick()

@@ -68,7 +68,7 @@ type Batcher struct {
 	// outage (none come) and from a Redis that is slow for everyone.
 	lastAnswer atomic.Int64
 	lastFull   atomic.Int64
-	answered   atomic.Int64 // calls, in time
+	answered   atomic.Int64 // decisions, in time
 
 	running sync.WaitGroup // who makes trips
 
@@ -101,7 +101,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	return b
 }
 
-// Answered is how many calls have been answered in time so far.
+// Answered is how many decisions have been made in time so far, each of a group by itself.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Decide gets an entry decided; see [Batcher.DecideAll].

@@ -131,6 +131,10 @@ func TestDecisionsShareTrips(t *testing.T) {
 	if fmt.Sprint(sizes) != "[1 1 299]" || failed != nil {
 		t.Errorf("trips of %v, failures %v", sizes, failed)
 	}
+	group := []Entry{{Key: "k0", Rule: rule, Cost: 1, Group: 1}, {Key: "k0", Rule: rule, Cost: 1, Group: 1}}
+	if _, err := b.DecideAll(t.Context(), group); err != nil || b.Answered() != all+3 {
+		t.Errorf("%d answered after a group of two more, %v", b.Answered(), err)
+	}
 }
 
 // Law 7: a decision returns in time from a Redis that accepts and never answers,
@@ -252,20 +256,28 @@ func TestFullQueueIsOverloadNotOutage(t *testing.T) {
 	b, _ := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.Queue = 1, 2 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
-	awaitState(t, b, 0, 0)
-	server.Pause()
-	var wg sync.WaitGroup
-	wg.Go(func() { mustDecide(t, b, Entry{Key: "a", Rule: rule, Cost: 1}) })
-	awaitState(t, b, 1, 0)
-	for _, key := range []string{"b", "c"} {
-		wg.Go(func() { mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1}) })
-	}
-	awaitState(t, b, 1, 2)
+	goOn := holdUp(t, b, server, rule, 2)
 	if _, err := b.Decide(context.Background(), Entry{Key: "d", Rule: rule, Cost: 1}); !errors.Is(err, limit.ErrOverloaded) {
 		t.Errorf("error %v, want overloaded", err)
 	}
-	server.Resume()
-	wg.Wait()
+	goOn()
+}
+
+// holdUp stops a server while one trip is under way, the only one there may be, and so many
+// decisions wait. Who calls goOn lets them be made.
+func holdUp(t *testing.T, b *Batcher, server *redistest.Server, rule *Rule, waiting int) (goOn func()) {
+	t.Helper()
+	awaitState(t, b, 0, 0)
+	server.Pause()
+	var wg sync.WaitGroup
+	for i := range 1 + waiting {
+		wg.Go(func() { mustDecide(t, b, Entry{Key: fmt.Sprint("held up ", i), Rule: rule, Cost: 1}) })
+		awaitState(t, b, 1, i)
+	}
+	return func() {
+		server.Resume()
+		wg.Wait()
+	}
 }
 
 func TestCancelledContextEndsTheWait(t *testing.T) {
@@ -344,18 +356,8 @@ func TestFullTripsAreNoticed(t *testing.T) {
 		waiting int
 		full    bool
 	}{{2, false}, {3, true}} {
-		awaitState(t, b, 0, 0)
 		b.lastFull.Store(0)
-		server.Pause()
-		var wg sync.WaitGroup
-		wg.Go(func() { mustDecide(t, b, Entry{Key: "first", Rule: rule, Cost: 1}) })
-		awaitState(t, b, 1, 0)
-		for i := range test.waiting {
-			wg.Go(func() { mustDecide(t, b, Entry{Key: fmt.Sprint(i), Rule: rule, Cost: 1}) })
-		}
-		awaitState(t, b, 1, test.waiting)
-		server.Resume()
-		wg.Wait()
+		holdUp(t, b, server, rule, test.waiting)()
 		if full := b.lastFull.Load() != 0; full != test.full {
 			t.Errorf("%d waiting where 2 fit: full is %v", test.waiting, full)
 		}

@@ -288,15 +288,16 @@ var errExpired = errors.New("tierlimit: expired")
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
 	// Who has left meanwhile was decided elsewhere: what it was granted here is not
 	// told again.
-	present := calls[:0]
+	present, decisions := calls[:0], 0
 	for _, c := range calls {
 		if c.claim() {
 			present = append(present, c)
+			decisions += max(1, len(c.group))
 		} else {
 			from.disown(c, replies)
 		}
 	}
-	b.answered.Add(int64(len(present)))
+	b.answered.Add(int64(decisions))
 	for i := range replies {
 		if r := &replies[i]; r.Err == nil && r.Status != Expired && r.Status != Unreadable {
 			b.hooks.Answered(&from.entries[i], r, sent)

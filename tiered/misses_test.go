@@ -50,8 +50,10 @@ func TestWhatIsOftenMissed(t *testing.T) {
 // they are not missed any more. A lost Redis, or a key that it cannot read, is another matter.
 func TestLaw11OftenMissedSettles(t *testing.T) {
 	server, told := redistest.Start(t), &states{}
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(20*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
-	r := newRule(t, l, "r", limit.PerHour(100))
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	another(t, l)(false)
+	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 	eventually(t, "Redis has granted 10", func() bool {
 		d, err := r.AllowN(context.Background(), "k", 10)
 		return err == nil && d.Tier == limit.TierRedis
@@ -74,13 +76,15 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	first := e.back.Load()
 	eventually(t, "it settles from a later moment on", func() bool { miss(remote.ErrNoAnswer)(); return e.back.Load() > first })
 
-	// Someone else uses up the limit, which this instance may not go on with alone either.
-	other := newRule(t, newLimiterOn(t, server.Client(t), l.config.prefix, Deadline(5*time.Second)), "r", limit.PerHour(100))
-	other.AllowUpTo(context.Background(), "k", 100)
-	if d, err := r.Allow(context.Background(), "k"); err != nil || d.Allowed && d.Tier == limit.TierRedis {
+	// Of two instances each has its grants and half of what is free. Redis would grant more.
+	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierFallback {
 		t.Errorf("%+v, %v", d, err)
 	}
 	eventually(t, "Redis decides alone again", func() bool { return l.State() == Healthy })
+	eventually(t, "it would grant more", func() bool {
+		d, err := r.Peek(context.Background(), "k", 700)
+		return err == nil && d.Allowed && d.Tier == limit.TierRedis
+	})
 
 	l.shard.breaker.ForceOpen(errors.New("lost"))
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end) && l.Degraded(); time.Sleep(time.Millisecond) {

@@ -12,8 +12,8 @@ const (
 	// policies.
 	Outage
 	// Settling: Redis is back, has lost its memory, or often misses the deadline, and does
-	// not know of all that was granted. A request needs both its yes and that of this instance's share
-	// of the limit; but for rules of policy Allow, where Redis decides.
+	// not know of all that was granted. A request needs both its yes and that of this
+	// instance's share of the limit; but for rules of policy Allow, where Redis decides.
 	Settling
 )
 
