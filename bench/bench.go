@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,7 @@ type bench struct {
 	groups   []group
 	memories []contender
 	control  *redis.Client // reads the server's counters
+	fleet    *fleet        // nil: none is needed
 	progress *progress
 	report   report
 }
@@ -30,7 +32,7 @@ func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench,
 	}
 	b := &bench{
 		settings: s,
-		env:      environment{url: url, pool: s.Pool, instances: s.Instances},
+		env:      environment{url: url, pool: s.Pool},
 		run:      rand.Text()[:6],
 		control:  control,
 		report:   report{Settings: s},
@@ -39,11 +41,22 @@ func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench,
 	if b.report.Machine, err = thisMachine(ctx, control); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
+	if n := mostProcesses(b.groups); n > 0 && s.Growth == "" {
+		if b.fleet, err = startFleet(ctx, n); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+	}
 	b.progress = newProgress(w, b.planned())
 	return b, nil
 }
 
-func (b *bench) close() error { return b.control.Close() }
+func (b *bench) close() error {
+	err := b.control.Close()
+	if b.fleet != nil {
+		err = errors.Join(err, b.fleet.stop())
+	}
+	return err
+}
 
 // planned is about how long all of it takes.
 func (b *bench) planned() (total time.Duration) {
@@ -53,9 +66,9 @@ func (b *bench) planned() (total time.Duration) {
 	for i := range b.groups {
 		g := &b.groups[i]
 		total += time.Duration(len(g.contenders)) * b.opening(g)
-		for _, callers := range g.callers {
-			rounds, span := b.rounds(g, callers)
-			total += time.Duration(rounds*len(b.chosen(g, callers))) * g.takes(span)
+		for _, z := range g.sizes {
+			rounds, span := b.rounds(g, z)
+			total += time.Duration(rounds*len(b.chosen(g, z))) * g.takes(span)
 		}
 	}
 	return total + time.Duration(len(b.memories))*memoryTakes
@@ -63,11 +76,11 @@ func (b *bench) planned() (total time.Duration) {
 
 const memoryTakes = 100 * time.Millisecond
 
-// rounds is how often contenders of a group are measured with so many callers, and
-// for how long each time.
-func (b *bench) rounds(g *group, callers int) (rounds int, span time.Duration) {
+// rounds is how often contenders of a group are measured at a size, and for how long each
+// time.
+func (b *bench) rounds(g *group, z size) (rounds int, span time.Duration) {
 	rounds, span = b.settings.Rounds, time.Duration(float64(b.settings.span)*g.share)
-	if g.finer && callers == 1 {
+	if g.finer && z.callers == 1 {
 		return 3 * rounds, span / 3
 	}
 	return rounds, span
@@ -85,9 +98,9 @@ func (b *bench) opening(g *group) time.Duration {
 	return takes
 }
 
-// chosen are the contenders of a group that are measured with so many callers.
-func (b *bench) chosen(g *group, callers int) []contender {
-	return b.settings.onlyContenders(g.name, []int{callers}, g.contenders)
+// chosen are the contenders of a group that are measured at a size.
+func (b *bench) chosen(g *group, z size) []contender {
+	return b.settings.onlyContenders(g.name, []size{z}, g.contenders)
 }
 
 // measureAll measures everything, into the report.
@@ -168,18 +181,18 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		}
 		defer func() { err = errors.Join(err, n.leave()) }()
 	}
-	for _, callers := range g.callers {
+	for _, z := range g.sizes {
 		var chosen []*subject
-		for _, c := range b.chosen(g, callers) {
+		for _, c := range b.chosen(g, z) {
 			chosen = append(chosen, subjects[c.name])
 		}
 		switch {
 		case g.overload:
-			err = b.measureOverloads(ctx, g, chosen, &w, callers)
+			err = b.measureOverloads(ctx, g, chosen, &w, z)
 		case g.inTurn:
-			b.measureInTurns(ctx, g, chosen, &w, callers)
+			b.measureInTurns(ctx, g, chosen, &w, z)
 		default:
-			err = b.measureCells(ctx, g, chosen, &w, callers)
+			err = b.measureCells(ctx, g, chosen, &w, z)
 		}
 		if err != nil {
 			return err
@@ -205,19 +218,28 @@ func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) err
 	return nil
 }
 
-func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
-	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) (measurement, error) {
-		return measure(ctx, b.control, s, w, callers, span, g.warmUp(span))
+func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, z size) error {
+	rate := 0.0
+	if g.offered > 0 {
+		if rate = g.offered * b.report.cell(fleetUniform, z, nameRedisRate).value(perSecond); math.IsNaN(rate) {
+			return fmt.Errorf("how many calls come is a part of what %s decides of %s with %v: let -only measure that too", nameRedisRate, fleetUniform, z)
+		}
+	}
+	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) (measurement, error) {
+		if z.processes > 0 {
+			return b.measureFleet(ctx, g, s, z, rate, span)
+		}
+		return measure(ctx, b.control, s, w, z, span, g.warmUp(span))
 	})
 	if err == nil {
-		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, rounds)...)
+		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, z, rounds)...)
 	}
 	return err
 }
 
-func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) {
+func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subject, w *workload, z size) {
 	results := make([][]measurement, len(subjects))
-	rounds, span := b.rounds(g, callers)
+	rounds, span := b.rounds(g, z)
 	span *= time.Duration(len(subjects)) // each has its part of it
 	for round := range rounds {
 		b.progress.say("%s, round %d of %d", g.name, round+1, rounds)
@@ -226,15 +248,15 @@ func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subjec
 		}
 		b.progress.add(g.takes(span))
 	}
-	b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, callers, results)...)
+	b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, z, results)...)
 }
 
-func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, callers int) error {
-	rounds, err := inRounds(b, g, subjects, callers, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
-		return measureOverload(ctx, s, w, callers, span, g.warmUp(span))
+func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, z size) error {
+	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
+		return measureOverload(ctx, s, w, z.callers, span, g.warmUp(span))
 	})
 	for i := range rounds {
-		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], callers, rounds[i]))
+		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], z.callers, rounds[i]))
 	}
 	return err
 }
@@ -242,11 +264,11 @@ func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subj
 // inRounds measures every subject once per round, in an order that moves on by one
 // each round: the machine's slow moments then hit no subject alone, and no subject
 // always follows the same one. The result is indexed by subject, round.
-func inRounds[M any](b *bench, g *group, subjects []*subject, callers int, measure func(*subject, time.Duration) (M, error)) ([][]M, error) {
+func inRounds[M any](b *bench, g *group, subjects []*subject, z size, measure func(*subject, time.Duration) (M, error)) ([][]M, error) {
 	results := make([][]M, len(subjects))
-	rounds, span := b.rounds(g, callers)
+	rounds, span := b.rounds(g, z)
 	for round := range rounds {
-		b.progress.say("%s, %s, round %d of %d", g.name, count(callers, "caller"), round+1, rounds)
+		b.progress.say("%s, %s, round %d of %d", g.name, z.words(), round+1, rounds)
 		for i := range subjects {
 			at := (i + round) % len(subjects)
 			m, err := measure(subjects[at], span)

@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// cell is what all rounds say of one subject, workload and number of callers.
+// cell is what all rounds say of one subject, workload and size.
 type cell struct {
 	workload  string
 	group     string // its title
 	reference string
 	subject   string
 	role      role
-	callers   int
+	size      size
 	mostly    outcome
 	also      []outcome
+	mixed     bool
 	values    [metrics]float64 // medians
 	ratios    [metrics]float64 // to the reference, see medianRatio
 	rounds    [][metrics]float64
@@ -27,13 +28,13 @@ type cell struct {
 }
 
 // newCells sums up a group's rounds, indexed by subject and round.
-func newCells(g *group, w *workload, subjects []*subject, callers int, rounds [][]measurement) []cell {
+func newCells(g *group, w *workload, subjects []*subject, z size, rounds [][]measurement) []cell {
 	cells := make([]cell, len(subjects))
 	for i, s := range subjects {
 		c := &cells[i]
 		*c = cell{
-			workload: w.name, group: g.title, reference: g.reference, subject: s.name, role: s.role, callers: callers,
-			mostly: w.mostly, also: w.also,
+			workload: w.name, group: g.title, reference: g.reference, subject: s.name, role: s.role, size: z,
+			mostly: w.mostly, also: w.also, mixed: w.mixed,
 		}
 		for _, m := range rounds[i] {
 			c.rounds = append(c.rounds, m.values)
@@ -76,7 +77,7 @@ func (c *cell) flaws() string {
 			found = append(found, fmt.Sprintf("%d %v", n, outcome(o)))
 		}
 	}
-	if c.calls[c.mostly] <= all/2 {
+	if !c.mixed && c.calls[c.mostly] <= all/2 {
 		found = append(found, fmt.Sprintf("only %d of %d %v", c.calls[c.mostly], all, c.mostly))
 	}
 	if c.opened > 0 {
@@ -112,7 +113,8 @@ func (c cell) MarshalJSON() ([]byte, error) {
 		"group":     c.group,
 		"reference": c.reference,
 		"subject":   c.subject,
-		"callers":   c.callers,
+		"processes": c.size.processes,
+		"callers":   c.size.callers,
 		"median":    named(c.values[:], metricNames[:]),
 		"ratio":     named(c.ratios[:], metricNames[:]),
 		"rounds":    rounds,

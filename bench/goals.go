@@ -52,76 +52,37 @@ func (g goal) MarshalJSON() ([]byte, error) {
 // round, like those of the tables.
 func (r *report) goals() []goal {
 	return join(
-		r.allowedGoals("hot key, allowed", "hot", map[int]float64{64: 6, 512: 30}, map[int]float64{512: 10}, []int{512}, 1.0/20),
-		r.allowedGoals("keys uniform, allowed", "uniform", map[int]float64{64: 3.5, 512: 6}, map[int]float64{64: 1.7, 512: 2.4}, []int{64, 512}, 0.5),
+		r.speedGoals(),
+		r.errorGoals(),
 		r.zipfGoals(),
-		r.oneCallerGoals(),
 		r.costGoals(),
 		r.inProcessGoals("denied in process, one hot key", "denied", nameDenial, 1.25),
 		r.inProcessGoals("denied in process, ten times the keys, zipf", "denied-many", nameDenial, 1.25),
 		r.inProcessGoals("allowed from a lease", "lease", nameLease, 1.5),
 		r.inProcessGoals("decided in an outage", "outage", nameOutage, 1.5),
 		r.overloadGoals(),
-		r.instancesGoals(),
 		r.memoryGoals(),
 	)
 }
 
-// allowedGoals are those of decisions per second by number of callers, against the
-// peer and the best peer, and of p99 against the peer.
-func (r *report) allowedGoals(work, workload string, perPeer, perBest map[int]float64, p99Callers []int, p99Bound float64) (goals []goal) {
-	for _, callers := range []int{64, 512} {
-		g := r.cell(workload, callers, nameGCRA)
-		if bound, ok := perPeer[callers]; ok {
-			goals = append(goals, goal{work: work, bound: bound, atLeast: true,
-				figure:   fmt.Sprintf("decisions/s by the peer's, %d callers", callers),
-				measured: g.ratioTo(r.cell(workload, callers, nameRedisRate), perSecond)})
-		}
-		if bound, ok := perBest[callers]; ok {
-			best := r.bestPeer(workload, callers)
-			goals = append(goals, goal{work: work, bound: bound, atLeast: true, note: best.subject,
-				figure:   fmt.Sprintf("decisions/s by the best peer's, %d callers", callers),
-				measured: g.ratioTo(best, perSecond)})
-		}
-	}
-	for _, callers := range p99Callers {
-		goals = append(goals, goal{work: work, bound: p99Bound,
-			figure:   fmt.Sprintf("p99 by the peer's, %d callers", callers),
-			measured: r.cell(workload, callers, nameGCRA).ratioTo(r.cell(workload, callers, nameRedisRate), p99)})
-	}
-	return goals
-}
-
 func (r *report) zipfGoals() []goal {
 	const work = "keys zipf(1.1), 100 a minute each"
-	g := r.cell("zipf", 512, nameGCRA)
+	g := r.cell("zipf", size{callers: 512}, nameGCRA)
 	return []goal{
 		{work: work, figure: "decisions/s by the peer's, 512 callers", bound: 8, atLeast: true,
-			measured: g.ratioTo(r.cell("zipf", 512, nameRedisRate), perSecond)},
+			measured: g.ratioTo(r.cell("zipf", size{callers: 512}, nameRedisRate), perSecond)},
 		{work: work, figure: "Redis calls per decision, 512 callers", bound: 0.02, measured: g.value(redisCalls)},
 	}
-}
-
-func (r *report) oneCallerGoals() (goals []goal) {
-	g := r.cell("alone", 1, nameGCRA)
-	for _, bare := range []string{namePlainGCRA, nameReturn} {
-		for _, m := range []metric{p50, p99} {
-			goals = append(goals, goal{work: "one caller", bound: 1.1,
-				figure:   fmt.Sprintf("%s by that of %s", [...]string{p50: "p50", p99: "p99"}[m], bare),
-				measured: g.ratioTo(r.cell("alone", 1, bare), m)})
-		}
-	}
-	return goals
 }
 
 func (r *report) costGoals() []goal {
 	return []goal{
 		{work: "keys uniform, allowed", figure: "Redis CPU per decision by the peer's, 512 callers", bound: 0.3,
-			measured: r.cell("uniform", 512, nameGCRA).ratioTo(r.cell("uniform", 512, nameRedisRate), redisCPU)},
+			measured: r.cell("uniform", size{callers: 512}, nameGCRA).ratioTo(r.cell("uniform", size{callers: 512}, nameRedisRate), redisCPU)},
 		{work: "a remote decision, hot key", figure: "allocations, 64 callers", bound: 3,
-			measured: r.cell("hot", 64, nameGCRA).value(allocations)},
+			measured: r.cell("hot", size{callers: 64}, nameGCRA).value(allocations)},
 		{work: "a remote decision, keys uniform", figure: "allocations, 64 callers", bound: 3,
-			measured: r.cell("uniform", 64, nameGCRA).value(allocations)},
+			measured: r.cell("uniform", size{callers: 64}, nameGCRA).value(allocations)},
 	}
 }
 
@@ -139,9 +100,9 @@ func (r *report) inProcessGoals(work, workload, subject string, bound float64) [
 		if c.workload != workload || c.subject != subject {
 			continue
 		}
-		floor := r.cell(workload, c.callers, nameRistretto)
+		floor := r.cell(workload, c.size, nameRistretto)
 		if times := floor.ratioTo(c, perSecond); !(times <= slowest) {
-			slowest, slowestNote = times, count(c.callers, "caller")
+			slowest, slowestNote = times, c.size.words()
 		}
 		if n := c.value(allocations); !(n <= allocates) {
 			allocates = n
@@ -169,20 +130,6 @@ func (r *report) overloadGoals() []goal {
 	}
 }
 
-func (r *report) instancesGoals() []goal {
-	c := r.cell("instances", r.Settings.Instances*callersPerInstance, nameGCRA)
-	work := count(r.Settings.Instances, "instance") + " on one Redis"
-	opened, late := math.NaN(), math.NaN()
-	if c.rounds != nil {
-		opened = float64(c.opened)
-		late = float64(c.calls[failed] + c.calls[degraded])
-	}
-	return []goal{
-		{work: work, figure: "times a breaker opened", bound: 0, measured: opened},
-		{work: work, figure: "decisions that Redis did not make in time, and errors", bound: 0, measured: late},
-	}
-}
-
 func (r *report) memoryGoals() (goals []goal) {
 	for _, want := range []struct {
 		subject string
@@ -200,9 +147,9 @@ func (r *report) memoryGoals() (goals []goal) {
 }
 
 // cell finds a cell; one without rounds if it was not measured.
-func (r *report) cell(workload string, callers int, subject string) *cell {
+func (r *report) cell(workload string, z size, subject string) *cell {
 	for i := range r.Cells {
-		if c := &r.Cells[i]; c.workload == workload && c.callers == callers && c.subject == subject {
+		if c := &r.Cells[i]; c.workload == workload && c.size == z && c.subject == subject {
 			return c
 		}
 	}
@@ -211,11 +158,11 @@ func (r *report) cell(workload string, callers int, subject string) *cell {
 
 // bestPeer is the peer's cell with the most decisions per second, of those that are
 // sound.
-func (r *report) bestPeer(workload string, callers int) *cell {
+func (r *report) bestPeer(workload string, z size) *cell {
 	best := &cell{}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if c.workload == workload && c.callers == callers && c.role == peer && c.sound() && c.values[perSecond] > best.values[perSecond] {
+		if c.workload == workload && c.size == z && c.role == peer && c.sound() && c.values[perSecond] > best.values[perSecond] {
 			best = c
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // measured is a cell whose rounds had these decisions per second and p99.
 func measured(subject string, r role, perSecondAndP99 ...[2]float64) cell {
-	c := cell{workload: "hot", callers: 512, subject: subject, role: r}
+	c := cell{workload: "uniform", size: size{callers: 512}, subject: subject, role: r}
 	for _, v := range perSecondAndP99 {
 		var values [metrics]float64
 		values[perSecond], values[p99] = v[0], v[1]
@@ -23,8 +23,8 @@ func TestGoals(t *testing.T) {
 	broken.calls[failed] = 1
 	r := &report{Cells: []cell{
 		// The machine was half as fast in the second round.
-		measured(nameGCRA, ours, [2]float64{3100, 5}, [2]float64{1550, 10}, [2]float64{3100, 5}),
-		measured(nameRedisRate, peer, [2]float64{100, 90}, [2]float64{50, 180}, [2]float64{100, 90}),
+		measured(nameGCRA, ours, [2]float64{600, 5}, [2]float64{300, 10}, [2]float64{600, 5}),
+		measured(nameRedisRate, peer, [2]float64{100, 8}, [2]float64{50, 16}, [2]float64{100, 8}),
 		measured(nameRueidis, peer, [2]float64{400, 1}, [2]float64{200, 1}, [2]float64{400, 1}),
 		broken,
 		measured(nameReturn, floor, [2]float64{800, 1}, [2]float64{800, 1}, [2]float64{800, 1}),
@@ -37,13 +37,12 @@ func TestGoals(t *testing.T) {
 		what, verdict, note string
 		measured            float64
 	}{
-		{"hot key, allowed, decisions/s by the peer's, 512 callers", "met", "", 31},
-		{"hot key, allowed, decisions/s by the best peer's, 512 callers", "not met", nameRueidis, 7.75},
-		{"hot key, allowed, p99 by the peer's, 512 callers", "not met", "", 5.0 / 90},
-		{"hot key, allowed, decisions/s by the peer's, 64 callers", "not measured", "", math.NaN()},
+		{"uniform, 512 callers, tierlimit, GCRA: decisions/s by that of redis_rate", "met", "", 6},
+		{"uniform, 512 callers, tierlimit, GCRA: decisions/s by that of the best peer", "not met", nameRueidis, 1.5},
+		{"uniform, 512 callers, tierlimit, GCRA: p99 by that of redis_rate", "not met", "", 5.0 / 8},
+		{"uniform, 64 callers, tierlimit, GCRA: decisions/s by that of redis_rate", "not measured", "", math.NaN()},
 		{"allowed from a lease, allocations", "not measured", "", math.NaN()},
 		{"offered twice what Redis can decide, times a breaker opened", "not measured", "", math.NaN()},
-		{"0 instances on one Redis, times a breaker opened", "not measured", "", math.NaN()},
 	} {
 		g, ok := got[tc.what]
 		if !ok {
@@ -61,7 +60,7 @@ func TestGoals(t *testing.T) {
 func TestInProcessGoalIsOfTheWorst(t *testing.T) {
 	at := func(callers int, subject string, rate, allocs float64) cell {
 		c := measured(subject, ours, [2]float64{rate, 1})
-		c.workload, c.callers = "denied", callers
+		c.workload, c.size = "denied", size{callers: callers}
 		c.rounds[0][allocations] = allocs
 		return c
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // group is a set of contenders that are compared on the same workload.
@@ -13,7 +15,7 @@ type group struct {
 	// reference is the name of the contender that all are divided by.
 	reference  string
 	contenders []contender
-	callers    []int // as many as the settings say if nil
+	sizes      []size // as the settings say if nil
 	// share is the part of the usual time that a measurement takes.
 	share float64
 	// prefill: each key is used once before.
@@ -24,7 +26,10 @@ type group struct {
 	// finer: one caller is measured in three times as many rounds of a third of the
 	// length. It and the server sleep in turns, and how fast they wake up changes
 	// from second to second.
-	finer    bool
+	finer bool
+	// offered: calls come at a fixed rate, this part of what redis_rate decides of the
+	// workload fleet-uniform at that size. 0: callers wait for their answers.
+	offered  float64
 	primed   bool // see drivePrimed
 	overload bool // see measureOverload
 	inTurn   bool // see measureInTurn
@@ -48,11 +53,11 @@ func (g *group) takes(span time.Duration) time.Duration {
 	if g.overload {
 		takes += 2 * span
 	}
+	if mostProcesses([]group{*g}) > 0 {
+		takes += toldBefore + 500*time.Millisecond
+	}
 	return takes
 }
-
-// callersPerInstance is enough for an instance to fill batches of its own.
-const callersPerInstance = 64
 
 const (
 	nameGCRA      = "tierlimit, GCRA"
@@ -112,7 +117,7 @@ func groups(s settings, run string) []group {
 		{name: "alone", title: "One hot key, always allowed, one caller who asks each in turn",
 			workload: func() workload { return hotKey(run + ":alone") }, reference: namePlainGCRA,
 			contenders: []contender{gcra, log, peers[0], {namePlainGCRA, floor, openPlainGCRA}, {nameReturn, floor, openReturn}},
-			callers:    []int{1}, share: 1, finer: true, inTurn: true},
+			sizes:      inThisProcess(1), share: 1, finer: true, inTurn: true},
 		{name: "uniform", title: keys + " keys, uniform, always allowed",
 			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
@@ -130,21 +135,18 @@ func groups(s settings, run string) []group {
 		{name: "outage", title: "One hot key, allowed while Redis is lost, in process",
 			workload: func() workload { return inOutage(run) }, reference: nameRistretto,
 			contenders: []contender{{nameOutage, ours, openOutage}, ristretto}, share: 0.4},
-		{name: "instances", title: fmt.Sprintf("%d instances on one Redis, %d callers each, default deadline", s.Instances, callersPerInstance),
-			workload: func() workload { return manyKeys(run+":fleet", s.Keys) }, reference: nameRedisRate,
-			contenders: []contender{{nameGCRA, ours, openFleet}, {nameRedisRate, peer, openManyRedisRate}},
-			callers:    []int{s.Instances * callersPerInstance}, share: 2},
 		{name: "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide, deadline %v", keys, overTimes, deadline),
 			workload:   func() workload { return manyKeys(run+":over", s.Keys) },
-			contenders: []contender{{nameGCRA, ours, openDefault}, peers[0], peers[1]},
-			callers:    []int{512}, share: 1, overload: true},
+			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1]},
+			sizes:      inThisProcess(512), share: 1, overload: true},
 	}
+	groups = append(groups, fleetGroups(s, run, peers)...)
 	var kept []group
 	for _, g := range groups {
-		if g.callers == nil {
-			g.callers = s.Callers
+		if g.sizes == nil {
+			g.sizes = inThisProcess(s.Callers...)
 		}
-		g.contenders = s.onlyContenders(g.name, g.callers, g.contenders)
+		g.contenders = s.onlyContenders(g.name, g.sizes, g.contenders)
 		if g.contenders != nil {
 			kept = append(kept, g)
 		}
@@ -166,7 +168,7 @@ func inMemory(s settings) []contender {
 		{nameGoZero, peer, openGoZero},
 		{nameGoLimiter, peer, openGoLimiter},
 	}
-	return s.onlyContenders("memory", []int{1}, peers)
+	return s.onlyContenders("memory", inThisProcess(1), peers)
 }
 
 func join[T any](lists ...[]T) (all []T) {

@@ -15,7 +15,7 @@ import (
 // takes four times as long when the system has put them on different cores. It leaves them
 // there for seconds, so subjects that are measured one after another are not compared.
 func measureInTurn(ctx context.Context, group string, subjects []*subject, w *workload, span, warmUp time.Duration) []measurement {
-	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(group, 1, "all in turn"))))
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(group, size{callers: 1}, "all in turn"))))
 	defer pprof.SetGoroutineLabels(context.Background())
 	askInTurn(ctx, subjects, w, warmUp)
 	runtime.GC()

@@ -22,6 +22,9 @@ import (
 )
 
 func main() {
+	if os.Getenv(memberVariable) != "" {
+		os.Exit(beMember())
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

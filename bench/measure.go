@@ -51,8 +51,8 @@ type measurement struct {
 }
 
 // measure drives the subject after a warm-up and counts what it took.
-func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, callers int, span, warmUp time.Duration) (measurement, error) {
-	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
+func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, z size, span, warmUp time.Duration) (measurement, error) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, z, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 
 	m := newMeter(control)
@@ -62,14 +62,14 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 		err    error
 	)
 	if w.primed {
-		l, err = drivePrimed(ctx, s, w, callers, span, m)
+		l, err = drivePrimed(ctx, s, w, z.callers, span, m)
 	} else {
-		if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
+		if _, err := drive(ctx, s, w, z.callers, warmUp, nil); err != nil {
 			return measurement{}, err
 		}
 		runtime.GC() // so that no subject pays for what the one before it left
 		opened = -s.timesOpened()
-		l, err = drive(ctx, s, w, callers, span, func() error { return m.start(ctx) })
+		l, err = drive(ctx, s, w, z.callers, span, func() error { return m.start(ctx) })
 		if err == nil {
 			err = m.stop(ctx)
 		}
@@ -78,7 +78,11 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 	if err != nil {
 		return measurement{}, err
 	}
+	return m.measurement(s, l, opened), ctx.Err()
+}
 
+// measurement is what a load got, by what the meter has added up.
+func (m *meter) measurement(s *subject, l *load, opened int) measurement {
 	decisions := float64(l.decided()) * float64(s.perCall)
 	var calls, commands float64
 	for _, n := range m.commands {
@@ -99,7 +103,7 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 		redisCommands:  commands / decisions,
 		allocations:    float64(m.mallocs) / decisions,
 		allocatedBytes: float64(m.bytes) / decisions,
-	}}, ctx.Err()
+	}}
 }
 
 func (s *subject) timesOpened() int {
@@ -110,6 +114,6 @@ func (s *subject) timesOpened() int {
 }
 
 // label names a cell: in profiles, and for -only.
-func label(workload string, callers int, subject string) string {
-	return fmt.Sprintf("%s/%d/%s", workload, callers, subject)
+func label(workload string, z size, subject string) string {
+	return fmt.Sprintf("%s/%v/%s", workload, z, subject)
 }

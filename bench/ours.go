@@ -49,31 +49,23 @@ func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tier
 
 // openDefault opens one with the default deadline of 50 ms. What it says of the
 // outages that it sees is left out: they are counted.
-func openDefault(ctx context.Context, e environment, w *workload) (*subject, error) {
-	e.instances = 1
-	return openFleet(ctx, e, w)
-}
-
-// openFleet opens many such, each with a client of its own.
-func openFleet(_ context.Context, e environment, w *workload) (*subject, error) {
-	var limiters []*tiered.Limiter
-	s := overRedis(nil, func() error {
-		for _, l := range limiters {
-			_ = l.Close() // says that a busy Redis could not be told in time
+func openDefault(a limit.Algorithm) opener {
+	return func(_ context.Context, e environment, w *workload) (*subject, error) {
+		lim := w.gcra
+		if a == limit.SlidingLog() {
+			lim = w.log
 		}
-		return nil
-	})
-	s.decides = nil
-	for range e.instances {
-		limiter, rule, err := newLimiter(e, w.gcra, limit.GCRA(), nil, tiered.Logger(slog.New(slog.DiscardHandler)))
+		limiter, rule, err := newLimiter(e, lim, a, nil, tiered.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
-			return nil, errors.Join(err, s.close())
+			return nil, err
 		}
-		limiters = append(limiters, limiter)
-		s.decides = append(s.decides, decideBy(rule))
+		s := overRedis(decideBy(rule), func() error {
+			_ = limiter.Close() // says that a busy Redis could not be told in time
+			return nil
+		})
+		watchBreakers(s, limiter)
+		return s, nil
 	}
-	watchBreakers(s, limiters...)
-	return s, nil
 }
 
 func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, ruleOptions []tiered.RuleOption, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {

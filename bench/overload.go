@@ -61,7 +61,7 @@ const overTimes = 2
 // for their answers, and then offers a multiple of that, whether answers come or
 // not.
 func measureOverload(ctx context.Context, s *subject, w *workload, callers int, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
-	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, callers, s.name))))
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, size{callers: callers}, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 	if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
 		return v, err

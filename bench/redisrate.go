@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
 )
 
 // openRedisRate opens redis_rate, the limiter that go-redis's own organisation
@@ -31,28 +30,6 @@ func openAutoPipeline(_ context.Context, e environment, w *workload) (*subject, 
 	}
 	// Closing the client closes the pipeline.
 	return redisRate(redis_rate.NewLimiter(pipeline), w, client.Close), nil
-}
-
-// openManyRedisRate opens one for each instance, with a client of its own.
-func openManyRedisRate(_ context.Context, e environment, w *workload) (*subject, error) {
-	var clients []*redis.Client
-	s := overRedis(nil, func() (err error) {
-		for _, client := range clients {
-			err = errors.Join(err, client.Close())
-		}
-		return err
-	})
-	s.decides = nil
-	for range e.instances {
-		client, err := newClient(e)
-		if err != nil {
-			return nil, errors.Join(err, s.close())
-		}
-		clients = append(clients, client)
-		one := redisRate(redis_rate.NewLimiter(client), w, client.Close)
-		s.decides = append(s.decides, one.decides...)
-	}
-	return s, nil
 }
 
 func redisRate(limiter *redis_rate.Limiter, w *workload, close func() error) *subject {

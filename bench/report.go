@@ -89,7 +89,7 @@ func (r *report) footer() string {
 		"fleet must. ! is a line that did not measure what it was to measure:\n")
 	for i := range r.Cells {
 		if c := &r.Cells[i]; !c.sound() {
-			fmt.Fprintf(&b, "! %s, %d callers, %s: %s\n", c.group, c.callers, c.subject, c.flaws())
+			fmt.Fprintf(&b, "! %s, %s, %s: %s\n", c.group, c.size.words(), c.subject, c.flaws())
 		}
 	}
 	return b.String()
@@ -128,12 +128,12 @@ func (r *report) tables() []table {
 	return tables
 }
 
-// cellTables makes one table of each group's cells with the same number of callers.
+// cellTables makes one table of each group's cells of the same size.
 func (r *report) cellTables() []table {
 	var tables []table
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		title := c.group + ": " + count(c.callers, "caller")
+		title := c.group + ": " + c.size.words()
 		if len(tables) == 0 || tables[len(tables)-1].title != title {
 			tables = append(tables, table{title: title, words: 1, head: []string{"", "decisions/s", "×", "denied", "p50", "p99", "×", "p99.9",
 				"Redis CPU", "×", "client CPU", "×", "calls", "allocs", "bytes"}})

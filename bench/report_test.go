@@ -31,7 +31,7 @@ func TestNumbers(t *testing.T) {
 // A cell that fell back, failed or decided otherwise than it should says so in its
 // name and at the end.
 func TestUnsoundCellIsMarked(t *testing.T) {
-	c := cell{group: "g", subject: "s", callers: 8, mostly: denied, also: []outcome{allowed}}
+	c := cell{group: "g", subject: "s", size: size{callers: 8}, mostly: denied, also: []outcome{allowed}}
 	c.calls = [outcomes]uint64{allowed: 4, denied: 6}
 	r := report{Cells: []cell{c}}
 	if strings.Contains(r.footer(), "! g") || c.row()[0] != "s" {

@@ -16,11 +16,11 @@ type settings struct {
 	RedisServer string         `json:"-"`
 	RedisURL    string         `json:"-"` // may hold a password
 	Callers     []int          `json:"callers"`
+	Fleet       []size         `json:"fleet"`
 	Seconds     float64        `json:"seconds"`
 	Rounds      int            `json:"rounds"`
 	Keys        int            `json:"keys"`
 	Pool        int            `json:"pool"`
-	Instances   int            `json:"instances"`
 	Only        string         `json:"only"`
 	JSON        string         `json:"-"`
 	Markdown    string         `json:"-"`
@@ -34,17 +34,17 @@ type settings struct {
 var errUsage = errors.New("usage")
 
 func parseSettings(args []string, stderr io.Writer) (settings, error) {
-	s := settings{Callers: []int{1, 8, 64, 512}}
+	s := settings{Callers: []int{1, 2, 4, 8, 16, 32, 64, 512}, Fleet: defaultFleet}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&s.RedisServer, "redis-server", "", "`path` or name of the server to start (default $"+serverVariable+", else redis-server, else valkey-server)")
 	f.StringVar(&s.RedisURL, "redis", "", "`URL` of a server to use instead of starting one; the figures for Redis's CPU then include what others do on it")
-	f.Func("callers", "how many callers at once, a comma-separated `list` (default 1,8,64,512)", s.setCallers)
+	f.Func("callers", "how many callers at once, a comma-separated `list` (default 1,2,4,8,16,32,64,512)", s.setCallers)
+	f.Func("fleet", "sizes of fleets, a comma-separated `list` of processes x callers in each (default 4x1,4x4,4x16 and so on with 16 and 32 processes)", s.setFleet)
 	f.Float64Var(&s.Seconds, "seconds", 0.5, "length of one measurement")
 	f.IntVar(&s.Rounds, "rounds", 3, "measurements of each cell, of which the median is taken")
 	f.IntVar(&s.Keys, "keys", 100_000, "keys of the workloads with many keys; ten times as many of what is denied in process")
 	f.IntVar(&s.Pool, "pool", 0, "connections in each client's pool (default go-redis's own, 10 per core)")
-	f.IntVar(&s.Instances, "instances", 50, "instances of each limiter in the workload with many")
 	f.StringVar(&s.Only, "only", "", "measure only what this regular `expression` matches in WORKLOAD/CALLERS/SUBJECT; a ratio needs its reference too")
 	f.StringVar(&s.JSON, "json", "", "write every figure to this `file`")
 	f.StringVar(&s.Markdown, "markdown", "", "write the tables to this `file`")
@@ -65,7 +65,6 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 		{!(s.Seconds >= 0.01 && s.Seconds <= 60), "-seconds must be between 0.01 and 60"},
 		{s.Rounds < 1 || s.Rounds > 100, "-rounds must be between 1 and 100"},
 		{s.Keys < 1 || s.Keys > 10_000_000, "-keys must be between 1 and 10,000,000"},
-		{s.Instances < 1 || s.Instances > 1000, "-instances must be between 1 and 1,000"},
 		{s.Pool < 0 || s.Pool > 10_000, "-pool must be between 1 and 10,000, or 0 for the default"},
 	} {
 		if bad.is {
@@ -82,9 +81,9 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 
 // onlyContenders leaves out those of which nothing is to be measured; nil if there
 // are no others.
-func (s *settings) onlyContenders(workload string, callers []int, contenders []contender) (kept []contender) {
+func (s *settings) onlyContenders(workload string, sizes []size, contenders []contender) (kept []contender) {
 	for _, c := range contenders {
-		for _, n := range callers {
+		for _, n := range sizes {
 			if s.only.MatchString(label(workload, n, c.name)) {
 				kept = append(kept, c)
 				break
@@ -102,6 +101,22 @@ func (s *settings) setCallers(list string) error {
 			return fmt.Errorf("%q is not a number between 1 and 10,000", text)
 		}
 		s.Callers = append(s.Callers, n)
+	}
+	return nil
+}
+
+// mostMembers is more than a machine on which anything can be measured runs.
+const mostMembers = 256
+
+func (s *settings) setFleet(list string) error {
+	s.Fleet = nil
+	for _, text := range strings.Split(list, ",") {
+		var z size
+		if n, err := fmt.Sscanf(strings.TrimSpace(text)+"\n", "%dx%d\n", &z.processes, &z.callers); n != 2 || err != nil ||
+			z.processes < 1 || z.processes > mostMembers || z.callers < 1 || z.callers > 10_000 {
+			return fmt.Errorf("%q is not a size such as 16x4: 1 to %d processes of 1 to 10,000 callers", text, mostMembers)
+		}
+		s.Fleet = append(s.Fleet, z)
 	}
 	return nil
 }

@@ -14,6 +14,14 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
+// A fleet's processes are this program, which here is the test.
+func TestMain(m *testing.M) {
+	if os.Getenv(memberVariable) != "" {
+		os.Exit(beMember())
+	}
+	os.Exit(m.Run())
+}
+
 // Everything is measured once, for an instant: each subject works, is counted
 // and comes out in every format.
 func TestSmoke(t *testing.T) {
@@ -21,7 +29,7 @@ func TestSmoke(t *testing.T) {
 	jsonFile, markdownFile := filepath.Join(dir, "json"), filepath.Join(dir, "markdown")
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
-		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", "0.03", "-rounds", "1", "-keys", "50", "-instances", "2",
+		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", "0.03", "-rounds", "1", "-keys", "50", "-fleet", "2x1,2x2",
 		"-json", jsonFile, "-markdown", markdownFile,
 	}, &stdout, &stderr)
 	if err != nil {
@@ -36,7 +44,7 @@ func TestSmoke(t *testing.T) {
 		Machine machine
 		Cells   []struct {
 			Workload, Reference, Subject, Flaws string
-			Callers                             int
+			Processes, Callers                  int
 			Sound                               bool
 			Median, Ratio                       map[string]float64
 		}
@@ -52,14 +60,13 @@ func TestSmoke(t *testing.T) {
 	}
 	cells := make(map[string]int)
 	for _, c := range got.Cells {
-		where := label(c.Workload, c.Callers, c.Subject)
+		where := label(c.Workload, size{c.Processes, c.Callers}, c.Subject)
 		cells[c.Workload]++
 		// throttled fails as soon as callers meet; those that cannot be used up at once
 		// take longer than this to deny; and how well a deadline is kept is measured here,
 		// not required.
-		unsound := c.Workload == "hot" && c.Subject == nameThrottled ||
-			c.Workload == "zipf" && (c.Subject == nameGoZero || c.Subject == nameGoLimiter) ||
-			c.Workload == "instances"
+		unsound := (c.Workload == "hot" || strings.HasPrefix(c.Workload, "fleet")) && c.Subject == nameThrottled ||
+			c.Workload == "zipf" && (c.Subject == nameGoZero || c.Subject == nameGoLimiter)
 		if !c.Sound && !unsound {
 			t.Errorf("%s: %s", where, c.Flaws)
 		}
@@ -92,14 +99,15 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("the table lacks %s", where)
 		}
 	}
-	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2, "instances": 2}
+	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2,
+		fleetUniform: 16, fleetOpen: 16, fleetHot: 16, fleetHalf: 12}
 	if !maps.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
 	}
 	if len(got.Overload) != 3 || got.Overload[0].Median["peak_per_second"] <= 0 {
 		t.Errorf("overload: %v", got.Overload)
 	}
-	if len(got.Memory) != 10 || len(got.Held) != 14 {
+	if len(got.Memory) != 10 || len(got.Held) != 30 {
 		t.Errorf("memory of %d subjects in Redis, of %d in process", len(got.Memory), len(got.Held))
 	}
 	if !strings.Contains(got.Machine.Redis, ".") || got.Machine.Cores == 0 {
@@ -162,13 +170,13 @@ func TestServerOfItsOwn(t *testing.T) {
 }
 
 func TestMistakesOnTheCommandLine(t *testing.T) {
-	for _, args := range []string{"-callers 0", "-callers 8,x", "-seconds NaN", "-rounds 0", "-keys 0", "-pool -1", "-instances 0", "-only (", "stray", "-no-such-flag"} {
+	for _, args := range []string{"-callers 0", "-callers 8,x", "-seconds NaN", "-rounds 0", "-keys 0", "-pool -1", "-fleet 4", "-fleet 0x1", "-fleet 4x1x", "-only (", "stray", "-no-such-flag"} {
 		if _, err := parseSettings(strings.Fields(args), io.Discard); !errors.Is(err, errUsage) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	s, err := parseSettings([]string{"-callers", "1, 64", "-seconds", "0.5"}, io.Discard)
-	if err != nil || len(s.Callers) != 2 || s.Callers[1] != 64 || s.span.Milliseconds() != 500 {
+	s, err := parseSettings([]string{"-callers", "1, 64", "-fleet", "4x1, 16x4", "-seconds", "0.5"}, io.Discard)
+	if err != nil || len(s.Callers) != 2 || s.Callers[1] != 64 || len(s.Fleet) != 2 || s.Fleet[1] != (size{16, 4}) || s.span.Milliseconds() != 500 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

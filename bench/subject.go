@@ -23,9 +23,8 @@ type opener func(ctx context.Context, e environment, w *workload) (*subject, err
 
 // environment is what subjects are opened with.
 type environment struct {
-	url       string
-	pool      int
-	instances int // of each limiter, in the workload with many
+	url  string
+	pool int
 }
 
 // subject is a contender opened for one workload. All callers share it.

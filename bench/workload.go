@@ -24,6 +24,7 @@ type workload struct {
 	// else makes a cell unsound.
 	mostly outcome
 	also   []outcome
+	mixed  bool // there is no "mostly"
 	primed bool // its group's
 }
 
@@ -66,6 +67,21 @@ func mostlyDenied(run string, n int) workload {
 		log:    hundred,
 		mostly: denied,
 		also:   []outcome{allowed},
+	}
+}
+
+// halfDenied asks for a thousand keys of which 20 units a second each are allowed: about
+// half of what a busy fleet asks for.
+func halfDenied(run string) workload {
+	lim := limit.Per(200, 10*time.Second)
+	return workload{
+		keys:   users(run+":half", 1000),
+		gcra:   lim.WithBurst(200),
+		window: lim,
+		log:    lim,
+		mostly: allowed,
+		also:   []outcome{denied},
+		mixed:  true,
 	}
 }
 

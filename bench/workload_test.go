@@ -32,7 +32,7 @@ func TestZipf(t *testing.T) {
 // asked for by another.
 func TestWorkloadsShareNoKeys(t *testing.T) {
 	owner := make(map[string]string)
-	for _, g := range groups(settings{Keys: 20, Callers: []int{1}, Instances: 2, only: regexp.MustCompile("")}, "run") {
+	for _, g := range groups(settings{Keys: 20, Callers: []int{1}, Fleet: []size{{2, 1}}, only: regexp.MustCompile("")}, "run") {
 		w := g.workload()
 		for _, key := range w.keys {
 			if other := owner[key]; other != "" {

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// fleet is processes of this program, with one core's worth of Go each, as the instances
+// of a service are: many, of which each has few decisions under way. They are started
+// once, and open and drive one subject after another.
+type fleet struct {
+	members []*member
+}
+
+// member is one of the processes. It obeys orders on its standard input, one at a time,
+// and ends when that is closed.
+type member struct {
+	process *exec.Cmd
+	orders  *json.Encoder
+	results *json.Decoder
+	end     func() error // closes its standard input
+}
+
+// order is what a member is to do: open a subject, drive it, or close it.
+type order struct {
+	Do string // "open", "drive", "close"
+
+	// Of "open":
+	Settings            settings
+	URL, Run            string
+	Workload, Contender string `json:",omitempty"`
+
+	// Of "drive":
+	Member  int // its number
+	Callers int
+	Rate    float64 // calls a second of this member; 0: each caller calls again as soon as it has an answer
+	// When calls begin, and what is counted, µs since the epoch.
+	Begin, From, Until int64
+}
+
+// result is what came of an order.
+type result struct {
+	Err      string
+	Late     bool // the order to drive came too late: the machine stood still
+	Calls    [outcomes]uint64
+	FirstErr string
+	Latency  map[int]uint32 // the buckets of the histogram that are not empty
+	CPU      time.Duration
+	Opened   int
+}
+
+// startFleet starts n processes.
+func startFleet(ctx context.Context, n int) (*fleet, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{}
+	for range n {
+		m := &member{process: exec.CommandContext(ctx, self)}
+		m.process.Env = append(os.Environ(), memberVariable+"=1", "GOMAXPROCS=1")
+		m.process.Stderr = os.Stderr
+		in, err := m.process.StdinPipe()
+		if err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+		out, err := m.process.StdoutPipe()
+		if err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+		m.orders, m.results, m.end = json.NewEncoder(in), json.NewDecoder(out), in.Close
+		if err := redistest.StartTied(m.process); err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+		f.members = append(f.members, m)
+	}
+	return f, nil
+}
+
+// stop ends the processes, which do so when they hear no more.
+func (f *fleet) stop() (err error) {
+	for _, m := range f.members {
+		err = errors.Join(err, m.end(), m.process.Wait())
+	}
+	return err
+}
+
+// tell gives an order to the first n members, and returns what came of it when all have
+// carried it out.
+func (f *fleet) tell(n int, o order) ([]result, error) {
+	for i, m := range f.members[:n] {
+		o.Member = i
+		if err := m.orders.Encode(o); err != nil {
+			return nil, fmt.Errorf("process %d: %w", i+1, err)
+		}
+	}
+	results := make([]result, n)
+	var err error
+	for i, m := range f.members[:n] {
+		if e := m.results.Decode(&results[i]); e != nil {
+			err = errors.Join(err, fmt.Errorf("process %d: %w", i+1, e))
+		} else if results[i].Err != "" {
+			err = errors.Join(err, fmt.Errorf("process %d: %s", i+1, results[i].Err))
+		}
+	}
+	return results, err
+}
+
+// toldBefore is how long before they begin the members are told to.
+const toldBefore = 100 * time.Millisecond
+
+// measureFleet measures a subject from many processes at the same time: what they and Redis
+// did from one moment to another. rate is how many calls a second all of them make
+// together; 0: callers wait for their answers.
+func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
+	for range 5 {
+		if m, err = b.driveFleet(ctx, g, s, z, rate, span); !errors.Is(err, errLate) {
+			break
+		}
+	}
+	return m, err
+}
+
+var errLate = errors.New("processes were told too late when to begin: the machine is too busy")
+
+func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (measurement, error) {
+	n := z.processes
+	open := order{Do: "open", Settings: b.settings, URL: b.env.url, Run: b.run, Workload: g.name, Contender: s.name}
+	if _, err := b.fleet.tell(n, open); err != nil {
+		return measurement{}, err
+	}
+	// All have heard of it before the first begins: then they have no time for this process.
+	begin := time.Now().Add(toldBefore)
+	from := begin.Add(g.warmUp(span))
+	until := from.Add(span)
+	done := make(chan error, 1)
+	var results []result
+	go func() {
+		var err error
+		results, err = b.fleet.tell(n, order{Do: "drive", Callers: z.callers, Rate: rate / float64(n), Begin: begin.UnixMicro(), From: from.UnixMicro(), Until: until.UnixMicro()})
+		done <- err
+	}()
+	m := newMeter(b.control)
+	time.Sleep(time.Until(from))
+	err := m.start(ctx)
+	time.Sleep(time.Until(until))
+	err = errors.Join(err, m.stop(ctx), <-done)
+	if err != nil {
+		return measurement{}, err
+	}
+	if _, err := b.fleet.tell(n, order{Do: "close"}); err != nil {
+		return measurement{}, err
+	}
+
+	l := &load{took: span}
+	m.cpu = 0
+	opened := 0
+	for i := range results {
+		r := &results[i]
+		if r.Late {
+			return measurement{}, errLate
+		}
+		part := load{calls: r.Calls}
+		for bucket, n := range r.Latency {
+			part.latency.counts[bucket] += n
+			part.latency.total += uint64(n)
+		}
+		if r.FirstErr != "" {
+			part.firstErr = errors.New(r.FirstErr)
+		}
+		l.add(&part)
+		m.cpu += r.CPU
+		opened += r.Opened
+	}
+	measured := m.measurement(s, l, opened)
+	// Those are this process's, which has nothing to do with it.
+	measured.values[allocations], measured.values[allocatedBytes] = math.NaN(), math.NaN()
+	return measured, ctx.Err()
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"regexp"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+const (
+	fleetUniform = "fleet-uniform"
+	fleetHot     = "fleet-hot"
+	fleetHalf    = "fleet-half"
+	fleetOpen    = "fleet-open"
+)
+
+var (
+	defaultFleet = []size{{4, 1}, {4, 4}, {4, 16}, {16, 1}, {16, 4}, {16, 16}, {32, 1}, {32, 4}, {32, 16}}
+	anything     = regexp.MustCompile("")
+)
+
+// capacityPart is how much of what redis_rate decides, when callers wait for their
+// answers, comes where they do not.
+const capacityPart = 1. / 3
+
+// fleetGroups are what is measured from many processes.
+func fleetGroups(s settings, run string, peers []contender) []group {
+	contenders := join(
+		[]contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameLog, ours, openDefault(limit.SlidingLog())}},
+		[]contender{peers[0], peers[2], peers[3], peers[4]},
+		[]contender{{namePlainGCRA, floor, openPlainGCRA}, {nameReturn, floor, openReturn}})
+	keys := thousands(float64(s.Keys))
+	return []group{
+		{name: fleetUniform, title: keys + " keys, uniform, always allowed, many processes",
+			workload: func() workload { return manyKeys(run+":fleet", s.Keys) }, reference: nameRedisRate,
+			contenders: contenders, sizes: s.Fleet, share: 1, prefill: true},
+		{name: fleetOpen, title: keys + " keys, uniform, many processes; calls come at a third of what redis_rate decides",
+			workload: func() workload { return manyKeys(run+":open", s.Keys) }, reference: nameRedisRate,
+			contenders: contenders, sizes: s.Fleet, share: 1, prefill: true, offered: capacityPart},
+		{name: fleetHot, title: "One hot key, always allowed, many processes",
+			workload: func() workload { return hotKey(run + ":fleet") }, reference: nameRedisRate,
+			contenders: contenders, sizes: s.Fleet, share: 1},
+		{name: fleetHalf, title: "1,000 keys, uniform, 200 per 10 s each, many processes",
+			workload: func() workload { return halfDenied(run + ":fleet") }, reference: nameRedisRate,
+			contenders: contenders[:len(contenders)-2], sizes: s.Fleet, share: 1},
+	}
+}
+
+// mostProcesses is how many the largest fleet has; 0 if there is none.
+func mostProcesses(groups []group) (most int) {
+	for _, g := range groups {
+		for _, z := range g.sizes {
+			most = max(most, z.processes)
+		}
+	}
+	return most
+}
