@@ -81,7 +81,7 @@ make[1] = function()
         local g = groups - i -- the oldest first, which may be smaller
         slots[i] = rep(pack_int(s.inherited.at(g) % 256 ^ width, width), math.min(size, s.count - g * size))
       end
-      return table.concat(slots)
+      return concat(slots)
     end
     if #s.raw == PREFIX then
       s.raw = call('GET', s.key)
@@ -99,11 +99,11 @@ make[1] = function()
       local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
       chunk[#chunk + 1] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
       if #chunk == 200 or i == s.count then
-        chunks[#chunks + 1] = table.concat(chunk)
+        chunks[#chunks + 1] = concat(chunk)
         chunk = {}
       end
     end
-    return table.concat(chunks)
+    return concat(chunks)
   end
 
   local function fields(s)
@@ -136,12 +136,19 @@ make[1] = function()
     end
   end
 
+  -- How long a ring matters, and up to a sixteenth of its window longer: so that most
+  -- charges find that the key lasts already.
+  local function matters(newest, longest)
+    local t, slack = newest + longest, math.max(1, floor(longest / 16))
+    return t + slack - t % slack
+  end
+
   -- Writes the ring anew, head first. youngest is the stamp of the last unit.
   local function write_ring(s, slots, youngest)
     -- Grow by a quarter: a string grown by SETRANGE would double instead.
     s.capacity = math.max(s.capacity or 0, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
     s.head = 0
-    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), youngest + s.longest)
+    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(math.max(youngest, s.newest), s.longest))
   end
 
   -- Takes units out behind those that have left, which move up to close the gap.
@@ -175,7 +182,7 @@ make[1] = function()
     write_slots(s, s.count - gone, slots)
     s.count = s.count - gone + s.added
     call('SETRANGE', s.key, '0', fields(s))
-    expire(s, s.newest + s.longest)
+    expire(s, matters(s.newest, s.longest))
   end
 
   -- Puts units of the past in line: from the youngest on, until s.keep are there, which
@@ -201,7 +208,7 @@ make[1] = function()
     end
     pieces[1] = piece(ring.log.up_to(s, s.now - s.longest))
     s.count, s.width = s.keep - room, width
-    write_ring(s, table.concat(pieces, '', 1, 2 * #stamps + 1), youngest)
+    write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
   end
 
   function ring.write(s, rule)
@@ -216,6 +223,73 @@ make[1] = function()
 
   function ring.held(s)
     return unpack_int(s.raw, HEADER + 20, 4)
+  end
+
+  local function four_bytes(n)
+    local d = n % 256
+    n = (n - d) / 256
+    local c = n % 256
+    n = (n - c) / 256
+    local b = n % 256
+    return (n - b) / 256, b, c, d
+  end
+
+  local p = new_state() -- of the key at hand
+
+  -- Nearly all requests are for units that are free, of a ring with room for them that is
+  -- used under one limit only and has no offset. These are decided here, straight through:
+  -- the slots and what is in front of them are written in place.
+  function ring.plain(key, cost, rule)
+    local raw, now = read_state(key), clock
+    seen_key, seen = key, raw
+    if #raw < SLOTS then -- a new key, or no ring
+      return
+    end
+    local o
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
+    if tag > 2 or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
+      return
+    end
+    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    a, b, c, d, e, f, g, h, i, j, k, l = byte(raw, HEADER + 12, SLOTS)
+    local capacity = ((a * 256 + b) * 256 + c) * 256 + d
+    local head, count, width = ((e * 256 + f) * 256 + g) * 256 + h, ((i * 256 + j) * 256 + k) * 256 + l, tag + 4
+    if newest > now then
+      return
+    end
+
+    local left = count
+    if count > 0 and newest > now - rule.window then
+      p.key, p.raw, p.base, p.head, p.count, p.capacity, p.width = key, raw, newest, head, count, capacity, width
+      left = ring.expired(p, now - rule.window)
+    end
+    local slot = (head + count) % capacity
+    head, count = (head + left) % capacity, count - left + cost
+    if count > rule.quota or count > capacity or slot + cost > capacity then
+      return
+    end
+    seen_key = nil
+
+    local stamp
+    e, f, g, h, i, j, k = bytes_of(now)
+    if width == 5 then
+      stamp = char(g, h, i, j, k)
+    else
+      stamp = char(f, g, h, i, j, k)
+    end
+    if cost > 1 then
+      stamp = rep(stamp, cost)
+    end
+    call('SETRANGE', key, decimal(SLOTS + slot * width), stamp)
+    l, m, n, o = four_bytes(head)
+    local front = char(tag, e, f, g, h, i, j, k, 0, 0, 0, 0, 0, 0, 0) .. rule.dims .. char(a, b, c, d, l, m, n, o, four_bytes(count))
+    call('SETRANGE', key, '0', front)
+    local ends = matters(now, rule.window)
+    if ends ~= matters(newest, rule.window) then
+      local option, ms = expiry(ends)
+      call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
+    end
+    return front
   end
 
   return sliding_log(ring)

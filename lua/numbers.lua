@@ -2,13 +2,14 @@
 -- doubles count without gaps (law 10). Bytes are big-endian. Only string.byte
 -- and string.char are used: some servers have no struct library.
 
--- Set at the beginning of a run: while a library of functions is loaded, Redis hides
+-- Set at the beginning of the first run: while a library of functions is loaded, Redis hides
 -- these from it.
-local byte, char, sub, rep, format, floor
+local byte, char, sub, rep, find, format, concat, floor, call, pcall
 
 local function import()
-  byte, char, sub, rep, format = string.byte, string.char, string.sub, string.rep, string.format
-  floor = math.floor
+  byte, char, sub, rep, find, format = string.byte, string.char, string.sub, string.rep, string.find, string.format
+  concat, floor = table.concat, math.floor
+  call, pcall = redis.call, redis.pcall
 end
 
 -- The unsigned integer in the w bytes (up to 7) of text that start at position
@@ -52,19 +53,28 @@ local function pack_int(n, w)
   return sub(text, 8 - w)
 end
 
+-- A time's 7 bytes. Many times have their upper four bytes, which change every 17 s, in
+-- common with the last one.
+local high, high_a, high_b, high_c, high_d = -1, 0, 0, 0, 0
+local function bytes_of(n)
+  local low = n % 16777216
+  if n - low ~= high then
+    high = n - low
+    local m = high / 16777216
+    high_d = m % 256
+    m = (m - high_d) / 256
+    high_c = m % 256
+    m = (m - high_c) / 256
+    high_b = m % 256
+    high_a = (m - high_b) / 256
+  end
+  local g = low % 256
+  local f = (low - g) % 65536
+  return high_a, high_b, high_c, high_d, (low - f - g) / 65536, f / 256, g
+end
+
 local function pack_time(n)
-  local g = n % 256
-  n = (n - g) / 256
-  local f = n % 256
-  n = (n - f) / 256
-  local e = n % 256
-  n = (n - e) / 256
-  local d = n % 256
-  n = (n - d) / 256
-  local c = n % 256
-  n = (n - c) / 256
-  local b = n % 256
-  return char((n - b) / 256, b, c, d, e, f, g)
+  return char(bytes_of(n))
 end
 
 -- x/m rounded up, for whole numbers. Without a call of math.ceil.

@@ -45,7 +45,10 @@ local function sliding_log(encoding)
   end
 
   function log.rule(quota, window)
-    return { algorithm = log, quota = quota, window = window }
+    return {
+      algorithm = log, quota = quota, window = window,
+      dims = pack_int(window, 6) .. pack_int(quota, 5), plain = encoding.plain,
+    }
   end
 
   function log.look(s, rule)

@@ -18,7 +18,6 @@ local NO_OFFSET = '\0\0\0\0\0\0\0'
 local PREFIX = 128 -- bytes read at first: the whole of most states
 
 -- What is set anew at the beginning of each run.
-local call, pcall
 local packed, at -- what is asked: one string, read from front to back; see frame.lua
 local header_tag, header_now -- the last header of a charge made now to a key without offset
 local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
@@ -29,17 +28,9 @@ local function next_number(w)
   return unpack_int(packed, at - w, w)
 end
 
-local function begin(asked)
-  import()
-  call, pcall = redis.call, redis.pcall
-  packed, at = asked, 1
-  clock = next_number(7)
-  virtual = clock > 0
-  if not virtual then
-    local t = call('TIME')
-    clock = t[1] * 1000000 + t[2]
-  end
-  header_tag, seen_key = nil, nil
+local function read_clock()
+  local t = call('TIME')
+  clock, virtual = t[1] * 1000000 + t[2], false
 end
 
 -- A whole number as text. Commands also take numbers, but convert them as floating
@@ -172,6 +163,9 @@ end
 -- makes so many times a limit: numbers stay small, and no mistake locks a key for long.
 local MOST_LIMITS = 4
 
+-- How answers begin that are no states, see frame.lua.
+local ALLOWED, WITH_PARTS = 255, '\254'
+
 -- Each algorithm's file puts a function here that makes it, under its code: what a
 -- batch does not use is not made, which is a good part of a small batch's cost.
 -- The algorithm is a table of functions:
@@ -179,9 +173,9 @@ local MOST_LIMITS = 4
 --   rule(quota, window, dials)
 --                         a rule, as a table; its dials are packed from that position on.
 --                         It may have a function plain(key, cost, rule), which decides and
---                         writes what most requests are, straight through, and returns the
---                         units free then and the time until reset. It returns nothing
---                         where there is more to it: then nothing was decided
+--                         writes what most requests are, straight through: units that are
+--                         free. It returns the answer (see frame.lua), or nothing where there
+--                         is more to it: then nothing was decided
 --   look(s, rule)         reads the rest of the state; sets s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
 --   turn(s, rule)         µs until leased units must have been spent; most have no such

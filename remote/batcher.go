@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,14 +44,13 @@ type Options struct {
 	Queue    int           // decisions waiting for a trip
 	// VirtualClock, if set, replaces Redis's clock: µs since the epoch.
 	VirtualClock func() int64
-	// Inline lets a caller make the trip that carries its own decision only. The
-	// client must then keep the deadline of a context, in all it does.
+	// Inline lets callers make trips. The client must then keep the deadline of a context,
+	// in all it does. Otherwise goroutines make them.
 	Inline bool
 }
 
-// Batcher decides entries by group commit: whoever arrives while trips are under way
-// rides on the next one, with all others who do. There is no timer to wait for
-// company: a caller who finds a place leaves at once, alone (see pace).
+// Batcher decides entries by group commit: whoever arrives while a trip is under way rides
+// on the next one, with all others who do (lead.go).
 //
 // It is safe for concurrent use.
 type Batcher struct {
@@ -61,13 +59,7 @@ type Batcher struct {
 	opt    Options
 	hooks  Hooks
 
-	deadlines deadlines
-
-	// lastAnswer is when Redis last answered, lastFull when a trip last left calls behind,
-	// in local time. They tell overload (answers come, but too slowly for all) from an
-	// outage (none come) and from a Redis that is slow for everyone.
-	lastAnswer atomic.Int64
-	lastFull   atomic.Int64
+	lastAnswer atomic.Int64 // local time of Redis's last answer
 	answered   atomic.Int64 // decisions, in time
 
 	running sync.WaitGroup // who makes trips
@@ -75,14 +67,18 @@ type Batcher struct {
 	mu       sync.Mutex // guards the fields below
 	queue    []*call
 	trips    []*trip // under way
+	spare    []*trip // to be used again
 	inFlight int     // places taken
-	pace     pace
-	stuck    int // trips given up, whose command has not returned yet
-	shed     shed
-	closed   bool
-	reaper   *time.Timer
-	reapAt   int64 // local time it is set for; 0: it is not
-	reaped   int64 // local time of its last round
+	stuck    int     // trips given up, whose command has not returned yet
+	room     room
+	slow     bool // Redis, or the last trip failed
+	// Of the last trip:
+	lastEntries, lastCalls int
+
+	closed bool
+	reaper *time.Timer
+	reapAt int64 // local time it is set for; 0: it is not
+	reaped int64 // local time of its last round
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -92,9 +88,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 		hooks.Answered = func(*Entry, *Reply, int64) {}
 	}
 	b := &Batcher{
-		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,
-		deadlines: deadlines{deadline: opt.Deadline},
-		pace:      newPace(opt.Deadline, opt.InFlight, opt.MaxBatch),
+		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks, lastCalls: 1,
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()
@@ -106,19 +100,10 @@ func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Decide gets an entry decided; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
-	now := localTime()
-	deadline, own := b.deadline(ctx, now)
-	c := newCall(ctx, now, deadline)
+	c := newCall(ctx)
 	c.entry = e
-	alone, err := b.enqueue(c, b.opt.Inline && !own)
-	if err != nil {
-		return Reply{}, c.shed(err)
-	}
-	if alone {
-		b.travelAlone(c)
-	}
-	if <-c.done; c.err != nil {
-		return Reply{}, c.err
+	if err := b.decide(c); err != nil {
+		return Reply{}, err
 	}
 	reply := c.replies[0].share(&c.entry, c.place)
 	c.release()
@@ -130,25 +115,39 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 //
 // It returns within the deadline, or ctx's own; and within 5 ms when ctx is cancelled,
 // but that a caller who makes its own trip (Options.Inline) finishes it first. Errors:
-// [ErrNoAnswer], [ErrUnreadable], [limit.ErrOverloaded], [limit.ErrClosed],
+// [ErrNoAnswer], [ErrUnreadable], [limit.ErrClosed],
 // context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	now := localTime()
-	deadline, _ := b.deadline(ctx, now)
-	c := newCall(ctx, now, deadline)
+	c := newCall(ctx)
 	c.group = entries
-	if _, err := b.enqueue(c, false); err != nil {
-		return nil, c.shed(err)
-	}
-	if <-c.done; c.err != nil {
-		return nil, c.err
+	if err := b.decide(c); err != nil {
+		return nil, err
 	}
 	replies := slices.Clone(c.replies)
 	c.release()
 	return replies, nil
+}
+
+// decide gets a call answered. Its caller may have to make trips for it, and for others.
+func (b *Batcher) decide(c *call) error {
+	c.asked = localTime()
+	deadline, own := b.deadline(c.ctx, c.asked)
+	c.deadline, c.mayLead = deadline, b.opt.Inline && !own
+	lead, company, err := b.enqueue(c)
+	if err != nil {
+		return err
+	}
+	if lead {
+		b.lead(c, company)
+	}
+	for <-c.done; c.elected; <-c.done {
+		c.elected = false
+		b.lead(c, true)
+	}
+	return c.err
 }
 
 // deadline is when a decision must be made, in local time, and whether that is the
@@ -163,42 +162,10 @@ func (b *Batcher) deadline(ctx context.Context, now int64) (deadline int64, own 
 	return deadline, false
 }
 
-// enqueue gives a call its place. alone says that the caller has to make the trip,
-// which it may only be asked to if mayTravel.
-func (b *Batcher) enqueue(c *call, mayTravel bool) (alone bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false, limit.ErrClosed
-	}
-	if len(b.queue) >= min(b.opt.Queue, b.pace.room) {
-		return false, b.shed.one(c.asked)
-	}
-	if !b.pace.mayStart(b.inFlight, c.asked, false) {
-		b.queue = append(b.queue, c)
-		b.setReaper(c)
-		return false, nil
-	}
-	b.inFlight++
-	if mayTravel && len(b.queue) == 0 {
-		b.running.Add(1)
-		return true, nil
-	}
-	b.queue = append(b.queue, c)
-	b.setReaper(c)
-	b.running.Go(b.travel)
-	return false, nil
-}
-
-// late is the error of a call whose deadline has passed, and that is not claimed yet:
-// overload, if others were answered while it waited to be sent, and a trip had no room for
-// all.
+// late is the error of a call whose deadline has passed, and that is not claimed yet.
 func (b *Batcher) late(c *call) error {
-	switch {
-	case c.state.Load() == callSent:
+	if c.state.Load() == callSent {
 		return ErrNoAnswer
-	case b.lastAnswer.Load() > c.asked && b.lastFull.Load() > c.asked:
-		return fmt.Errorf("%w: not sent before the deadline", limit.ErrOverloaded)
 	}
 	return errNotSent
 }

@@ -10,9 +10,11 @@ import (
 // needs of it comes first: it is in the caller's core's memory, and fetching that is most
 // of what a trip does for a call.
 type call struct {
-	done            chan struct{} // holds one
+	done            chan struct{} // what its caller waits for: being elected, being answered
 	asked, deadline int64         // local time
 	state           atomic.Uint32 // see below
+	elected         bool          // its caller is to lead the next trip; read once done was received
+	mayLead         bool          // its caller may lead: it has as much time as the limiter gives
 	resent          bool
 
 	// Where a trip's answer is to be found, see batch: a run, and the place in its
@@ -33,15 +35,17 @@ type call struct {
 // Whoever claims a call answers it: a trip or the reaper.
 const (
 	callWaiting = iota
+	callLeading // its caller makes a trip, and so need not be told of its deadline
 	callSent    // it is on a trip
 	callClaimed
 )
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+// A call is told twice at most before its caller looks: that it is elected, and its answer.
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 2)} }}
 
-func newCall(ctx context.Context, now, deadline int64) *call {
+func newCall(ctx context.Context) *call {
 	c := calls.Get().(*call)
-	c.ctx, c.asked, c.deadline = ctx, now, deadline
+	c.ctx = ctx
 	return c
 }
 
@@ -61,8 +65,20 @@ func (c *call) redisKey(i int) string {
 	return c.entry.redisKey()
 }
 
+// lead says that the call's caller makes the next trip. It reports false for one that
+// cannot, or whose caller has left.
+func (c *call) lead() bool { return c.mayLead && c.state.CompareAndSwap(callWaiting, callLeading) }
+
+// follow says that its caller, who has led a trip, waits like others again. It reports false
+// for a call that was on that trip.
+func (c *call) follow() bool { return c.state.CompareAndSwap(callLeading, callWaiting) }
+
 // send says that the call is on a trip, unless its caller has left.
-func (c *call) send() { c.state.CompareAndSwap(callWaiting, callSent) }
+func (c *call) send() {
+	if !c.state.CompareAndSwap(callWaiting, callSent) {
+		c.state.CompareAndSwap(callLeading, callSent)
+	}
+}
 
 // claim reports whether the caller of it is the one to answer.
 func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }

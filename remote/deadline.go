@@ -6,27 +6,33 @@ import (
 	"time"
 )
 
-// deadlines hands out contexts that end within a deadline from now. Making a context
-// with a timer for each trip costs as much as the rest of a small one, so trips that
-// begin within a sixteenth of the deadline share one: they get that much less.
-type deadlines struct {
-	deadline time.Duration
-	current  atomic.Pointer[sharedContext]
+// tripContext is the context of a trip. It has a deadline, which go-redis keeps in what it
+// sends and receives, and no timer: the reaper ends it. One timer for each trip would wake up
+// an idle process as often as the answers do.
+type tripContext struct {
+	deadline time.Time
+	done     chan struct{}
+	ended    atomic.Bool
 }
 
-type sharedContext struct {
-	context.Context
-	cancel context.CancelFunc // not called: the context ends by itself, soon
-	until  int64              // local time up to which it is handed out
+func newTripContext(ends int64) *tripContext {
+	return &tripContext{deadline: processStart.Add(microseconds(ends)), done: make(chan struct{})}
 }
 
-// context returns a context that ends between 15/16 of the deadline and all of it
-// from now, which is the local time.
-func (d *deadlines) context(now int64) context.Context {
-	if c := d.current.Load(); c != nil && now <= c.until {
-		return c
+// end ends the context, once.
+func (c *tripContext) end() {
+	if c.ended.CompareAndSwap(false, true) {
+		close(c.done)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
-	d.current.Store(&sharedContext{ctx, cancel, now + d.deadline.Microseconds()/16})
-	return ctx
+}
+
+// Deadline, Done, Err and Value are of context.Context.
+func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *tripContext) Done() <-chan struct{}       { return c.done }
+func (c *tripContext) Value(any) any               { return nil }
+func (c *tripContext) Err() error {
+	if c.ended.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
 }

@@ -108,6 +108,7 @@ func serverError(err error) (text string, ok bool) {
 var (
 	errNotRun  = errors.New("it charged nothing")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
+	errNoRoom  = fmt.Errorf("%w: too many wait for it already: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
 )
 
@@ -117,7 +118,7 @@ func MayHaveRun(err error) bool {
 	var onTheWay *net.OpError
 	var lookUp *net.DNSError
 	switch {
-	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable), errors.Is(err, limit.ErrOverloaded),
+	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &lookUp):
 		return false
 	case errors.As(err, &onTheWay):

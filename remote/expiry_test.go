@@ -29,7 +29,7 @@ func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
 // expiry for a sixteenth of the window.
 func expiryOf(l limit.Limit, a limit.Algorithm, r Reply) int64 {
 	matters := r.Clock + r.ResetAfter.Microseconds()
-	if a == limit.GCRA() {
+	if a == limit.GCRA() || a == limit.SlidingLog() {
 		matters = max(matters, r.Clock+l.Window().Microseconds())
 		slack := max(1, l.Window().Microseconds()/16)
 		matters += slack - matters%slack

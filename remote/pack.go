@@ -33,6 +33,12 @@ func pack(entries []Entry, clock int64) []byte {
 	return packed
 }
 
+// packSingle writes what the script is asked where there is one entry, behind its rule.
+func packSingle(e *Entry) []byte {
+	base := earliest([]Entry{*e})
+	return e.pack(appendInt(make([]byte, 0, 16), base, 7), 1, base, false)
+}
+
 // earliest is the earliest not-after of those that have one; else 0.
 func earliest(entries []Entry) (base int64) {
 	for i := range entries {

@@ -47,7 +47,7 @@ func (b *Batcher) reap() {
 	nothing := next
 	reap := func(calls []*call) {
 		for _, c := range calls {
-			if c == nil || c.claimed() {
+			if state := c.state.Load(); state == callClaimed || state == callLeading {
 				continue
 			}
 			switch {
@@ -71,7 +71,10 @@ func (b *Batcher) reap() {
 			next = min(next, now+lookEvery.Microseconds())
 		case t.ends <= now:
 			reap(t.calls)
-			b.giveUp(t, now)
+			t.ctx.end()
+			if t.leader == nil {
+				b.giveUp(t, now)
+			}
 		default:
 			reap(t.calls)
 			next = min(next, t.ends)
@@ -102,11 +105,12 @@ const maxStuck = 32
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
-	b.pace.failed()
+	b.slow = true
 	if b.stuck < maxStuck {
 		b.stuck++
 		t.passedOn = true
-		b.running.Go(b.travel)
+		b.inFlight--
+		b.startNext()
 	}
 	done, decisions, took := t.done, len(t.calls), now-t.ends+b.opt.Deadline.Microseconds()
 	b.running.Go(func() { // the hooks may take locks of their own

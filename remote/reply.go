@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tierlimit/tierlimit/gcra"
 	"github.com/tierlimit/tierlimit/lua"
 )
 
@@ -67,52 +68,126 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 
 var errReply = errors.New("the script's reply is not of the expected form")
 
-// decode reads the integers that a run of the script answered into the replies of
-// its entries; frame.lua describes them.
-func decode(values []int64, entries []Entry, replies []Reply) error {
-	if len(values) == 0 {
-		return fmt.Errorf("%w: it is empty", errReply)
-	}
-	clock, rest := values[0], values[1:]
+// How answers begin, see frame.lua. Others begin with the tag of a state.
+const (
+	answerNumbers   = 0
+	answerAllowed   = 255
+	answerWithParts = 254
+	stateLogShort   = 1
+	stateLogLong    = 2
+	stateGCRA       = 4
+)
+
+// The lengths of what is answered, in bytes.
+const (
+	timeBytes      = 7
+	gcraBytes      = 34
+	gcraPartsBytes = 40
+	ringBytes      = 38 // without slots
+)
+
+// decode reads what a run of the script answered into the replies of its entries;
+// frame.lua describes it.
+func decode(text string, entries []Entry, replies []Reply) error {
+	rest := text
 	for i := range entries {
-		used, ok := replies[i].decode(&entries[i], clock, rest)
-		if !ok {
-			return fmt.Errorf("%w: %d integers end within entry %d of %d", errReply, len(values), i+1, len(entries))
+		used := replies[i].decode(&entries[i], rest)
+		if used == 0 {
+			return fmt.Errorf("%w: its %d bytes do not answer entry %d of %d", errReply, len(text), i+1, len(entries))
 		}
 		rest = rest[used:]
 	}
-	if len(rest) > 0 {
-		return fmt.Errorf("%w: %d integers are left over behind %d entries", errReply, len(rest), len(entries))
+	if len(rest) == 0 && len(entries) == 1 && replies[0].Clock > 0 {
+		replies[0].Stamp = replies[0].Clock
+		return nil
+	}
+	if len(rest) != timeBytes {
+		return fmt.Errorf("%w: %d bytes are left over behind %d entries", errReply, len(rest), len(entries))
+	}
+	clock := readInt(rest, 0, timeBytes)
+	for i := range replies {
+		replies[i].Clock = clock
+		replies[i].Stamp += clock
 	}
 	return nil
 }
 
-func (r *Reply) decode(e *Entry, clock int64, values []int64) (used int, ok bool) {
-	*r = Reply{Clock: clock}
-	if len(values) == 0 {
-		return 0, false
+// decode reads the answer to an entry. It returns how many bytes that takes; 0 if it is none.
+// What is told by a state is told for the time of its newest charge, which is now.
+func (r *Reply) decode(e *Entry, text string) (used int) {
+	*r = Reply{}
+	if len(text) == 0 {
+		return 0
 	}
-	outcome := values[0]
-	switch outcome {
-	case lua.Expired:
+	switch kind := text[0]; {
+	case kind == answerNumbers:
+		return r.decodeNumbers(e, text)
+	case kind == answerAllowed && len(text) >= 1+2*timeBytes:
+		r.allowed(e)
+		r.Remaining = readInt(text, 1, timeBytes)
+		r.ResetAfter = microseconds(readInt(text, 1+timeBytes, timeBytes))
+		return 1 + 2*timeBytes
+	case kind == stateGCRA && len(text) >= gcraBytes:
+		r.allowedByGCRA(e, text, 0)
+		return gcraBytes
+	case kind == answerWithParts && len(text) > gcraPartsBytes:
+		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
+		return 1 + gcraPartsBytes
+	case (kind == stateLogShort || kind == stateLogLong) && len(text) >= ringBytes:
+		r.allowed(e)
+		r.Clock = readInt(text, 1, timeBytes)
+		r.Remaining = e.Rule.quota - readInt(text, ringBytes-4, 4)
+		r.ResetAfter = e.Rule.window
+		return ringBytes
+	}
+	return 0
+}
+
+// allowed is what is the same of all that was decided straight through.
+func (r *Reply) allowed(e *Entry) { r.Status, r.Fitted, r.Granted = Allowed, 1, e.Cost }
+
+// allowedByGCRA reads a state: header (15 bytes), arrival time (7).
+func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
+	r.allowed(e)
+	now := readInt(state, 1, timeBytes)
+	s := gcra.State{TAT: readInt(state, 15, timeBytes), Part: part}
+	r.Clock = now
+	r.Remaining, r.ResetAfter = e.Rule.rate.Free(s, now), microseconds(e.Rule.rate.Reset(s, now))
+}
+
+// decodeNumbers reads an answer of numbers.
+func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
+	if len(text) < 2 {
+		return 0
+	}
+	count := int(text[1])
+	used = 2 + count*timeBytes
+	if len(text) < used {
+		return 0
+	}
+	number := func(i int) int64 { return readInt(text, 2+i*timeBytes, timeBytes) }
+	outcome := int64(0)
+	if count > 0 {
+		outcome = number(0) - answerOffset
+	}
+	switch {
+	case count == 1 && outcome == lua.Expired:
 		r.Status = Expired
-		return 1, true
-	case lua.Unreadable:
+		return used
+	case count == 1 && outcome == lua.Unreadable:
 		r.Status = Unreadable
-		return 1, true
+		return used
+	case count < 4:
+		return 0
 	}
-	if len(values) < 4 {
-		return 0, false
-	}
-	r.Remaining = values[1]
-	r.ResetAfter = microseconds(values[2])
-	r.Stamp = clock + values[3]
+	r.Remaining = number(1)
+	r.ResetAfter = microseconds(number(2))
+	r.Stamp = number(3) // what the key's own time is ahead of the clock, so far
 	if outcome == lua.HeldBack {
 		r.Status = HeldBack
-		return 4, true
+		return used
 	}
 
-	wanted := e.count()
 	switch e.operation() {
 	case lua.Take:
 		r.Fitted, r.Granted = outcome, outcome*e.Cost
@@ -121,25 +196,35 @@ func (r *Reply) decode(e *Entry, clock int64, values []int64) (used int, ok bool
 	case lua.Refund, lua.Charge:
 		r.Fitted, r.Granted = 1, outcome
 	case lua.Lease:
-		if len(values) < 5 {
-			return 0, false
+		if count < 5 {
+			return 0
 		}
-		r.Status, r.Fitted, r.Granted = Allowed, 1, outcome
-		r.Life = microseconds(values[4])
-		return 5, true
+		r.Fitted, r.Granted = 1, outcome
+		r.Life = microseconds(number(4))
 	default:
 		r.Fitted = outcome
 	}
-	if r.Fitted >= wanted {
+	if r.Fitted >= e.count() {
 		r.Status = Allowed
-		return 4, true
+		return used
 	}
-	if len(values) < 6 {
-		return 0, false
+	if count < 6 {
+		return 0
 	}
-	r.RetryAfter = microseconds(values[4])
-	r.NextAfter = microseconds(values[5])
-	return 6, true
+	r.RetryAfter = microseconds(number(4))
+	r.NextAfter = microseconds(number(5))
+	return used
+}
+
+// answerOffset keeps outcomes from being negative.
+const answerOffset = 3
+
+// readInt reads an integer of so many bytes.
+func readInt(text string, from, bytes int) (n int64) {
+	for _, b := range []byte(text[from : from+bytes]) {
+		n = n<<8 | int64(b)
+	}
+	return n
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,47 +1,45 @@
 package remote
 
 import (
-	"encoding/binary"
 	"testing"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Whatever integers a server answers, reading them neither panics nor makes up
-// replies: it is an error, or all entries have a reply made of all integers.
+// Whatever a server answers, reading it neither panics nor makes up replies: it is an
+// error, or all entries have a reply made of all bytes.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte{}, uint8(1), uint8(lua.Take))
-	f.Add(make([]byte, 8*7), uint8(1), uint8(lua.Take))
-	f.Add(make([]byte, 8*13), uint8(2), uint8(lua.TakeUpTo))
-	f.Add(append(make([]byte, 8), 255, 255, 255, 255, 255, 255, 255, 255), uint8(1), uint8(lua.Peek))
+	clock := "\x06\x01\x02\x03\x04\x05\x06"
+	zeros := func(n int) string { return string(make([]byte, n)) }
+	f.Add("", uint8(1), uint8(lua.Take))
+	f.Add(clock, uint8(0), uint8(lua.Take))
+	f.Add("\x00\x06"+zeros(42)+clock, uint8(1), uint8(lua.Take))
+	f.Add("\x00\x04"+zeros(28)+"\x00\x01"+zeros(7)+clock, uint8(2), uint8(lua.TakeUpTo))
+	f.Add("\xff"+zeros(14)+clock, uint8(1), uint8(lua.Take))
+	f.Add("\x04"+clock+zeros(26), uint8(1), uint8(lua.Take))
+	f.Add("\xfe\x04"+clock+zeros(32)+clock, uint8(1), uint8(lua.Take))
+	f.Add("\x01"+clock+zeros(30)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take))
 	rule := newRule(f, limit.PerHour(10), limit.GCRA())
-	f.Fuzz(func(t *testing.T, data []byte, count, operation uint8) {
-		var values []int64
-		for len(data) >= 8 {
-			values = append(values, int64(binary.LittleEndian.Uint64(data)))
-			data = data[8:]
-		}
+	f.Fuzz(func(t *testing.T, text string, count, operation uint8) {
 		entries := make([]Entry, count)
 		for i := range entries {
-			entries[i] = Entry{Key: "k", Rule: rule, Cost: 1, Operation: 1 + (int(operation)+i)%5}
+			entries[i] = Entry{Key: "k", Rule: rule, Cost: 1, Operation: 1 + (int(operation)+i)%7}
 		}
 		replies := make([]Reply, count)
-		if err := decode(values, entries, replies); err != nil {
+		if err := decode(text, entries, replies); err != nil {
 			return
 		}
 		for _, r := range replies {
-			if r.Clock != values[0] {
-				t.Errorf("%+v does not carry the clock %v", r, values[0])
+			if r.Clock != replies[0].Clock {
+				t.Errorf("%+v does not carry the clock %v", r, replies[0].Clock)
 			}
 		}
-		if err := decode(append(values, 1), entries, replies); err == nil {
-			t.Errorf("an integer too many was read by nobody: %v", values)
+		if err := decode(text+"x", entries, replies); err == nil {
+			t.Errorf("a byte too many was read by nobody: %q", text)
 		}
-		if len(values) > 1 {
-			if err := decode(values[:len(values)-1], entries, replies); err == nil {
-				t.Errorf("an integer too few made no difference: %v", values)
-			}
+		if err := decode(text[:len(text)-1], entries, replies); err == nil {
+			t.Errorf("a byte too few made no difference: %q", text)
 		}
 	})
 }

@@ -16,8 +16,11 @@ const MaxLogQuota = 10_000_000
 // Rule is a limit under an algorithm, encoded once for the script. It is safe for
 // concurrent use.
 type Rule struct {
-	packed packedRule
-	quota  int64
+	packed     packedRule
+	packedText any // the same as a string
+	quota      int64
+	window     time.Duration
+	rate       gcra.Rate // of GCRA
 	// perUnit is the script's work per unit of cost: a log writes each one.
 	perUnit bool
 	// calendar is set for windows of the calendar, which change with time.
@@ -53,7 +56,7 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	if l.IsCalendar() && a != limit.FixedWindow() {
 		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
 	}
-	r := &Rule{quota: l.Quota()}
+	r := &Rule{quota: l.Quota(), window: l.Window()}
 	r.packed.put(1, l.Quota(), 7)
 	r.packed.setWindow(l.Window().Microseconds())
 	code := 0
@@ -68,9 +71,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		}
 	case a.Same(limit.GCRA()):
 		code = lua.GCRA
-		rate := gcra.NewRate(l)
-		whole, num, den := rate.Interval()
-		r.packed.dial(0, rate.Burst(), 7)
+		r.rate = gcra.NewRate(l)
+		whole, num, den := r.rate.Interval()
+		r.packed.dial(0, r.rate.Burst(), 7)
 		r.packed.dial(7, whole*den+num, 6)
 		r.packed.dial(13, den, 6)
 	case a.Same(limit.FixedWindow()):
@@ -88,6 +91,7 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		}
 	}
 	r.packed.put(0, int64(code), 1)
+	r.packedText = string(r.packed[:])
 	return r, nil
 }
 
@@ -107,6 +111,14 @@ func (r *Rule) redisKey(key string) string {
 		return key
 	}
 	return r.keys.Key(r.name, key)
+}
+
+// text is the packed rule now, as the argument of a command.
+func (r *Rule) text() any {
+	if r.calendar == nil {
+		return r.packedText
+	}
+	return r.at(0)[:]
 }
 
 // at is the packed rule at a moment of virtual time; 0 is now.

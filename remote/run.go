@@ -26,7 +26,7 @@ type part struct {
 // chargeCmd is a command that go-redis must not send twice by itself, whatever
 // the client's retry settings: it may have charged (law 3). Redirects (MOVED,
 // ASK) are still followed; they prove that it has not run.
-type chargeCmd struct{ *redis.IntSliceCmd }
+type chargeCmd struct{ *redis.StringCmd }
 
 // NoRetry tells go-redis.
 func (chargeCmd) NoRetry() bool { return true }
@@ -109,8 +109,7 @@ func (r *run) divideTorn() (again []int) {
 
 // command calls the script for entries; frame.lua describes the arguments.
 func command(ctx context.Context, entries []Entry, clock int64, by invocation) chargeCmd {
-	packed := pack(entries, clock)
-	args := append(make([]any, 0, 4+len(entries)), by[0], by[1], nil)
+	args := append(make([]any, 0, 5+len(entries)), by[0], by[1], nil)
 	for i := range entries {
 		e := &entries[i]
 		switch name := e.redisKey(); {
@@ -129,7 +128,12 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 		}
 	}
 	args[2] = len(args) - 3
-	return chargeCmd{redis.NewIntSliceCmd(ctx, append(args, packed)...)}
+	if len(entries) == 1 && clock == 0 {
+		args = append(args, entries[0].Rule.text(), packSingle(&entries[0]))
+	} else {
+		args = append(args, pack(entries, clock))
+	}
+	return chargeCmd{redis.NewStringCmd(ctx, args...)}
 }
 
 // replies reads all replies. If all parts failed, its error is one that none of them

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -15,102 +14,79 @@ import (
 type trip struct {
 	calls []*call
 	batch batch
-	spare []*call // an array for the queue
+	full  bool    // it could not carry all who waited
+	rest  []*call // an array for the queue
 
 	// Guarded by the batcher's lock:
-	ends     int64 // local time at which the trip is given up; 0 while it is loaded
+	leader   *call        // nil: a goroutine
+	entries  int          // that it carries; 0 while it is loaded
+	ends     int64        // local time at which the trip is given up; 0 while it is loaded
+	ctx      *tripContext // of the way to Redis
 	done     func(error)
 	givenUp  bool
 	passedOn bool // its place, when it was given up
 }
 
-// travel makes trips until nobody waits.
-func (b *Batcher) travel() {
+// load takes waiting calls on board, first come, first served. There may be none.
+func (b *Batcher) load(leader *call) *trip {
+	// The whole queue is taken, and what does not fit goes back to its front: so the lock is
+	// held for a moment only.
+	b.mu.Lock()
 	t := &trip{}
-	for b.load(t) && b.run(t) {
-		b.awaitCompany(len(t.calls))
+	if n := len(b.spare); n > 0 {
+		t, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
-}
-
-// awaitCompany lets the callers run who have just been answered: those who ask again
-// at once ride together on the next trip, and not a few on each of many.
-func (b *Batcher) awaitCompany(answered int) {
-	if answered < company {
-		return
-	}
-	for waiting, before := 0, -1; waiting > before; {
-		before = waiting
-		runtime.Gosched()
-		b.mu.Lock()
-		waiting = len(b.queue)
-		b.mu.Unlock()
-	}
-}
-
-const company = 16
-
-// load takes waiting calls on board, first come, first served. If there are none, it
-// gives up the place and returns false.
-func (b *Batcher) load(t *trip) bool {
-	for {
-		// The whole queue is taken, and what does not fit goes back to its front: so the
-		// lock is held for a moment only.
-		b.mu.Lock()
-		t.calls, b.queue = b.queue, t.calls[:0]
-		if len(t.calls) == 0 {
-			b.inFlight--
-			b.mu.Unlock()
-			return false
-		}
-		t.ends, t.done = 0, nil
+	t.calls, b.queue = b.queue, t.calls[:0]
+	t.leader, t.entries, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, nil, nil, false, false
+	most := b.share(len(t.calls))
+	if len(t.calls) > 0 {
 		b.trips = append(b.trips, t)
-		most, share := b.pace.entries, b.pace.share(len(t.calls), b.riding(t), b.inFlight)
-		b.mu.Unlock()
+	}
+	b.mu.Unlock()
 
-		boarded, seen := b.board(t, most, share)
-		if seen < share {
-			b.lastFull.Store(localTime())
-		}
-		b.mu.Lock()
-		if rest := t.calls[seen:]; len(rest) > 0 {
-			t.spare = append(append(t.spare[:0], rest...), b.queue...)
-			b.queue, t.spare = t.spare, b.queue[:0]
-			if b.closed { // it fails who waits; those were not there
-				fail(b.queue, limit.ErrClosed)
-				b.queue = nil
-			} else if (seen < share || b.inFlight == 1) && b.pace.mayStart(b.inFlight, localTime(), true) {
-				b.inFlight++
-				b.running.Go(b.travel)
-			}
-		}
-		clear(t.calls[boarded:])
-		t.calls = t.calls[:boarded]
-		if boarded == 0 {
-			b.remove(t)
-		}
-		b.mu.Unlock()
-		if boarded > 0 {
-			return true
+	boarded, seen := b.board(t, most)
+	t.full = seen < len(t.calls) && most == b.opt.MaxBatch
+	if boarded == len(t.calls) && boarded > 0 {
+		return t
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if rest := t.calls[seen:]; len(rest) > 0 {
+		t.rest = append(append(t.rest[:0], rest...), b.queue...)
+		b.queue, t.rest = t.rest, b.queue[:0]
+		t.entries = len(t.batch.runs)
+		b.lastEntries, b.lastCalls = t.entries, max(1, boarded)
+		if b.closed { // it fails who waits; those were not there
+			fail(b.queue, limit.ErrClosed)
+			b.queue = nil
+		} else {
+			b.startNext()
 		}
 	}
-}
-
-// riding is how many calls are on other trips. The lock is held.
-func (b *Batcher) riding(t *trip) (calls int) {
-	for _, other := range b.trips {
-		if other != t {
-			calls += len(other.calls)
-		}
+	clear(t.calls[boarded:])
+	t.calls = t.calls[:boarded]
+	if boarded == 0 {
+		b.remove(t)
 	}
-	return calls
+	return t
 }
 
-// board puts calls into the batch as long as they fit, and to the front of t.calls: up to
-// most entries, of up to share calls.
-func (b *Batcher) board(t *trip, most, share int) (boarded, seen int) {
+// share is how many entries the next trip may carry, if so many calls wait: as many as the
+// other trips and this one would carry if they divided all calls evenly, unless those are few.
+// The lock is held.
+func (b *Batcher) share(waiting int) int {
+	for _, t := range b.trips {
+		waiting += t.entries
+	}
+	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
+}
+
+// board puts calls into the batch as long as they fit, up to most entries, and to the front
+// of t.calls.
+func (b *Batcher) board(t *trip, most int) (boarded, seen int) {
 	t.batch.reset()
 	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
-	for _, c := range t.calls[:share] {
+	for _, c := range t.calls {
 		switch {
 		case c.claimed(): // its caller has left
 		case c.deadline <= now:
@@ -138,18 +114,23 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 		return true
 	}
 	started := localTime()
+	ends := started + b.opt.Deadline.Microseconds()
+	if t.leader != nil {
+		ends = min(ends, t.leader.deadline)
+	}
+	ctx := newTripContext(ends)
 	b.mu.Lock()
-	t.ends, t.done = started+b.opt.Deadline.Microseconds(), done
-	b.setReaperAt(t.ends)
+	t.entries, t.ends, t.ctx, t.done = len(t.batch.runs), ends, ctx, done
+	b.setReaperAt(ends)
 	b.mu.Unlock()
 
 	t.batch.finish(b.notAfter)
 	now := b.hooks.Now()
-	replies, server, err := b.send(b.deadlines.context(started), t.batch.entries)
+	replies, server, err := b.send(ctx, t.batch.entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.tripEnded(len(t.batch.entries), len(t.calls), started, server, err, done)
+	b.tripEnded(t, started, server, err, done)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -160,17 +141,18 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 
 // tripEnded tells of a trip, before anyone learns of its answers: who has a decision finds
 // its trip counted.
-func (b *Batcher) tripEnded(entries, calls int, started, server int64, err error, done func(error)) {
-	took := localTime() - started
+func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func(error)) {
+	now := localTime()
+	took := now - started
 	b.mu.Lock()
+	b.lastEntries, b.lastCalls = len(t.batch.entries), len(t.calls)
+	b.slow = err != nil || server > b.opt.Deadline.Microseconds()/slowPart
 	if err == nil {
-		b.pace.ended(took, server, entries, calls)
-	} else {
-		b.pace.failed()
+		b.room.ended(now, took, len(t.calls), t.full)
 	}
 	b.mu.Unlock()
 	done(b.blame(err, took))
-	b.hooks.Trip(calls, microseconds(took), err)
+	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
 // blame is what to blame Redis for. A time-out that is noticed late says that this process
@@ -189,41 +171,6 @@ func (b *Batcher) blame(err error, took int64) error {
 	}
 	return err
 }
-
-// travelAlone makes the trip of a call that a caller makes itself.
-func (b *Batcher) travelAlone(c *call) {
-	defer b.running.Done()
-	b.runAlone(c)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.queue) > 0 {
-		b.running.Go(b.travel) // others have come: the place is theirs
-		return
-	}
-	b.inFlight--
-}
-
-func (b *Batcher) runAlone(c *call) {
-	done, err := b.hooks.Begin()
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	c.send()
-	now, started := b.hooks.Now(), localTime()
-	c.entry.NotAfter = b.notAfter(&c.entry, c.deadline)
-	entries := []Entry{c.entry}
-	replies, server, err := b.send(b.deadlines.context(started), entries)
-	b.tripEnded(1, 1, started, server, err, done)
-	if replies == nil {
-		c.fail(err)
-		return
-	}
-	alone := batch{entries: entries, runs: onlyRun}
-	b.handOut([]*call{c}, &alone, replies, now)
-}
-
-var onlyRun = make([]entryRun, 1) // of who travels alone; only read
 
 // notAfter is when an entry must no longer be charged, on its server's clock.
 func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {

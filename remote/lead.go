@@ -1,0 +1,130 @@
+package remote
+
+import (
+	"runtime"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Who makes trips, and when.
+//
+// There is one trip at a time, and it is led by one of the callers that it carries. Who
+// arrives and finds none under way leads at once. Who arrives meanwhile waits for the next
+// trip, which carries all who wait, and which one of them leads. That is group commit: it
+// needs no timer, a caller who is alone pays nothing for it, and the longer Redis takes, with
+// this process's calls or with those of others, the more calls share a trip.
+//
+// A further trip at the same time starts only if enough wait to fill it, see fullBatch.
+
+const (
+	// fullBatch is how many entries make a further trip worth while. Riding together saves
+	// both sides what a trip costs by itself, about as much as ten entries. From this many on
+	// it saves little, and more is gained if Redis works at one trip while this process
+	// prepares another. Several trips then divide the entries evenly.
+	fullBatch = 32
+	// slowPart is the part of the deadline above which Redis counts as slow: it has a queue, of
+	// many processes, and one trip of each at a time keeps it busy.
+	slowPart = 8
+)
+
+// enqueue gives a call its place in the queue, and reports whether its caller is to lead
+// a trip at once, and whether there are others to wait for.
+func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false, false, limit.ErrClosed
+	}
+	if len(b.queue) >= min(b.opt.Queue, b.room.calls(c.deadline-c.asked)) {
+		return false, false, errNoRoom
+	}
+	b.queue = append(b.queue, c)
+	if !b.mayStart() {
+		b.setReaper(c)
+		return false, false, nil
+	}
+	b.start()
+	if c.lead() {
+		return true, b.lastCalls > 1, nil
+	}
+	b.setReaper(c)
+	if !b.elect() {
+		go b.lead(nil, b.lastCalls > 1)
+	}
+	return false, false, nil
+}
+
+// mayStart reports whether a trip may start for those who wait. The lock is held.
+func (b *Batcher) mayStart() bool {
+	if b.inFlight == 0 {
+		return true
+	}
+	// Calls of one key share an entry: the last batch tells how many do.
+	return len(b.queue)*b.lastEntries >= fullBatch*b.lastCalls && b.inFlight < b.opt.InFlight && !b.slow
+}
+
+// start takes the place of a trip that may start. The lock is held.
+func (b *Batcher) start() {
+	b.inFlight++
+	b.running.Add(1)
+}
+
+// elect has a trip that may start led by one of those who wait: who came last has the most
+// time left to do so. It reports false if none of them can. The lock is held.
+func (b *Batcher) elect() bool {
+	for i := len(b.queue) - 1; i >= 0; i-- {
+		if c := b.queue[i]; c.lead() {
+			c.elected = true
+			c.done <- struct{}{}
+			return true
+		}
+	}
+	return false
+}
+
+// startNext has a trip made for those who wait, if one may start. The lock is held.
+func (b *Batcher) startNext() {
+	if len(b.queue) == 0 || !b.mayStart() {
+		return
+	}
+	b.start()
+	if !b.elect() {
+		go b.lead(nil, true)
+	}
+}
+
+// lead makes a trip, and has the next one made if anybody waits. The leader's call is nil
+// if a goroutine leads. company says that there may be others to wait for.
+func (b *Batcher) lead(leader *call, company bool) {
+	defer b.running.Done()
+	if company {
+		b.awaitCompany()
+	}
+	t := b.load(leader)
+	hasPlace := true
+	if len(t.calls) > 0 {
+		hasPlace = b.run(t)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if leader != nil && leader.follow() {
+		b.setReaper(leader)
+	}
+	b.spare = append(b.spare, t)
+	if hasPlace {
+		b.inFlight--
+		b.startNext()
+	}
+}
+
+// awaitCompany lets callers run who have just been answered: those who ask again at once then
+// ride together on the next trip, and not a few on each of many.
+func (b *Batcher) awaitCompany() {
+	for waiting, before := 0, -1; waiting > before; {
+		before = waiting
+		runtime.Gosched()
+		b.mu.Lock()
+		waiting = len(b.queue)
+		b.mu.Unlock()
+	}
+}
