@@ -113,7 +113,7 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 // DecideAll gets entries decided in one trip, in order. On a Cluster they must share
 // a slot. To have them charged all or none, give them the same Group.
 //
-// It returns within the deadline, or ctx's own; and within 5 ms when ctx is cancelled,
+// It returns within the deadline, or ctx's own; and within 25 ms when ctx is cancelled,
 // but that a caller who makes its own trip (Options.Inline) finishes it first. Errors:
 // [ErrNoAnswer], [ErrUnreadable], [limit.ErrClosed],
 // context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
