@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,17 +35,27 @@ func openCounter(buckets int) opener {
 // takes, not the outage mode.
 func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*subject, error) {
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	limiter, rule, err := newLimiter(e, lim, a, options, tiered.Deadline(time.Second), tiered.Logger(warnings))
+	var opened atomic.Int64
+	limiter, rule, err := newLimiter(e, lim, a, options, tiered.Deadline(time.Second), tiered.Logger(warnings), countOutages(&opened))
 	if err != nil {
 		return nil, err
 	}
 	s := overRedis(decideBy(rule), limiter.Close)
+	s.opened = func() int { return int(opened.Load()) }
 	s.use = func(ctx context.Context, key string, units int) error {
 		_, err := rule.AllowN(ctx, key, int64(units))
 		return err
 	}
-	watchBreakers(s, limiter)
 	return s, nil
+}
+
+// countOutages counts how often a limiter's breaker opens.
+func countOutages(opened *atomic.Int64) tiered.Option {
+	return tiered.OnStateChange(func(s tiered.State) {
+		if s == tiered.Outage {
+			opened.Add(1)
+		}
+	})
 }
 
 // openDefault opens one with the default deadline of 50 ms. What it says of the
@@ -55,7 +66,8 @@ func openDefault(a limit.Algorithm) opener {
 		if a == limit.SlidingLog() {
 			lim = w.log
 		}
-		limiter, rule, err := newLimiter(e, lim, a, nil, tiered.Logger(slog.New(slog.DiscardHandler)))
+		var opened atomic.Int64
+		limiter, rule, err := newLimiter(e, lim, a, nil, tiered.Logger(slog.New(slog.DiscardHandler)), countOutages(&opened))
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +75,7 @@ func openDefault(a limit.Algorithm) opener {
 			_ = limiter.Close() // says that a busy Redis could not be told in time
 			return nil
 		})
-		watchBreakers(s, limiter)
+		s.opened = func() int { return int(opened.Load()) }
 		return s, nil
 	}
 }
