@@ -13,6 +13,7 @@ type batch struct {
 	runs  []entryRun
 	heads []int32          // the first run of each key, in order of arrival
 	last  map[asking]int32 // the last run of each key
+	alone bool             // there is one run, and it is not in last yet: most batches are small
 	work  int64            // units that the script writes one by one
 }
 
@@ -34,7 +35,7 @@ func (b *batch) reset() {
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
 	clear(b.last)
-	b.entries, b.runs, b.heads, b.work = b.entries[:0], b.runs[:0], b.heads[:0], 0
+	b.entries, b.runs, b.heads, b.alone, b.work = b.entries[:0], b.runs[:0], b.heads[:0], false, 0
 }
 
 // add adds a call, unless the batch then were larger than most entries, or the work
@@ -49,6 +50,11 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 		return false
 	}
 	who := asking{c.entry.Rule, c.entry.Key}
+	if b.alone {
+		first := &b.runs[0].entry
+		b.alone = false
+		b.put(asking{first.Rule, first.Key}, 0)
+	}
 	last, known := b.last[who]
 	if known {
 		run := &b.runs[last]
@@ -71,11 +77,17 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 	} else {
 		b.heads = append(b.heads, c.run)
 	}
+	if b.alone = c.run == 0; !b.alone {
+		b.put(who, c.run)
+	}
+	return true
+}
+
+func (b *batch) put(who asking, run int32) {
 	if b.last == nil {
 		b.last = make(map[asking]int32)
 	}
-	b.last[who] = c.run
-	return true
+	b.last[who] = run
 }
 
 // addGroup adds entries that must stay together, and in line with others of their
@@ -89,6 +101,7 @@ func (b *batch) addGroup(c *call, most int, mostWork int64) bool {
 		return false
 	}
 	b.work += work
+	b.alone = false            // what follows a group does not go in line before it
 	number := len(b.heads) + 1 // tells the group from those of other calls
 	for i := range c.group {
 		e := c.group[i]

@@ -216,7 +216,9 @@ func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	key := redistest.Prefix() + "clock"
 	mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1})
-	b.clocks.ahead[0].ahead -= 3600 * 1_000_000 // as if Redis's clock had gone forward by an hour
+	known := *b.clocks.only.Load()
+	known.ahead -= 3600 * 1_000_000
+	b.clocks.only.Store(&known) // as if Redis's clock had gone forward by an hour
 	if r := mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1}); r.Status != Allowed || r.Remaining != 8 {
 		t.Errorf("%+v, want allowed with 8 remaining", r)
 	}

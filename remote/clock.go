@@ -2,6 +2,7 @@ package remote
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,10 +22,14 @@ func localTime() int64 { return time.Since(processStart).Microseconds() }
 // what clocks may have drifted apart since.
 type clocks struct {
 	bySlot bool
+	// Of the only server there is. It is read for each entry, so without a lock.
+	only atomic.Pointer[bound]
 
-	mu    sync.Mutex
-	ahead map[uint16]*bound
+	mu    sync.Mutex // guards the rest
+	ahead map[uint16]bound
 }
+
+// bound is immutable.
 
 type bound struct {
 	ahead int64 // µs, lower bound
@@ -41,14 +46,7 @@ func (b *bound) at(local int64) int64 {
 }
 
 func newClocks(bySlot bool) *clocks {
-	return &clocks{bySlot: bySlot, ahead: make(map[uint16]*bound)}
-}
-
-func (c *clocks) slot(key string) uint16 {
-	if !c.bySlot {
-		return 0
-	}
-	return keySlot(key)
+	return &clocks{bySlot: bySlot, ahead: make(map[uint16]bound)}
 }
 
 // observe learns from a reply about key: the server's clock, and when the
@@ -57,20 +55,38 @@ func (c *clocks) slot(key string) uint16 {
 // known on its way back: the part of the time that says something of the server, and
 // nothing of how busy this process is.
 func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
-	atLeast, atMost := server-received, server-sent
-	slot := c.slot(key)
+	if !c.bySlot {
+		b, took := c.only.Load().observe(server, sent, received)
+		if b != nil {
+			c.only.Store(b) // of two that are learnt at the same moment either will do
+		}
+		return took
+	}
+	slot := keySlot(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.ahead[slot]
+	var known *bound
+	if b, ok := c.ahead[slot]; ok {
+		known = &b
+	}
+	better, took := known.observe(server, sent, received)
+	if better != nil {
+		c.ahead[slot] = *better
+	}
+	return took
+}
+
+// observe returns a better bound, if the reply has one, and what observe of all clocks does.
+// b is nil if nothing is known.
+func (b *bound) observe(server, sent, received int64) (better *bound, took int64) {
+	atLeast, atMost := server-received, server-sent
 	if b == nil {
-		c.ahead[slot] = &bound{ahead: atLeast, since: received}
-		return received - sent
+		return &bound{ahead: atLeast, since: received}, received - sent
 	}
-	steppedBack := b.at(received) > atMost
-	if atLeast > b.at(received) || steppedBack {
-		*b = bound{ahead: atLeast, since: received}
+	if at := b.at(received); atLeast <= at && at <= atMost { // or else the clock has stepped back
+		return nil, atMost - at
 	}
-	return atMost - b.at(received)
+	return &bound{ahead: atLeast, since: received}, received - sent
 }
 
 // notAfter is a local deadline on the clock of the server that holds key. Of a
@@ -78,10 +94,16 @@ func (c *clocks) observe(key string, server, sent, received int64) (took int64) 
 // the worst that can come of it is an entry that expires uncharged, and teaches
 // the node's clock. 0 if nothing is known at all.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
-	slot := c.slot(key)
+	if !c.bySlot {
+		if b := c.only.Load(); b != nil {
+			return deadline + b.at(deadline)
+		}
+		return 0
+	}
+	slot := keySlot(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.ahead[slot]; b != nil {
+	if b, ok := c.ahead[slot]; ok {
 		return deadline + b.at(deadline)
 	}
 	notAfter := int64(0)

@@ -17,8 +17,8 @@ import (
 type metrics struct {
 	decisions *decisionsMetric
 	failed    *prometheus.CounterVec
-	trips     prometheus.Histogram
-	tripCalls prometheus.Histogram
+	trips     *histogram
+	tripCalls *histogram
 	errors    map[remote.Kind]prometheus.Counter
 	charged   prometheus.Counter
 	amnesia   prometheus.Counter
@@ -37,18 +37,12 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Name: "tierlimit_decision_errors_total",
 			Help: "Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).",
 		}, []string{"rule", "reason"}),
-		trips: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "tierlimit_redis_trip_seconds",
-			Help:    "Duration of trips to Redis.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10},
-		}),
+		trips: newHistogram("tierlimit_redis_trip_seconds", "Duration of trips to Redis.",
+			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10}),
 		// A trip has few entries, but calls of one key share an entry: as many calls may
 		// ride as wait.
-		tripCalls: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "tierlimit_redis_trip_calls",
-			Help:    "Calls answered by one trip to Redis.",
-			Buckets: prometheus.ExponentialBuckets(1, 4, 8),
-		}),
+		tripCalls: newHistogram("tierlimit_redis_trip_calls", "Calls answered by one trip to Redis.",
+			prometheus.ExponentialBuckets(1, 4, 8)),
 		errors: make(map[remote.Kind]prometheus.Counter),
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tierlimit_breaker_opened_total",
@@ -126,8 +120,8 @@ func (m *metrics) unregister() {
 
 // trip records a trip to Redis.
 func (m *metrics) trip(calls int, took time.Duration, err error) {
-	m.trips.Observe(took.Seconds())
-	m.tripCalls.Observe(float64(calls))
+	m.trips.observe(took.Seconds())
+	m.tripCalls.observe(float64(calls))
 	if err != nil {
 		m.errors[remote.KindOf(err)].Inc()
 	}
