@@ -20,8 +20,9 @@ type fleet struct {
 	members []*member
 }
 
-// member is one of the processes. It obeys orders on its standard input, one at a time,
-// and ends when that is closed.
+// member is one of the processes. It obeys orders on its standard input, one at a time, and
+// ends when that is closed. It answers on a pipe of its own, its file 3: what is measured may
+// print on its standard output.
 type member struct {
 	process *exec.Cmd
 	orders  *json.Encoder
@@ -72,12 +73,14 @@ func startFleet(ctx context.Context, n int) (*fleet, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.stop())
 		}
-		out, err := m.process.StdoutPipe()
+		out, itsOut, err := os.Pipe()
 		if err != nil {
 			return nil, errors.Join(err, f.stop())
 		}
+		m.process.ExtraFiles = []*os.File{itsOut}
 		m.orders, m.results, m.end = json.NewEncoder(in), json.NewDecoder(out), in.Close
-		if err := redistest.StartTied(m.process); err != nil {
+		err = redistest.StartTied(m.process)
+		if err := errors.Join(err, itsOut.Close()); err != nil {
 			return nil, errors.Join(err, f.stop())
 		}
 		f.members = append(f.members, m)
@@ -114,15 +117,16 @@ func (f *fleet) tell(n int, o order) ([]result, error) {
 	return results, err
 }
 
-// toldBefore is how long before they begin the members are told to.
+// toldBefore is how long before they begin the members are told to, at first: a busy machine
+// may take longer to tell them all.
 const toldBefore = 100 * time.Millisecond
 
 // measureFleet measures a subject from many processes at the same time: what they and Redis
 // did from one moment to another. rate is how many calls a second all of them make
 // together; 0: callers wait for their answers.
 func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
-	for range 5 {
-		if m, err = b.driveFleet(ctx, g, s, z, rate, span); !errors.Is(err, errLate) {
+	for before := toldBefore; before < 50*toldBefore; before *= 2 {
+		if m, err = b.driveFleet(ctx, g, s, z, rate, span, before); !errors.Is(err, errLate) {
 			break
 		}
 	}
@@ -131,14 +135,14 @@ func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, 
 
 var errLate = errors.New("processes were told too late when to begin: the machine is too busy")
 
-func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (measurement, error) {
+func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span, before time.Duration) (measurement, error) {
 	n := z.processes
 	open := order{Do: "open", Settings: b.settings, URL: b.env.url, Run: b.run, Workload: g.name, Contender: s.name}
 	if _, err := b.fleet.tell(n, open); err != nil {
 		return measurement{}, err
 	}
 	// All have heard of it before the first begins: then they have no time for this process.
-	begin := time.Now().Add(toldBefore)
+	begin := time.Now().Add(before)
 	from := begin.Add(g.warmUp(span))
 	until := from.Add(span)
 	done := make(chan error, 1)

@@ -24,7 +24,7 @@ const memberVariable = "TIERLIMIT_BENCH_MEMBER"
 func beMember() int {
 	// It ends with its standard input: a signal to all of them is the first one's affair.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
-	if err := obey(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if err := obey(context.Background(), os.Stdin, os.NewFile(3, "results")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: a process of the fleet:", err)
 		return 1
 	}

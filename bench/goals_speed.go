@@ -103,7 +103,7 @@ func (r *report) errorGoals() (goals []goal) {
 		c := &r.Cells[i]
 		if c.role == ours && c.size.processes > 0 && c.workload != fleetOpen {
 			measured = true
-			undecided += c.calls[degraded] + c.calls[shed] + c.calls[failed]
+			undecided += c.calls[degraded] + c.calls[failed]
 		}
 	}
 	if measured {

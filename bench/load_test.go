@@ -59,7 +59,7 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 		mu.Unlock()
 		switch turn {
 		case 0:
-			return shed, nil
+			return denied, nil
 		case 1:
 			return degraded, nil
 		case 2:

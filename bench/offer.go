@@ -16,7 +16,7 @@ type offered struct {
 	mu        sync.Mutex // guards the rest
 	decided   histogram  // by Redis
 	inTime    uint64     // of these, before the last call was made
-	undecided histogram  // shed, or failed
+	undecided histogram  // failed, or ran out of time
 	failed    uint64     // of these, other than by running out of time
 	degraded  uint64
 	made      time.Duration // how long it took to make all calls: longer than planned if this process was too slow

@@ -104,8 +104,6 @@ func decideBy(rule *tiered.Rule) decide {
 	return func(ctx context.Context, key string) (outcome, error) {
 		d, err := rule.Allow(ctx, key)
 		switch {
-		case errors.Is(err, limit.ErrOverloaded):
-			return shed, nil
 		case err != nil:
 			return failed, err
 		case d.Degraded() && d.Allowed:

@@ -17,31 +17,30 @@ const (
 	offeredRate
 	decidedRate
 	goodput // decidedRate by peakRate
-	shedShare
+	undecidedShare
 	degradedShare
 	failedShare
 	decidedP99
-	shedP50
-	shedP99
-	shedMax
+	undecidedP50
+	undecidedP99
+	undecidedMax
 	breakerOpened
 	overloadMetrics
 )
 
-// names of the metrics in JSON. Shares are of calls; "shed" in times includes
-// what failed.
+// names of the metrics in JSON. Shares are of calls.
 var overloadNames = [overloadMetrics]string{
 	"peak_per_second",
 	"offered_per_second",
 	"decided_per_second",
 	"goodput",
-	"shed_share",
+	"undecided_share",
 	"degraded_share",
 	"failed_share",
 	"decided_p99_us",
-	"shed_p50_us",
-	"shed_p99_us",
-	"shed_max_us",
+	"undecided_p50_us",
+	"undecided_p99_us",
+	"undecided_max_us",
 	"breaker_opened",
 }
 
@@ -80,13 +79,13 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	v[offeredRate] = calls / max(span, o.made).Seconds()
 	v[decidedRate] = float64(o.inTime) / span.Seconds()
 	v[goodput] = v[decidedRate] / v[peakRate]
-	v[shedShare] = float64(o.undecided.total-o.failed) / calls
+	v[undecidedShare] = float64(o.undecided.total) / calls
 	v[degradedShare] = float64(o.degraded) / calls
 	v[failedShare] = float64(o.failed) / calls
 	v[decidedP99] = o.decided.percentile(99) / 1e3
-	v[shedP50] = o.undecided.percentile(50) / 1e3
-	v[shedP99] = o.undecided.percentile(99) / 1e3
-	v[shedMax] = o.undecided.percentile(100) / 1e3
+	v[undecidedP50] = o.undecided.percentile(50) / 1e3
+	v[undecidedP99] = o.undecided.percentile(99) / 1e3
+	v[undecidedMax] = o.undecided.percentile(100) / 1e3
 	v[breakerOpened] = float64(s.timesOpened() - before)
 	return v, ctx.Err()
 }

@@ -145,14 +145,14 @@ func (r *report) cellTables() []table {
 }
 
 func (r *report) overloadTable() table {
-	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "shed", "degraded", "failed",
-		"decided p99", "shed p50", "shed p99", "shed max", "breaker opened"}}
+	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "undecided", "degraded", "failed",
+		"decided p99", "undecided p50", "undecided p99", "undecided max", "breaker opened"}}
 	for _, o := range r.Overloads {
 		t.title = fmt.Sprintf("Offered %d times what a busy Redis can decide, deadline %v: %s", overTimes, deadline, count(o.callers, "caller"))
 		v := o.values
 		t.rows = append(t.rows, []string{o.subject, thousands(v[peakRate]), thousands(v[offeredRate]), thousands(v[decidedRate]), ratio(v[goodput]),
-			percent(v[shedShare]), percent(v[degradedShare]), percent(v[failedShare]),
-			duration(v[decidedP99]), duration(v[shedP50]), duration(v[shedP99]), duration(v[shedMax]), fmt.Sprint(v[breakerOpened])})
+			percent(v[undecidedShare]), percent(v[degradedShare]), percent(v[failedShare]),
+			duration(v[decidedP99]), duration(v[undecidedP50]), duration(v[undecidedP99]), duration(v[undecidedMax]), fmt.Sprint(v[breakerOpened])})
 	}
 	return t
 }

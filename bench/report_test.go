@@ -39,7 +39,6 @@ func TestUnsoundCellIsMarked(t *testing.T) {
 	}
 	for flaw, spoil := range map[string]func(*cell){
 		"3 degraded":                  func(c *cell) { c.calls[degraded] = 3 },
-		"1 shed":                      func(c *cell) { c.calls[shed] = 1 },
 		"6 denied":                    func(c *cell) { c.mostly, c.also = allowed, nil },
 		"only 4 of 8 denied":          func(c *cell) { c.calls[denied] = 4 },
 		"2 times a breaker opened":    func(c *cell) { c.opened = 2 },

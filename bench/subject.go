@@ -76,15 +76,12 @@ const (
 	denied
 	// degraded: allowed without Redis, because it was thought to be lost.
 	degraded
-	// shed: turned away undecided, because too many were waiting.
-	shed
-	// failed: any other error.
 	failed
 	outcomes
 )
 
 func (o outcome) String() string {
-	return [...]string{"allowed", "denied", "degraded", "shed", "failed"}[o]
+	return [...]string{"allowed", "denied", "degraded", "failed"}[o]
 }
 
 // verdict is what came of a decision.

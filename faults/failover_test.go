@@ -99,7 +99,7 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	lost, granted := tr.balance(t, newLimiter(t, client, "tl", tiered.Deadline(patient)), losses > 0)
 	t.Logf("the replica took over after %v, Redis decided about all keys after %v; of %d units granted %d are lost, %d were granted since the cut",
 		promoted.Round(time.Millisecond), decided.Round(time.Millisecond), granted, lost, sinceCut)
-	t.Logf("a loss of memory was noticed %d times; %d decisions by Redis, %d without, %d refused for overload", losses, tr.redis.Load(), tr.fallback.Load(), tr.overloaded)
+	t.Logf("a loss of memory was noticed %d times; %d decisions by Redis, %d without", losses, tr.redis.Load(), tr.fallback.Load())
 	if len(tr.failed) > 0 {
 		t.Errorf("callers got errors: %v", tr.failed)
 	}

@@ -34,7 +34,7 @@ func startCallers(rule *tiered.Rule, count int, pause time.Duration) *callers {
 				if took > deadline+slack {
 					c.late.Add(1)
 				}
-				if err != nil && !errors.Is(err, limit.ErrOverloaded) {
+				if err != nil {
 					c.failed.Store(err)
 				}
 				time.Sleep(pause)

@@ -25,7 +25,6 @@ type traffic struct {
 
 	mu         sync.Mutex // guards the maps
 	users      map[place]*account
-	overloaded int
 	// failed is other errors that callers got, by their text.
 	failed map[string]int
 }
@@ -94,8 +93,6 @@ func (tr *traffic) ask(p place, cost int64) {
 		tr.users[p] = a
 	}
 	switch {
-	case errors.Is(err, limit.ErrOverloaded): // was not sent
-		tr.overloaded++
 	case err != nil:
 		tr.failed[err.Error()]++
 	case d.Tier == limit.TierRedis:

@@ -95,7 +95,7 @@ func PerMessage() LimitOption {
 // call through, anything else is its status. Redis's absence is not among the errors.
 // By default mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]) end with
 // INTERNAL, the context's own errors with CANCELLED or DEADLINE_EXCEEDED, and all
-// others ([limit.ErrOverloaded], [limit.ErrClosed]) with UNAVAILABLE and RetryInfo.
+// others ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo.
 // Never return RESOURCE_EXHAUSTED: the client has not used up anything.
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
 	return func(s *Server) error {

@@ -217,9 +217,9 @@ func TestLaw6AnErrorIsNever429(t *testing.T) {
 	}
 }
 
-// Overload is no denial either: with more decisions waiting than the queue holds,
-// requests get 503, none 429.
-func TestOverloadIs503(t *testing.T) {
+// Law 6: load is no error. Requests for which there is no room are decided by this instance's
+// share, like all that Redis does not answer in time.
+func TestLaw6NoErrorForLoad(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), tiered.QueueLength(1), tiered.Deadline(500*time.Millisecond))
 	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(1000)), Everyone))(done)
@@ -230,12 +230,10 @@ func TestOverloadIs503(t *testing.T) {
 	for range 20 {
 		go func() { codes <- get(h).Code }()
 	}
-	counts := map[int]int{}
 	for range 20 {
-		counts[<-codes]++
-	}
-	if counts[503] < 10 || counts[429] != 0 || counts[200]+counts[503] != 20 {
-		t.Errorf("statuses %v, want mostly 503 and no 429", counts)
+		if code := <-codes; code != 200 {
+			t.Errorf("status %d", code)
+		}
 	}
 }
 

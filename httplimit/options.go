@@ -185,11 +185,9 @@ func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Opt
 // function lets the request through by returning true; otherwise it has answered it.
 //
 // Such errors are mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]),
-// [limit.ErrOverloaded], [limit.ErrClosed], and those of the request's context.
-// Redis's absence is not among them. The default answers 500 to mistakes, and logs
-// them, and 503 with Retry-After to all others. It lets none through: more decisions
-// waiting than the limiter has room for is the last moment to let everyone in
-// unlimited. Never answer 429: the client has not used up anything.
+// [limit.ErrClosed], and those of the request's context. Neither load nor Redis's absence is
+// among them. The default answers 500 to mistakes, and logs them, and 503 with Retry-After
+// to all others. Never answer 429: the client has not used up anything.
 func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (proceed bool)) Option {
 	return func(m *middleware) error {
 		m.onError = decide

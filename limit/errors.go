@@ -43,11 +43,6 @@ var (
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("tierlimit: limiter is closed")
 
-	// ErrOverloaded: more decisions are waiting for Redis than the limiter's queue holds,
-	// or than can be sent before their deadlines. Nothing was charged. It is not an outage:
-	// the breaker does not count it.
-	ErrOverloaded = errors.New("tierlimit: too many decisions waiting for Redis")
-
 	// ErrAuth: Redis refused the user name or password, or wants one.
 	ErrAuth = errors.New("tierlimit: Redis refused the credentials")
 

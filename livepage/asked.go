@@ -42,7 +42,7 @@ func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
 	if err := p.ask(r.Context(), &a, reset); err != nil {
 		a.Error = err.Error()
 		status = http.StatusBadRequest
-		if errors.Is(err, limit.ErrClosed) || errors.Is(err, limit.ErrOverloaded) {
+		if errors.Is(err, limit.ErrClosed) {
 			status = http.StatusServiceUnavailable
 		}
 	}

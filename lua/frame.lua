@@ -230,7 +230,7 @@ end
 
 -- Answers an entry with so many numbers, of which the first may be negative.
 local function answer(n, outcome, a, b, c, d, e)
-  local text = char(0, n) .. pack_time(outcome + 3)
+  local text = char(0, n, bytes_of(outcome + 3))
   if n > 1 then
     text = text .. pack_time(a) .. pack_time(b) .. pack_time(c)
   end

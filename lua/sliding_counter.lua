@@ -127,7 +127,7 @@ make[2] = function()
     seen_key = nil
     replace(p, index, rule, pack_int(count + cost, rule.width))
     call('SETRANGE', key, '0', char(COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
-    return char(ALLOWED) .. pack_time(rule.quota - used) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
+    return char(ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
   end
 
   -- Dials: k (2 bytes), strict (1).

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,10 @@ import (
 // ErrNoAnswer: Redis did not answer before the deadline. If the entry was sent
 // it may have been charged; if it was still on its way it no longer can be.
 var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadline")
+
+// ErrNoRoom: more decisions wait than Redis can make in time, or than Options.Queue. The
+// entry was not sent. It is made once: under overload many calls end with it.
+var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", ErrNoAnswer, errNotRun)
 
 // ErrUnreadable: the key in Redis holds something that is not this library's, or
 // was written by a later version of it.
@@ -115,7 +120,7 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 //
 // It returns within the deadline, or ctx's own; and within 25 ms when ctx is cancelled,
 // but that a caller who makes its own trip (Options.Inline) finishes it first. Errors:
-// [ErrNoAnswer], [ErrUnreadable], [limit.ErrClosed],
+// [ErrNoAnswer], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed],
 // context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, error) {
 	if len(entries) == 0 {

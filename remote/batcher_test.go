@@ -261,7 +261,7 @@ func TestWhoFindsNoRoomLearnsSoAtOnce(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
 	goOn := holdUp(t, b, server, rule, 2)
-	if _, err := b.Decide(context.Background(), Entry{Key: "d", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoAnswer) || MayHaveRun(err) {
+	if _, err := b.Decide(context.Background(), Entry{Key: "d", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoRoom) || MayHaveRun(err) {
 		t.Errorf("error %v", err)
 	}
 	goOn()

@@ -108,7 +108,6 @@ func serverError(err error) (text string, ok bool) {
 var (
 	errNotRun  = errors.New("it charged nothing")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
-	errNoRoom  = fmt.Errorf("%w: too many wait for it already: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
 )
 

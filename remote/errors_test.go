@@ -136,7 +136,7 @@ func TestLaw3MayHaveRun(t *testing.T) {
 		false: {
 			errNotSent, errLate,
 			fmt.Errorf("%w: %q", ErrUnreadable, "k"),
-			errNoRoom,
+			ErrNoRoom,
 			fmt.Errorf("%w: %w", ErrNoAnswer, redis.ErrPoolTimeout),
 			&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
 			&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},

@@ -36,7 +36,7 @@ func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
 		return false, false, limit.ErrClosed
 	}
 	if len(b.queue) >= min(b.opt.Queue, b.room.calls(c.deadline-c.asked)) {
-		return false, false, errNoRoom
+		return false, false, ErrNoRoom
 	}
 	b.queue = append(b.queue, c)
 	if !b.mayStart() {
@@ -100,6 +100,10 @@ func (b *Batcher) lead(leader *call, company bool) {
 	if company {
 		b.awaitCompany()
 	}
+	if leader != nil && leader.deadline-localTime() < b.opt.Deadline.Microseconds()/2 {
+		b.resign(leader)
+		return
+	}
 	t := b.load(leader)
 	hasPlace := true
 	if len(t.calls) > 0 {
@@ -115,6 +119,19 @@ func (b *Batcher) lead(leader *call, company bool) {
 		b.inFlight--
 		b.startNext()
 	}
+}
+
+// resign lets another lead in the place of one who has little time left: the trip, and all whom
+// it carries, would have no more than that.
+func (b *Batcher) resign(leader *call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	leader.mayLead = false
+	if leader.follow() {
+		b.setReaper(leader)
+	}
+	b.inFlight--
+	b.startNext()
 }
 
 // awaitCompany lets callers run who have just been answered: those who ask again at once then

@@ -20,7 +20,8 @@
 // A denial is not an error and an error is not a denial. With the default outage
 // policy a decision has no error even when Redis is gone; what remains are
 // mistakes of the caller (an empty key, a cost that can never fit), a cancelled
-// context, a closed limiter, and [limit.ErrOverloaded].
+// context, and a closed limiter. Load is none: what Redis cannot decide in time is decided
+// by the policy, too.
 //
 // # The Redis client
 //

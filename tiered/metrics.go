@@ -17,6 +17,8 @@ import (
 type metrics struct {
 	decisions *decisionsMetric
 	failed    *prometheus.CounterVec
+	noRoom    prometheus.Counter // decisions
+	notInTime prometheus.Counter // decisions
 	trips     *histogram
 	tripCalls *histogram
 	errors    map[remote.Kind]prometheus.Counter
@@ -31,11 +33,15 @@ type metrics struct {
 }
 
 func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
+	missed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tierlimit_missed_decisions_total",
+		Help: "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error).",
+	}, []string{"reason"})
 	m := &metrics{
 		decisions: newDecisionsMetric(),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tierlimit_decision_errors_total",
-			Help: "Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).",
+			Help: "Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).",
 		}, []string{"rule", "reason"}),
 		trips: newHistogram("tierlimit_redis_trip_seconds", "Duration of trips to Redis.",
 			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10}),
@@ -43,6 +49,8 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		// ride as wait.
 		tripCalls: newHistogram("tierlimit_redis_trip_calls", "Calls answered by one trip to Redis.",
 			prometheus.ExponentialBuckets(1, 4, 8)),
+		noRoom:    missed.WithLabelValues("no_room"),
+		notInTime: missed.WithLabelValues("not_in_time"),
 		errors: make(map[remote.Kind]prometheus.Counter),
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tierlimit_breaker_opened_total",
@@ -87,7 +95,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(l.shardsIn(state)) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.failed, m.trips, m.tripCalls, redisErrors, m.opened, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
+		m.decisions, m.failed, m.trips, m.tripCalls, missed, redisErrors, m.opened, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
 		shards(Healthy), shards(Outage), shards(Settling),
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.",
 			func() float64 { return float64(l.breakerState()) }),
@@ -133,21 +141,18 @@ type reason int
 
 const (
 	reasonInvalid    reason = iota // the call was a mistake
-	reasonOverloaded               // too many calls waited for Redis
 	reasonCancelled                // the context ended
 	reasonClosed                   // the limiter was closed
 	reasonOther
 )
 
 func (r reason) String() string {
-	return [...]string{"invalid", "overloaded", "cancelled", "closed", "other"}[r]
+	return [...]string{"invalid", "cancelled", "closed", "other"}[r]
 }
 
 func reasonOf(err error) reason {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
-	case is(limit.ErrOverloaded):
-		return reasonOverloaded
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return reasonCancelled
 	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):

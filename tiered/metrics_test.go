@@ -24,7 +24,6 @@ func TestErrorsAreCountedByReason(t *testing.T) {
 		limit.ErrInvalidCost:      "invalid",
 		limit.ErrCostExceedsLimit: "invalid",
 		limit.ErrInvalidRule:      "invalid",
-		limit.ErrOverloaded:       "overloaded",
 		context.Canceled:          "cancelled",
 		context.DeadlineExceeded:  "cancelled",
 		limit.ErrClosed:           "closed",

@@ -47,8 +47,13 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 // missed is told of each decision that was to be Redis's, and why it was not.
 func (s *shard) missed(err error) {
 	l := s.limiter
-	if errors.Is(err, breaker.ErrOpen) || errors.Is(err, remote.ErrUnreadable) {
+	switch {
+	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
+	case errors.Is(err, remote.ErrNoRoom):
+		l.metrics.noRoom.Inc()
+	default:
+		l.metrics.notInTime.Inc()
 	}
 	if s.misses.miss(l.now(), s.batcher.Answered(), l.config.deadline) && s.settleFrom(max(1, l.now())) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.config.deadline)

@@ -128,8 +128,8 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // It returns within the limiter's deadline, or ctx's if that is earlier. If Redis
 // has not answered by then, the rule's outage policy decides, without an error.
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
-// [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrOverloaded];
-// [limit.ErrClosed]; or are ctx's own.
+// [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
+// own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	d, err := r.decide(ctx, key, cost, lua.Take)
 	if err != nil {
@@ -186,7 +186,7 @@ func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
 		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 	}
-	return !errors.Is(err, limit.ErrOverloaded) && !errors.Is(err, limit.ErrClosed) && !errors.Is(err, context.Canceled)
+	return !errors.Is(err, limit.ErrClosed) && !errors.Is(err, context.Canceled)
 }
 
 // remembered is the decision if the key is known to be denied.

@@ -243,13 +243,12 @@ tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
-# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, overloaded, cancelled, closed, other).
+# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).
 # TYPE tierlimit_decision_errors_total counter
 tierlimit_decision_errors_total{reason="cancelled",rule="r"} 1
 tierlimit_decision_errors_total{reason="closed",rule="r"} 0
 tierlimit_decision_errors_total{reason="invalid",rule="r"} 2
 tierlimit_decision_errors_total{reason="other",rule="r"} 0
-tierlimit_decision_errors_total{reason="overloaded",rule="r"} 0
 # HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.
 # TYPE tierlimit_breaker_state gauge
 tierlimit_breaker_state 0

@@ -16,7 +16,8 @@ import (
 // Backend decides entries: [remote.Script] does.
 type Backend interface {
 	// Run decides all entries, in order, at the given virtual time in microseconds
-	// since the Unix epoch, and returns a reply for each.
+	// since the Unix epoch, or on the backend's own clock if that is 0, and returns a reply
+	// for each.
 	Run(ctx context.Context, entries []remote.Entry, clock int64) ([]remote.Reply, error)
 }
 
@@ -29,6 +30,7 @@ const epoch = 1_790_123_456_789_012
 func Conformance(t *testing.T, backend Backend) {
 	s := suite{backend: backend, prefix: "conformance:" + rand.Text()[:8] + ":", keys: new(atomic.Int64)}
 	t.Run("one by one", func(t *testing.T) { rapid.Check(t, s.oneByOne) })
+	t.Run("on Redis's clock", func(t *testing.T) { rapid.Check(t, s.onRedisClock) })
 	t.Run("waits", func(t *testing.T) { rapid.Check(t, s.waits) })
 	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
 	t.Run("huge and odd numbers", s.hugeAndOdd)
@@ -69,6 +71,22 @@ func (s suite) oneByOne(t *rapid.T) {
 		reply := s.run(t, []remote.Entry{e}, now)[0]
 		if got, want := outcome(reply), expect(now); got != want {
 			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, now, got, want)
+		}
+		h.remember(e, reply)
+	}
+}
+
+// onRedisClock: so it does on the server's own clock, where a single entry has a way of its
+// own. The limit does not change meanwhile: keys expire when they no longer matter to the limits
+// they were used under, and models do not.
+func (s suite) onRedisClock(t *rapid.T) {
+	h := newHistory(t, s.newKey())
+	capacity := h.algorithm.Capacity(h.limit)
+	for range rapid.IntRange(1, 40).Draw(t, "requests") {
+		e, expect := h.entry(t, 0, rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost"))
+		reply := s.run(t, []remote.Entry{e}, 0)[0]
+		if got, want := outcome(reply), expect(reply.Clock); got != want {
+			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, reply.Clock, got, want)
 		}
 		h.remember(e, reply)
 	}
