@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -23,8 +22,8 @@ type traffic struct {
 
 	redis, fallback atomic.Int64 // decisions by tier
 
-	mu         sync.Mutex // guards the maps
-	users      map[place]*account
+	mu    sync.Mutex // guards the maps
+	users map[place]*account
 	// failed is other errors that callers got, by their text.
 	failed map[string]int
 }

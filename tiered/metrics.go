@@ -51,7 +51,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			prometheus.ExponentialBuckets(1, 4, 8)),
 		noRoom:    missed.WithLabelValues("no_room"),
 		notInTime: missed.WithLabelValues("not_in_time"),
-		errors: make(map[remote.Kind]prometheus.Counter),
+		errors:    make(map[remote.Kind]prometheus.Counter),
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tierlimit_breaker_opened_total",
 			Help: "How often the circuit breaker opened, also for less than the time between two scrapes.",
@@ -140,9 +140,9 @@ func (m *metrics) trip(calls int, took time.Duration, err error) {
 type reason int
 
 const (
-	reasonInvalid    reason = iota // the call was a mistake
-	reasonCancelled                // the context ended
-	reasonClosed                   // the limiter was closed
+	reasonInvalid   reason = iota // the call was a mistake
+	reasonCancelled               // the context ended
+	reasonClosed                  // the limiter was closed
 	reasonOther
 )
 
