@@ -59,7 +59,7 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 		mu.Unlock()
 		switch turn {
 		case 0:
-			return denied, nil
+			return failed, nil
 		case 1:
 			return degraded, nil
 		case 2:
