@@ -41,8 +41,9 @@ func (s State) String() string { return gobreaker.State(s).String() }
 const (
 	// consecutiveFailures in a row open the breaker, if the last of them began when the
 	// first was known: trips that were under way together fail together, and a machine
-	// that stands still for a moment is no outage...
-	consecutiveFailures = 5
+	// that stands still for a moment is no outage. Trips come one after another, mostly: three
+	// are three deadlines without an answer...
+	consecutiveFailures = 3
 	// ...and so does a failureRate over at least minTrips of the last ratePeriod.
 	failureRate = 0.5
 	minTrips    = 20

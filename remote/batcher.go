@@ -76,6 +76,7 @@ type Batcher struct {
 	inFlight int     // places taken
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
+	failed   bool // the last trip
 	slow     bool // Redis, or the last trip failed
 	// Of the last trip:
 	lastEntries, lastCalls int

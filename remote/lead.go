@@ -60,7 +60,16 @@ func (b *Batcher) mayStart() bool {
 		return true
 	}
 	// Calls of one key share an entry: the last batch tells how many do.
-	return len(b.queue)*b.lastEntries >= fullBatch*b.lastCalls && b.inFlight < b.opt.InFlight && !b.slow
+	if len(b.queue)*b.lastEntries < fullBatch*b.lastCalls || b.inFlight >= b.opt.InFlight || b.slow {
+		return false
+	}
+	deadline := b.opt.Deadline.Microseconds()
+	for _, t := range b.trips {
+		if t.ends > 0 && t.ends < localTime()+deadline-deadline/slowPart {
+			return false // it takes long already
+		}
+	}
+	return true
 }
 
 // start takes the place of a trip that may start. The lock is held.

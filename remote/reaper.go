@@ -106,7 +106,7 @@ const maxStuck = 32
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
-	b.slow = true
+	b.failed, b.slow = true, true
 	if b.stuck < maxStuck {
 		b.stuck++
 		t.passedOn = true

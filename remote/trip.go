@@ -38,14 +38,20 @@ func (b *Batcher) load(leader *call) *trip {
 	}
 	t.calls, b.queue = b.queue, t.calls[:0]
 	t.leader, t.entries, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, nil, nil, false, false
-	most := b.share(len(t.calls))
-	if len(t.calls) > 0 {
+	most, calls := b.share(len(t.calls)), len(t.calls)
+	if calls > 0 {
 		b.trips = append(b.trips, t)
+	}
+	if b.failed && calls > 1 {
+		// One call goes ahead alone, who came last and has the most time left. If Redis hangs, the
+		// others then were not sent when their time is over, and cannot have been charged.
+		t.calls[0], t.calls[calls-1] = t.calls[calls-1], t.calls[0]
+		calls = 1
 	}
 	b.mu.Unlock()
 
-	boarded, seen := b.board(t, most)
-	t.full = seen < len(t.calls) && most == b.opt.MaxBatch
+	boarded, seen := b.board(t, t.calls[:calls], most)
+	t.full = seen < calls && most == b.opt.MaxBatch
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
 	}
@@ -81,12 +87,12 @@ func (b *Batcher) share(waiting int) int {
 	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
 }
 
-// board puts calls into the batch as long as they fit, up to most entries, and to the front
-// of t.calls.
-func (b *Batcher) board(t *trip, most int) (boarded, seen int) {
+// board puts calls, the first of the trip's, into the batch as long as they fit, up to most
+// entries, and to the front of t.calls.
+func (b *Batcher) board(t *trip, calls []*call, most int) (boarded, seen int) {
 	t.batch.reset()
 	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
-	for _, c := range t.calls {
+	for _, c := range calls {
 		switch {
 		case c.claimed(): // its caller has left
 		case c.deadline <= now:
@@ -146,7 +152,8 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	took := now - started
 	b.mu.Lock()
 	b.lastEntries, b.lastCalls = len(t.batch.entries), len(t.calls)
-	b.slow = err != nil || server > b.opt.Deadline.Microseconds()/slowPart
+	b.failed = err != nil
+	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
 	if err == nil {
 		b.room.ended(now, took, len(t.calls), t.full)
 	}
