@@ -35,8 +35,7 @@ func pack(entries []Entry, clock int64) []byte {
 
 // packSingle writes what the script is asked where there is one entry, behind its rule.
 func packSingle(e *Entry) []byte {
-	base := earliest([]Entry{*e})
-	return e.pack(appendInt(make([]byte, 0, 16), base, 7), 1, base, false)
+	return e.pack(appendInt(make([]byte, 0, 16), e.NotAfter, 7), 1, e.NotAfter, false)
 }
 
 // earliest is the earliest not-after of those that have one; else 0.
