@@ -7,22 +7,28 @@ import (
 	"log"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// connect stands for connecting to a Redis of yours.
-func connect() (client *redis.Client, stop func()) {
-	server, err := miniredis.Run()
+// server stands for a Redis of yours.
+func server() (addr string, stop func()) {
+	redisServer, stop, err := redistest.StartForExample()
 	if err != nil {
 		log.Fatal(err)
 	}
-	client = redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	return client, func() { _ = client.Close(); server.Close() }
+	return redisServer.Addr(), stop
+}
+
+// connect stands for connecting to it.
+func connect() (client *redis.Client, stop func()) {
+	addr, end := server()
+	client = redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	return client, func() { _ = client.Close(); end() }
 }
 
 // A limiter, a rule, a decision.
@@ -137,12 +143,9 @@ func ExampleNew() {
 
 // A limiter with a client of its own, set up as a limiter needs it.
 func ExampleOpen() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	addr, stop := server()
+	defer stop()
+	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{addr}})
 	if err != nil {
 		log.Fatal(err)
 	}
