@@ -39,7 +39,8 @@
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
 --                    the outcome is less than the count, and a TAKE_UP_TO's nothing
 --     lasts (µs)     of a LEASE: how long it may be spent
---   or, of a TAKE that was decided straight through (see "plain" in state.lua) and allowed
+--   or, of a TAKE that was decided straight through (see "plain" in state.lua) and allowed,
+--   with all of its count
 --     255, units free (7), reset after (7)
 --     or what was written: of GCRA the state, behind 254 if it has d-ths; of a log's ring
 --     what is in front of its slots
@@ -54,6 +55,11 @@
 -- same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
+local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
+
+-- The largest cost that is decided straight through: times of up to 2^45 µs for each unit
+-- then stay below 2^53 (law 10).
+local PLAIN_COST = 255
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
 local RULE, PAIR = 43, 13 -- bytes
 
@@ -316,15 +322,24 @@ local function run_group(e)
 end
 
 -- Decides the entry at hand if it is a plain one: a TAKE, in time, without neighbours of its
--- key, that its rule's plain function can decide. Returns whether it was.
+-- key, that its rule's plain function can decide. Returns whether it was. If all of a count
+-- fit, they are as one charge of what they cost together.
 local function decided_plainly(s)
-  local form, rule, rule_low, after, after_low, cost, next_form = byte(packed, at, at + 6)
-  if form ~= TAKE or (next_form and next_form % 16 >= 8) then
+  local form, rule, rule_low, after, after_low, cost, a, b, c, next_form = byte(packed, at, at + 9)
+  local behind = at + 9
+  if form == TAKE then
+    behind, next_form = at + 6, a
+  elseif form == COUNTED_TAKE then
+    cost = cost * ((a * 256 + b) * 256 + c)
+  else
+    return false
+  end
+  if next_form and next_form % 16 >= 8 then
     return false
   end
   rule = rules[rule * 256 + rule_low]
   after = after * 256 + after_low
-  if not rule.plain or (after < 65535 and clock > base + after * 64) then
+  if not rule.plain or cost > PLAIN_COST or (after < 65535 and clock > base + after * 64) then
     return false
   end
   if s.changed then
@@ -335,7 +350,7 @@ local function decided_plainly(s)
   if not told then
     return false
   end
-  at, keys, replies = at + 6, keys + 1, replies + 1
+  at, keys, replies = behind, keys + 1, replies + 1
   key, reply[replies] = asked_keys[keys], told
   return true
 end
@@ -352,8 +367,11 @@ local function decided_single(key, rule_text, asked)
   if not rule or not rule.plain then
     return
   end
-  local a, b, c, d, e, f, g, form, _, _, after, _, cost = byte(asked, 1, 13)
-  if form == TAKE and (after == 255 or clock <= (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
+  local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
+  if form == COUNTED_TAKE then
+    form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
+  end
+  if form == TAKE and cost <= PLAIN_COST and (after == 255 or clock <= (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
     return rule.plain(key, cost, rule)
   end
 end

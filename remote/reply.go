@@ -144,7 +144,9 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 }
 
 // allowed is what is the same of all that was decided straight through.
-func (r *Reply) allowed(e *Entry) { r.Status, r.Fitted, r.Granted = Allowed, 1, e.Cost }
+func (r *Reply) allowed(e *Entry) {
+	r.Status, r.Fitted, r.Granted = Allowed, e.count(), e.count()*e.Cost
+}
 
 // allowedByGCRA reads a state: header (15 bytes), arrival time (7).
 func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {

@@ -1,7 +1,11 @@
 package tiered
 
 import (
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,4 +25,51 @@ func TestClientOfAnotherType(t *testing.T) {
 			t.Errorf("request %d: %+v", i, d)
 		}
 	}
+}
+
+// Law 4: a client that was not told to keep deadlines waits for five seconds by itself. The
+// limiter's callers, who make their own trips, do not; and what was handed in stays as it was.
+func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
+	const tooLong = 2 * time.Second
+	server := redistest.Start(t)
+	var hang atomic.Bool
+	dialed := make(chan struct{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if hang.Load() {
+			<-dialed
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	before := *client.Options()
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	if !l.batching.Inline {
+		t.Error("callers do not make their own trips")
+	}
+	if after := *client.Options(); after.ContextTimeoutEnabled || after.ReadTimeout != before.ReadTimeout || after.WriteTimeout != before.WriteTimeout {
+		t.Errorf("the client that was handed in has changed: %+v", after)
+	}
+	if own := l.client.(*redis.Client).Options(); own.ReadTimeout != before.ReadTimeout || own.WriteTimeout != before.WriteTimeout {
+		t.Errorf("time-outs are %v and %v, the client had %v and %v", own.ReadTimeout, own.WriteTimeout, before.ReadTimeout, before.WriteTimeout)
+	}
+	eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+
+	fallsBack := func(what string) {
+		t.Helper()
+		started := time.Now()
+		d := mustAllow(t, r, "k", 1)
+		if took := time.Since(started); took > tooLong || d.Tier != limit.TierFallback {
+			t.Errorf("%s: tier %v after %v", what, d.Tier, took)
+		}
+	}
+	server.Pause()
+	defer func() { // Close says goodbye to Redis
+		server.Resume()
+		hang.Store(false)
+		close(dialed)
+	}()
+	fallsBack("a silent server") // and its connection is closed
+	hang.Store(true)
+	fallsBack("a dial without an answer")
 }

@@ -95,20 +95,14 @@ func (l *Limiter) withinStart(f func(context.Context) error) error {
 
 // checkClient logs settings of the client that will hurt in an outage.
 func (l *Limiter) checkClient() {
-	var honoursContext bool
-	var readTimeout time.Duration
-	switch c := l.client.(type) {
-	case *redis.Client:
-		honoursContext, readTimeout = c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		honoursContext, readTimeout = c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout
-	default:
-		return
+	c, ok := l.client.(*redis.ClusterClient)
+	if !ok {
+		return // see keepingDeadlines
 	}
-	if !honoursContext && (readTimeout <= 0 || readTimeout > 4*l.config.deadline) {
+	if o := c.Options(); !o.ContextTimeoutEnabled && (o.ReadTimeout <= 0 || o.ReadTimeout > 4*l.config.deadline) {
 		l.log.info("client", "the Redis client waits much longer than the limiter: when Redis hangs, connections stay tied up; "+
 			"set ContextTimeoutEnabled, or a ReadTimeout near the deadline, or use tiered.Open",
-			"read_timeout", readTimeout, "deadline", l.config.deadline)
+			"read_timeout", o.ReadTimeout, "deadline", l.config.deadline)
 	}
 }
 

@@ -113,6 +113,7 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 }
 
 func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
+	client, inline := keepingDeadlines(client)
 	l := &Limiter{
 		config:      c,
 		client:      client,
@@ -139,9 +140,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.virtualClock != nil {
 		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
 	}
-	if node, ok := client.(*redis.Client); ok {
-		l.batching.Inline = node.Options().ContextTimeoutEnabled
-	}
+	l.batching.Inline = inline
 	l.shard = l.newShard(0, c.fleetSize)
 	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {

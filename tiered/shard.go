@@ -29,6 +29,8 @@ type shard struct {
 
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
+	silence atomic.Pointer[silence] // nil while Redis answers
+
 	// episode is the outage, or what follows one; nil while Redis decides alone. It is
 	// changed under mu only.
 	episode atomic.Pointer[episode]
@@ -48,7 +50,7 @@ func (l *Limiter) newShard(index, assumed int) *shard {
 		Begin:    s.breaker.Begin,
 		Now:      l.now,
 		Answered: l.answered,
-		Trip:     func(callers int, took time.Duration, err error) { l.metrics.trip(callers, took, err) },
+		Trip:     s.tripEnded,
 	})
 	s.fleet = remote.NewFleet(s.batcher, l.keys, l.instance, fleetTTL, assumed)
 	return s
@@ -84,7 +86,7 @@ func (s *shard) lost(now int64, born int64) {
 	defer s.mu.Unlock()
 	if e := s.episode.Load(); e != nil { // it goes on
 		e.back.Store(0)
-		e.cut.Store(now)
+		e.cut.Store(s.since(now))
 		return
 	}
 	s.begin(now, born)
@@ -93,10 +95,23 @@ func (s *shard) lost(now int64, born int64) {
 // begin begins an episode. Its number is the limiter's, so that a key finds none that its
 // share was fixed in if it comes from another shard.
 func (s *shard) begin(now, born int64) *episode {
-	e := &episode{number: s.limiter.episodes.Add(1), fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
-	e.cut.Store(now)
+	e := &episode{fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
+	if silence := s.silence.Load(); silence != nil {
+		e.number = silence.number
+	} else {
+		e.number = s.limiter.episodes.Add(1)
+	}
+	e.cut.Store(s.since(now))
 	s.episode.Store(e)
 	return e
+}
+
+// since is when what is noticed now began.
+func (s *shard) since(now int64) int64 {
+	if silence := s.silence.Load(); silence != nil {
+		return min(now, silence.began)
+	}
+	return now
 }
 
 // back begins the settling.
@@ -137,7 +152,11 @@ func (s *shard) outage() local.Outage {
 	}
 	e := s.episode.Load()
 	if e == nil {
-		return local.Outage{Fleet: size}
+		o := local.Outage{Fleet: size}
+		if silence := s.silence.Load(); silence != nil {
+			o.Number, o.Cut, o.Newborn, o.Born = silence.number, silence.began, !s.fleet.Heard(), s.limiter.born
+		}
+		return o
 	}
 	// Those that have not been heard of since share the limit all the same.
 	return local.Outage{Number: e.number, Cut: e.cut.Load(), Fleet: max(size, e.fleet), Newborn: e.newborn, Born: e.born}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -83,7 +84,11 @@ func (s suite) onRedisClock(t *rapid.T) {
 	h := newHistory(t, s.newKey())
 	capacity := h.algorithm.Capacity(h.limit)
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
-		e, expect := h.entry(t, 0, rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost"))
+		cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+		e, expect := h.entry(t, lua.Take, cost)
+		if rapid.Bool().Draw(t, "counted") {
+			e, expect = h.counted(t, cost)
+		}
 		reply := s.run(t, []remote.Entry{e}, 0)[0]
 		if got, want := outcome(reply), expect(reply.Clock); got != want {
 			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, reply.Clock, got, want)

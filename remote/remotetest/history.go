@@ -84,11 +84,16 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 	case 12, 13:
 		operation = lua.Charge
 	case 14, 15:
-		e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
-		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
-		return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
+		return h.counted(t, cost)
 	}
 	return h.entry(t, operation, cost)
+}
+
+// counted is an entry of several takes of that cost.
+func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
+	e.Count = rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 300)).Draw(t, "count")
+	return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
 }
 
 // entry is an entry of the given operation; a take if there is nothing to refund.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -46,7 +47,9 @@ func (s suite) plain(t *rapid.T) {
 				fallthrough
 			default:
 				cost := rapid.Int64Range(1, min(3, h.algorithm.Capacity(h.limit))).Draw(t, "cost")
-				entries[i], expect = h.entry(t, 0, cost)
+				if entries[i], expect = h.entry(t, lua.Take, cost); rapid.IntRange(0, 3).Draw(t, "counted") == 0 {
+					entries[i], expect = h.counted(t, cost)
+				}
 			}
 			expected[i] = expect(now)
 		}
