@@ -122,12 +122,14 @@ func (o *order) drive(ctx context.Context, s *subject, w *workload) (r result) {
 	now := time.Now()
 	c.from, c.until = now.Add(c.from.Sub(now)), now.Add(c.until.Sub(now))
 	opened, cpu := s.timesOpened(), time.Duration(0)
-	time.AfterFunc(time.Until(c.from), func() { cpu -= processCPU() })
 	ended := make(chan struct{})
-	time.AfterFunc(time.Until(c.until), func() {
+	go func() {
+		defer close(ended)
+		time.Sleep(time.Until(c.from))
+		cpu -= processCPU()
+		time.Sleep(time.Until(c.until))
 		cpu += processCPU()
-		close(ended)
-	})
+	}()
 	if time.Sleep(time.UnixMicro(o.Begin).Sub(now)); time.Now().After(c.from) {
 		return result{Late: true}
 	}
