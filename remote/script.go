@@ -17,6 +17,7 @@ import (
 // by EVALSHA. It is safe for concurrent use.
 type Script struct {
 	client redis.UniversalClient
+	held   heldConn
 	bySlot bool
 
 	library form
@@ -44,7 +45,7 @@ func NewScript(client redis.UniversalClient) *Script {
 	sha := redis.NewScript(source).Hash()
 	// Versions of this library may share a server, so its name tells them apart.
 	name := "tierlimit_" + sha[:16]
-	return &Script{
+	s := &Script{
 		client: client,
 		// A client of an unknown type may be a Cluster's: keeping to one slot a
 		// call is right everywhere.
@@ -52,7 +53,13 @@ func NewScript(client redis.UniversalClient) *Script {
 		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
 		script:  form{"evalsha", source, invocation{"evalsha", sha}},
 	}
+	s.held.init(client)
+	return s
 }
+
+// Rest gives back to the client's pool what the Script holds of it between two runs. It may be
+// used again.
+func (s *Script) Rest() { s.held.rest() }
 
 // WithoutLibrary makes the Script leave no library on the server: it is run by
 // EVALSHA. Call it before the first run.
@@ -80,7 +87,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form()
 	cmd := command(ctx, entries, clock, form.call)
-	switch err := s.client.Process(ctx, cmd); {
+	switch err := s.process(ctx, cmd); {
 	case err == nil:
 		replies := make([]Reply, len(entries))
 		if err := decode(cmd.Val(), entries, replies); err != nil {
@@ -93,6 +100,13 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 		reloadCluster(ctx, s.client)
 		return nil, err
 	}
+}
+
+func (s *Script) process(ctx context.Context, cmd redis.Cmder) error {
+	if s.held.client != nil {
+		return s.held.process(ctx, cmd)
+	}
+	return s.client.Process(ctx, cmd)
 }
 
 func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock int64) ([]Reply, error) {

@@ -124,6 +124,7 @@ func (s *shard) keep() {
 			continue
 		case <-timer.C:
 			last = time.Now()
+			s.limiter.script.Rest()
 			switch {
 			case !s.inUse():
 			case s.breaker.Closed():
@@ -179,6 +180,7 @@ func (s *shard) beatOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.silence.Store(nil)
 	if remembers, since := s.memory.remembers(heard, sent); !remembers {
 		s.forgot(since)
 	}

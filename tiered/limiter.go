@@ -272,6 +272,7 @@ func (l *Limiter) Close() error {
 	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
 	l.background.Wait()
 	err := errors.Join(closing, l.everyShard((*shard).leave))
+	l.script.Rest()
 	if l.denials != nil {
 		l.denials.Close()
 	}
