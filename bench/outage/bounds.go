@@ -30,7 +30,7 @@ var most = map[string]bound{
 const movedMost = (2-1.0/4)*16/15 + 0.02
 
 // The fewest units in any window wholly inside the outage, as a factor of the limit.
-var least = bound{0.80, 0.35}
+var least = bound{0.80, 0.60}
 
 // Bounds of single calls, in every scenario. The tests, which also run under the race detector,
 // say little of a machine that has time for them.

@@ -1,0 +1,73 @@
+package remote
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A connection is kept between two trips and given back afterwards; and of a small pool none is.
+func TestConnectionIsHeldBetweenTrips(t *testing.T) {
+	for _, test := range []struct{ pool, held int }{{smallPool, 0}, {smallPool + 1, 1}} {
+		client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = test.pool, true })
+		b, _ := newBatcher(t, client)
+		rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+		key := redistest.Prefix() + "k"
+		away := func() int {
+			stats := client.PoolStats()
+			return int(stats.TotalConns) - int(stats.IdleConns)
+		}
+		for range 3 {
+			mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1})
+			if n := away(); n != test.held {
+				t.Errorf("of a pool of %d, %d connections are held, want %d", test.pool, n, test.held)
+			}
+		}
+		b.script.Rest()
+		b.script.Rest()
+		if n := away(); n != 0 {
+			t.Errorf("%d connections are held at rest", n)
+		}
+	}
+}
+
+// It is held for a moment only.
+func TestConnectionIsHeldForAMoment(t *testing.T) {
+	for _, test := range []struct {
+		taken, used, now int64
+		due              bool
+	}{
+		{0, 0, holdIdle.Microseconds(), false},
+		{0, 0, holdIdle.Microseconds() + 1, true},
+		{0, holdAtMost.Microseconds(), holdAtMost.Microseconds(), false},
+		{0, holdAtMost.Microseconds(), holdAtMost.Microseconds() + 1, true},
+	} {
+		if c := (pooledConn{taken: test.taken, used: test.used}); c.isDue(test.now) != test.due {
+			t.Errorf("%+v", test)
+		}
+	}
+}
+
+// A server that was started again in a pause has closed its connections: nothing is sent on the
+// one that was held.
+func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
+	server := redistest.Start(t)
+	b, trips := newBatcher(t, server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }))
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	for range 3 {
+		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+		before := localTime()
+		server.Restart()
+		await(t, "a pause", func() bool { return localTime()-before > holdIdle.Microseconds() })
+		if _, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := trips.failures(); n > 0 {
+		t.Errorf("%d trips failed", n)
+	}
+}
