@@ -46,6 +46,7 @@ type denial struct {
 	costFree  int64 // cost is not free before
 	remaining int64 // units that were free
 	reset     int64 // when the key is as good as new
+	forgotten int64 // it is none: what was sent before then is void, see Forget
 }
 
 // ends is when it denies nothing any more.
@@ -106,7 +107,9 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 		remaining: m.Remaining,
 		reset:     sent + int64(m.ResetAfter),
 	}
-	d.front.put(known, sent)
+	if !d.front.put(known, sent) {
+		return
+	}
 	d.cache.Set(hash, known, 1)
 	d.prolong(known.forget)
 	if d.sync {
@@ -125,15 +128,17 @@ func (d *Denials) prolong(forget int64) {
 	}
 }
 
-// Forget drops what is remembered of a key, because capacity has come back.
-func (d *Denials) Forget(hash uint64) {
+// Forget drops what is remembered of a key, because capacity has come back by now. A denial
+// of a request that was sent before may still be on its way: it is not remembered when it
+// comes, unless other keys' have taken its place meanwhile.
+func (d *Denials) Forget(hash uint64, now int64) {
 	gate := d.gate(int64(hash))
 	gate.RLock()
 	defer gate.RUnlock()
 	if gate.closed {
 		return
 	}
-	d.front.drop(hash)
+	d.front.put(&denial{hash: hash, forget: math.MinInt64, forgotten: now}, now)
 	d.cache.Del(hash)
 	if d.sync {
 		d.cache.Wait()

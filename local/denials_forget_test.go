@@ -14,10 +14,10 @@ func TestForgetADenial(t *testing.T) {
 		_, ok := d.Lookup(hash, noon, 1)
 		return ok
 	}
-	d.Forget(9) // never heard of
+	d.Forget(9, noon) // never heard of
 	d.Remember(7, noon, said)
 	d.Remember(8, noon, said)
-	d.Forget(7)
+	d.Forget(7, noon)
 	if denied(7, "user") || !denied(8, "other") {
 		t.Errorf("forgotten: still denied %v; another key: denied %v", denied(7, "user"), denied(8, "other"))
 	}
@@ -26,5 +26,26 @@ func TestForgetADenial(t *testing.T) {
 		t.Error("a denial after that was not remembered")
 	}
 	d.Close()
-	d.Forget(7) // ristretto would panic
+	d.Forget(7, noon) // ristretto would panic
+}
+
+// Law 2: a denial that was on its way while capacity came back says nothing any more. It comes
+// after the refund's reply when it had a trip of its own.
+func TestADenialFromBeforeIsNotRemembered(t *testing.T) {
+	d := newDenials(t, 100, time.Minute)
+	said := Denial{Cost: 1, RetryAfter: time.Second, NextAfter: time.Second}
+	denied := func(now int64) bool {
+		_, ok := d.Lookup(7, now, 1)
+		return ok
+	}
+	d.Remember(7, noon, said)
+	d.Forget(7, noon+second/2)
+	d.Remember(7, noon+second/4, said)
+	if denied(noon + second/2) {
+		t.Error("a denial that was sent before is remembered")
+	}
+	d.Remember(7, noon+second/2, said)
+	if !denied(noon + second/2) {
+		t.Error("one that was sent afterwards is not")
+	}
 }

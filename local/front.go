@@ -30,24 +30,20 @@ func (f front) get(hash uint64) *denial {
 	return nil
 }
 
-// put keeps a denial unless another key's is in its place and in force at now.
-func (f front) put(d *denial, now int64) {
+// put keeps a denial that was sent at a time, unless another key's is in its place and then in
+// force. It reports false for one that is void: see denial.forgotten.
+func (f front) put(d *denial, sent int64) (valid bool) {
 	for place := f.place(d.hash); ; {
 		old := place.Load()
-		if old != nil && old.hash != d.hash && now < old.ends() {
-			return
+		switch {
+		case old == nil:
+		case old.hash != d.hash && sent < old.ends():
+			return true
+		case old.hash == d.hash && sent < old.forgotten:
+			return false
 		}
 		if place.CompareAndSwap(old, d) {
-			return
-		}
-	}
-}
-
-// drop empties a key's place, whatever was put there meanwhile.
-func (f front) drop(hash uint64) {
-	for known := f.get(hash); known != nil; known = f.get(hash) {
-		if f.place(hash).CompareAndSwap(known, nil) {
-			return
+			return true
 		}
 	}
 }

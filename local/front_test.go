@@ -39,10 +39,10 @@ func TestKeysThatMeetAtAPlace(t *testing.T) {
 	check(early, noon+2*second, 3, true)
 	say(late, noon+12*second, 4) // the place is free now
 	check(late, noon+12*second, 4, true)
-	d.Forget(early)
+	d.Forget(early, noon+12*second)
 	check(late, noon+12*second, 4, true)
 	say(early, noon+12*second, 5)
-	d.Forget(late)
+	d.Forget(late, noon+12*second)
 	if got, denied := d.Lookup(late, noon+12*second, 5); denied {
 		t.Errorf("forgotten: %+v", got)
 	}
@@ -71,7 +71,7 @@ func TestAPlaceThatManyUse(t *testing.T) {
 				if got, denied := d.Lookup(hash, noon+i, 1); denied && got.Remaining != user {
 					t.Errorf("key %d was answered as key %d", user, got.Remaining)
 				}
-				d.Forget(hash)
+				d.Forget(hash, noon+i)
 				if got, denied := d.Lookup(hash, noon+i, 1); denied {
 					t.Errorf("key %d, forgotten: %+v", user, got)
 				}

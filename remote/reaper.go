@@ -31,7 +31,7 @@ func (b *Batcher) setReaper(c *call) {
 }
 
 func (b *Batcher) setReaperAt(at int64) {
-	if b.closed || b.reapAt > 0 && b.reapAt <= at {
+	if b.reapAt > 0 && b.reapAt <= at {
 		return
 	}
 	b.reapAt = max(at, b.reaped+reapEvery.Microseconds())

@@ -258,20 +258,33 @@ func (l *Limiter) breakerState() breaker.State {
 // so that decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
+// closeWithin is how much longer than the deadline Close takes at most.
+const closeWithin = 900 * time.Millisecond
+
+// errStillInClient: Close has waited long enough.
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
+
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; leased units are given back; the fleet is told; no goroutine is left
-// behind. It waits for trips under way, which takes as long as the client's time-outs if
-// Redis hangs.
+// [limit.ErrClosed]; leased units are given back; the fleet is told. It waits for trips
+// under way and leaves no goroutine behind; but it takes a second longer than the
+// deadline at most, after which the error says that the client still holds some: if Redis
+// hangs, and the client is a Cluster's that does not keep the deadlines of contexts.
 // Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	l.closeLeases()
-	l.stop()
-	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
-	l.background.Wait()
-	err := errors.Join(closing, l.everyShard((*shard).leave))
+	ended := make(chan error, 1)
+	go func() { ended <- l.endTrips() }()
+	late := time.NewTimer(l.config.deadline + closeWithin)
+	defer late.Stop()
+	var err error
+	select {
+	case err = <-ended:
+	case <-late.C:
+		l.stop()
+		err = errStillInClient
+	}
 	l.script.Rest()
 	if l.denials != nil {
 		l.denials.Close()
@@ -283,6 +296,15 @@ func (l *Limiter) Close() error {
 		err = errors.Join(err, l.client.Close())
 	}
 	return err
+}
+
+// endTrips ends all that goes to Redis, and tells the fleet.
+func (l *Limiter) endTrips() error {
+	l.closeLeases()
+	l.stop()
+	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
+	l.background.Wait()
+	return errors.Join(closing, l.everyShard((*shard).leave))
 }
 
 // now is this process's time in nanoseconds, on a clock that only goes forward.

@@ -15,7 +15,8 @@ import (
 // What Open sets, and what to set in a client handed to New:
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
-//     for the read time-out (5 s) instead of the limiter's deadline.
+//     for the read time-out (5 s) instead of the limiter's deadline. (New does so by
+//     itself for its own use of a client of one node, which stays as it is.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
 //     the rest only delay the outage mode.
 //   - DialTimeout: 1 s, DialerRetries: 1, where not set. The defaults add up to

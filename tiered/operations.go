@@ -112,7 +112,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 
 func (r *Rule) forgetDenial(hash uint64) {
 	if r.limiter.denials != nil {
-		r.limiter.denials.Forget(hash ^ r.denialSalt)
+		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
 	}
 }
 
