@@ -3,13 +3,10 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -30,7 +27,8 @@ type Request struct {
 // where keys lie in different slots they are charged one slot after the other, and
 // refunded if a later one denies. In between, for the time of a trip, other requests
 // may be denied for units that are then given back; never is more granted. Units
-// whose refund is lost stay charged until they leave the window.
+// whose refund is lost stay charged until they leave the window. Requests whose master is
+// lost are decided by their rules' outage policies, the others by Redis.
 //
 // Errors and deadline are those of [Rule.AllowN]; refunding may take as long again.
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
@@ -73,39 +71,21 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 			known = true
 		}
 	}
-	if known {
+	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	err := breaker.ErrOpen
-	if l.reachAll(requests) {
-		undo, denied := l.reserveAll(requests, hashes)
-		if denied != nil {
-			return denied, nil
-		}
-		var replies []remote.Reply
-		replies, err = l.chargeAll(ctx, requests)
-		undo()
-		if err == nil {
-			for i, q := range requests {
-				decisions[i] = q.Rule.fromRedis(&replies[i])
-			}
-			return decisions, nil
-		}
-		if !l.outage(err) {
-			return nil, err
-		}
+	g := together{limiter: l, requests: requests, hashes: hashes, decisions: decisions}
+	if !g.reserve() {
+		return decisions, nil
 	}
-	return l.fallbackAll(requests, hashes, err), nil
-}
-
-// reachAll reports whether Redis counts as lost for none of the keys.
-func (l *Limiter) reachAll(requests []Request) bool {
-	for _, q := range requests {
-		if !l.shardOf(q.Key).breaker.Closed() {
-			return false
-		}
+	parts := [][]int{everyOne(len(requests))}
+	if _, oneNode := l.client.(*redis.Client); !oneNode {
+		parts = remote.BySlot(entriesOf(requests))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.config.deadline) // for all slots together (law 7)
+		defer cancel()
 	}
-	return true
+	return g.decide(ctx, parts)
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
@@ -124,93 +104,4 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 		seen[key] = true
 	}
 	return nil
-}
-
-// chargeAll charges all or none in Redis.
-func (l *Limiter) chargeAll(ctx context.Context, requests []Request) ([]remote.Reply, error) {
-	entries := make([]remote.Entry, len(requests))
-	for i, q := range requests {
-		entries[i] = remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
-	}
-	if _, oneNode := l.client.(*redis.Client); oneNode {
-		return l.shard.batcher.DecideAll(ctx, entries)
-	}
-	return l.chargeSlotBySlot(ctx, entries)
-}
-
-// chargeSlotBySlot charges the entries of one slot after the other, and takes back
-// what was charged as soon as a slot denies or fails.
-func (l *Limiter) chargeSlotBySlot(ctx context.Context, entries []remote.Entry) ([]remote.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.config.deadline) // for all slots together (law 7)
-	defer cancel()
-	replies := make([]remote.Reply, len(entries))
-	for i := range replies {
-		replies[i].Status = remote.HeldBack
-	}
-	var charged []int
-	for _, positions := range remote.BySlot(entries) {
-		part := make([]remote.Entry, len(positions))
-		for j, i := range positions {
-			part[j] = entries[i]
-		}
-		partReplies, err := l.shardOf(part[0].Key).batcher.DecideAll(ctx, part)
-		if err != nil {
-			l.takeBack(entries, replies, charged)
-			return nil, err
-		}
-		denied := false
-		for j, i := range positions {
-			replies[i] = partReplies[j]
-			denied = denied || replies[i].Status != remote.Allowed
-		}
-		if denied {
-			l.takeBack(entries, replies, charged)
-			for _, i := range charged {
-				replies[i].Status = remote.HeldBack
-			}
-			return replies, nil
-		}
-		charged = append(charged, positions...)
-	}
-	return replies, nil
-}
-
-// takeBack refunds charges, all at once so that it takes no longer than one. The
-// caller's context may have ended: it is not used.
-func (l *Limiter) takeBack(entries []remote.Entry, replies []remote.Reply, charged []int) {
-	var refunds sync.WaitGroup
-	for _, i := range charged {
-		e := entries[i]
-		e.Group = 0
-		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, replies[i].Stamp
-		refunds.Go(func() {
-			if _, err := l.shardOf(e.Key).batcher.Decide(context.Background(), e); err != nil {
-				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
-			}
-		})
-	}
-	refunds.Wait()
-}
-
-// fallbackAll decides without Redis: all or none again, and each by its own rule's
-// outage policy.
-func (l *Limiter) fallbackAll(requests []Request, hashes []uint64, err error) []limit.Decision {
-	decisions := make([]limit.Decision, len(requests))
-	all := true
-	for i, q := range requests {
-		decisions[i] = q.Rule.fallback(l.shardOf(q.Key), hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
-		all = all && decisions[i].Allowed
-	}
-	if all {
-		return decisions
-	}
-	for i, q := range requests {
-		if d := &decisions[i]; d.Allowed {
-			a := q.Rule.account(hashes[i], q.Key)
-			a.Charged = mayBeCharged(err)
-			l.ledger.Undo(&a, l.now(), q.Cost, true)
-			d.Allowed, d.Granted, d.Remaining = false, 0, d.Remaining+q.Cost
-		}
-	}
-	return decisions
 }

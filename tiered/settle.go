@@ -66,39 +66,6 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, hash uint64, key st
 	return r.fallback(s, hash, l.now(), key, cost, operation, err), nil
 }
 
-// reserveAll asks this instance's record for all requests whose rules are settling. It
-// returns what to do when Redis has been asked as well, or the decisions if one is a
-// denial.
-func (l *Limiter) reserveAll(requests []Request, hashes []uint64) (undo func(), denied []limit.Decision) {
-	var reserved []int
-	undo = func() {
-		for _, i := range reserved {
-			a := requests[i].Rule.account(hashes[i], requests[i].Key)
-			l.ledger.Undo(&a, l.now(), requests[i].Cost, false)
-		}
-	}
-	for i, q := range requests {
-		s := l.shardOf(q.Key)
-		if !q.Rule.isSettling(s) {
-			continue
-		}
-		a := q.Rule.account(hashes[i], q.Key)
-		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
-		if own.Granted == 0 {
-			undo()
-			denied = make([]limit.Decision, len(requests))
-			for j, other := range requests {
-				denied[j] = other.Rule.decision(limit.TierFallback)
-				denied[j].ResetAfter = other.Rule.limit.Window()
-			}
-			granted(&denied[i], own)
-			return nil, denied
-		}
-		reserved = append(reserved, i)
-	}
-	return undo, nil
-}
-
 // settleAtLeast is for how long an episode goes on after Redis is back: others who come
 // back must have been heard of, though they still count as members from before.
 const settleAtLeast = time.Second

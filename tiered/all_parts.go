@@ -1,0 +1,189 @@
+package tiered
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// together is requests that are charged all or none. They are decided in parts: on a Cluster the
+// requests of one slot, otherwise all of them. Each part is decided by its master if that is
+// there, else by the rules' outage policies; and what was charged is taken back as soon as one
+// denies.
+type together struct {
+	limiter   *Limiter
+	requests  []Request
+	hashes    []uint64
+	decisions []limit.Decision
+
+	reserved []bool // in this instance's record, because their rules are settling
+	charged  []int  // in Redis
+	granted  []int  // without it; errs says why
+	errs     []error
+}
+
+// reserve asks this instance's record for all requests whose rules are settling. It reports
+// false, and decides all, if it denies one.
+func (g *together) reserve() bool {
+	l := g.limiter
+	g.reserved = make([]bool, len(g.requests))
+	for i, q := range g.requests {
+		s := l.shardOf(q.Key)
+		if !s.breaker.Closed() || !q.Rule.isSettling(s) {
+			continue
+		}
+		a := q.Rule.account(g.hashes[i], q.Key)
+		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
+		if own.Granted == 0 {
+			g.unreserve(everyOne(len(g.requests)))
+			for j, other := range g.requests {
+				g.decisions[j] = other.Rule.decision(limit.TierFallback)
+				g.decisions[j].ResetAfter = other.Rule.limit.Window()
+			}
+			granted(&g.decisions[i], own)
+			return false
+		}
+		g.reserved[i] = true
+	}
+	return true
+}
+
+// unreserve gives back what was reserved: what Redis granted has been recorded by then, and what
+// is granted without it will be.
+func (g *together) unreserve(part []int) {
+	for _, i := range part {
+		if g.reserved[i] {
+			q := &g.requests[i]
+			a := q.Rule.account(g.hashes[i], q.Key)
+			g.limiter.ledger.Undo(&a, g.limiter.now(), q.Cost, false)
+			g.reserved[i] = false
+		}
+	}
+}
+
+// decide decides the parts: positions of requests.
+func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
+	g.errs = make([]error, len(g.requests))
+	for i := range g.decisions {
+		g.decisions[i] = g.requests[i].Rule.decision(limit.TierRedis) // held back, if others deny
+	}
+	// Those that need no trip come first.
+	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
+	defer g.unreserve(everyOne(len(g.requests)))
+	for _, part := range parts {
+		err := breaker.ErrOpen
+		if g.trips(part) > 0 {
+			if err = g.charge(ctx, part); err != nil && !g.limiter.outage(err) {
+				g.takeBack()
+				return nil, err
+			}
+		}
+		if err != nil {
+			g.fallBack(part, err)
+		}
+		if slices.ContainsFunc(part, func(i int) bool { return !g.decisions[i].Allowed }) {
+			g.takeBack()
+			break
+		}
+	}
+	return g.decisions, nil
+}
+
+// trips is how many trips a part needs: none if Redis counts as lost for one of its keys.
+func (g *together) trips(part []int) int {
+	if g.limiter.shardOf(g.requests[part[0]].Key).breaker.Closed() {
+		return 1
+	}
+	return 0
+}
+
+// charge has a part decided by Redis.
+func (g *together) charge(ctx context.Context, part []int) error {
+	entries := make([]remote.Entry, len(part))
+	for j, i := range part {
+		entries[j] = entryOf(&g.requests[i])
+	}
+	replies, err := g.limiter.shardOf(g.requests[part[0]].Key).batcher.DecideAll(ctx, entries)
+	g.unreserve(part)
+	if err != nil {
+		return err
+	}
+	for j, i := range part {
+		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j])
+		if g.decisions[i].Allowed {
+			g.charged = append(g.charged, i)
+		}
+	}
+	return nil
+}
+
+// fallBack decides a part without Redis, because of err, all or none again.
+func (g *together) fallBack(part []int, err error) {
+	l := g.limiter
+	for _, i := range part {
+		q := &g.requests[i]
+		g.decisions[i] = q.Rule.fallback(l.shardOf(q.Key), g.hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
+		if g.errs[i] = err; g.decisions[i].Allowed {
+			g.granted = append(g.granted, i)
+		}
+	}
+}
+
+// takeBack gives back what was charged, because other requests are denied. In Redis that
+// is done all at once, so that it takes no longer than one. The caller's context may have
+// ended: it is not used.
+func (g *together) takeBack() {
+	l := g.limiter
+	for _, i := range g.granted {
+		q := &g.requests[i]
+		a := q.Rule.account(g.hashes[i], q.Key)
+		a.Charged = mayBeCharged(g.errs[i])
+		l.ledger.Undo(&a, l.now(), q.Cost, true)
+		g.holdBack(i)
+	}
+	var refunds sync.WaitGroup
+	for _, i := range g.charged {
+		e := entryOf(&g.requests[i])
+		e.Group = 0
+		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
+		refunds.Go(func() {
+			if _, err := l.shardOf(e.Key).batcher.Decide(context.Background(), e); err != nil {
+				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
+			}
+		})
+		g.holdBack(i)
+	}
+	refunds.Wait()
+}
+
+// holdBack says of a request that it would have been granted.
+func (g *together) holdBack(i int) {
+	d := &g.decisions[i]
+	d.Allowed, d.Granted, d.ChargedAt, d.Remaining = false, 0, 0, d.Remaining+g.requests[i].Cost
+}
+
+func entryOf(q *Request) remote.Entry {
+	return remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
+}
+
+func entriesOf(requests []Request) []remote.Entry {
+	entries := make([]remote.Entry, len(requests))
+	for i := range requests {
+		entries[i] = entryOf(&requests[i])
+	}
+	return entries
+}
+
+// everyOne is all positions up to n.
+func everyOne(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

@@ -1,0 +1,92 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Laws 1 and 9: of a group over two masters, one of them lost, each part is decided by who can:
+// the other master charges its own, and holds its limit exactly; the share holds the lost
+// one's. A group that either denies charges neither.
+func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(500*time.Millisecond), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	larger := newRule(t, l, "larger", limit.PerDay(1000), Use(limit.SlidingLog()))
+	closed := newRule(t, l, "closed", limit.PerDay(1000), OnOutage(Deny))
+	master := cluster.Nodes()[1]
+	its, others := keysOf(t, master, l)
+	lost, kept := its[0], others[0]
+	for _, key := range []string{lost, kept} {
+		mustAllow(t, larger, key, 1)
+	}
+	master.Pause()
+	defer master.Resume()
+	eventually(t, "the master counts as lost", func() bool { mustAllow(t, larger, lost, 1); return l.State() == Outage })
+
+	all := func(requests ...Request) []limit.Decision {
+		t.Helper()
+		ds, err := l.AllowAll(context.Background(), requests...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ds
+	}
+	free := func() int64 { // of the share
+		a := larger.account(l.hasher.Hash(lost), lost)
+		units, _ := l.ledger.Free(&a, l.shardOf(lost).outage(), l.now(), 1)
+		return units
+	}
+	before := free()
+	for i := range int64(10) {
+		ds := all(Request{r, kept, 1}, Request{larger, lost, 1})
+		if d := ds[0]; !d.Allowed || d.Tier != limit.TierRedis || d.ChargedAt == 0 || d.Remaining != 9-i {
+			t.Fatalf("group %d, of the master that is there: %+v", i, d)
+		}
+		if d := ds[1]; !d.Allowed || d.Tier != limit.TierFallback || d.ChargedAt != 0 {
+			t.Fatalf("group %d, of the lost master: %+v", i, d)
+		}
+	}
+	ds := all(Request{r, kept, 1}, Request{larger, lost, 1})
+	if ds[0].Allowed || ds[1].Allowed || ds[1].Granted != 0 || ds[0].RetryAfter == 0 || ds[1].RetryAfter != 0 {
+		t.Errorf("above the limit: %+v", ds)
+	}
+	if n := before - free(); n != 10 {
+		t.Errorf("10 groups took %d of the lost key's share", n)
+	}
+
+	ds = all(Request{larger, kept, 1}, Request{closed, lost, 1})
+	if ds[0].Allowed || ds[0].Granted != 0 || ds[0].ChargedAt != 0 || ds[1].Allowed {
+		t.Errorf("denied by policy: %+v", ds)
+	}
+	if n := 1000 - peek(t, larger, kept).Remaining; n != 1 {
+		t.Errorf("%d units of the other key are charged, want the 1 from before", n)
+	}
+}
+
+// A group whose last slot denies gives back what the others charged, and says so: nothing is
+// left in it to refund once more.
+func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
+	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), RememberDenials(0), Deadline(time.Second))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	for _, full := range []string{"a", "b"} {
+		mustAllow(t, r, full, 10)
+		var ds []limit.Decision
+		for _, other := range []string{"c", "d"} {
+			var err error
+			if ds, err = l.AllowAll(context.Background(), Request{r, other, 4}, Request{r, full, 1}); err != nil {
+				t.Fatal(err)
+			}
+			if d := ds[0]; d.Allowed || d.Granted != 0 || d.ChargedAt != 0 {
+				t.Errorf("%s held back by %s: %+v", other, full, d)
+			}
+			if n := peek(t, r, other).Remaining; n != 10 {
+				t.Errorf("%s: %d units are free, want 10", other, n)
+			}
+		}
+	}
+}
