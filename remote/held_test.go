@@ -12,9 +12,10 @@ import (
 
 // A connection is kept between two trips and given back afterwards; and of a small pool none is.
 func TestConnectionIsHeldBetweenTrips(t *testing.T) {
-	for _, test := range []struct{ pool, held int }{{smallPool, 0}, {smallPool + 1, 1}} {
+	for _, test := range []struct{ pool, held int }{{spareConns, 0}, {spareConns + 1, 1}} {
 		client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = test.pool, true })
 		b, _ := newBatcher(t, client)
+		b.script.HoldConnection()
 		rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 		key := redistest.Prefix() + "k"
 		away := func() int {
@@ -35,6 +36,24 @@ func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 	}
 }
 
+// However many share a client, enough of its connections are left for others.
+func TestConnectionsAreLeftForOthers(t *testing.T) {
+	const pool = 10
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	for range 2 * pool {
+		b, _ := newBatcher(t, client)
+		b.script.HoldConnection()
+		for range 2 {
+			mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
+		}
+	}
+	stats := client.PoolStats()
+	if held := int(stats.TotalConns) - int(stats.IdleConns); held != pool-spareConns {
+		t.Errorf("of %d connections %d are held, want %d", pool, held, pool-spareConns)
+	}
+}
+
 // It is held for a moment only.
 func TestConnectionIsHeldForAMoment(t *testing.T) {
 	for _, test := range []struct {
@@ -46,7 +65,7 @@ func TestConnectionIsHeldForAMoment(t *testing.T) {
 		{0, holdAtMost.Microseconds(), holdAtMost.Microseconds(), false},
 		{0, holdAtMost.Microseconds(), holdAtMost.Microseconds() + 1, true},
 	} {
-		if c := (pooledConn{taken: test.taken, used: test.used}); c.isDue(test.now) != test.due {
+		if h := (&heldConn{taken: test.taken, used: test.used}); h.isDue(test.now) != test.due {
 			t.Errorf("%+v", test)
 		}
 	}
@@ -57,6 +76,7 @@ func TestConnectionIsHeldForAMoment(t *testing.T) {
 func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }))
+	b.script.HoldConnection()
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	for range 3 {
 		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})

@@ -45,7 +45,7 @@ func NewScript(client redis.UniversalClient) *Script {
 	sha := redis.NewScript(source).Hash()
 	// Versions of this library may share a server, so its name tells them apart.
 	name := "tierlimit_" + sha[:16]
-	s := &Script{
+	return &Script{
 		client: client,
 		// A client of an unknown type may be a Cluster's: keeping to one slot a
 		// call is right everywhere.
@@ -53,12 +53,16 @@ func NewScript(client redis.UniversalClient) *Script {
 		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
 		script:  form{"evalsha", source, invocation{"evalsha", sha}},
 	}
-	s.held.init(client)
-	return s
 }
 
-// Rest gives back to the client's pool what the Script holds of it between two runs. It may be
-// used again.
+// HoldConnection lets the Script hold a connection of the client's between two runs, if the
+// client is one of a single node. Call it before the first run, and [Script.Rest] once a
+// second and after the last.
+func (s *Script) HoldConnection() {
+	s.held.client, _ = s.client.(*redis.Client)
+}
+
+// Rest gives back what the Script holds. It may be run again.
 func (s *Script) Rest() { s.held.rest() }
 
 // WithoutLibrary makes the Script leave no library on the server: it is run by

@@ -127,6 +127,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		script:      remote.NewScript(client),
 		rules:       make(map[string]*Rule),
 	}
+	l.script.HoldConnection()
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
