@@ -76,7 +76,9 @@ type Limiter struct {
 }
 
 // New returns a limiter on a client of one node, of Sentinel or of a Cluster. The
-// client stays the caller's: closing it is up to them, after the limiter.
+// client stays the caller's: closing it is up to them, after the limiter. Add its hooks, for
+// tracing say, before: of one node the limiter uses a copy that keeps the deadlines of
+// contexts, over the same connections, which does not see hooks that are added later.
 //
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
 // master, cannot be reached it starts all the same, in outage mode, and says so in the
