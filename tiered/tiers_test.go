@@ -156,7 +156,9 @@ func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 		}
 	})
 	for i, n := range local {
-		if n < 20 && cases >= 100 { // as many as there are unless RAPID_CHECKS says fewer
+		// Mostly they are over a hundred, seldom under thirty. There are as many cases unless
+		// RAPID_CHECKS says fewer.
+		if n < 5 && cases >= 100 {
 			t.Errorf("%v: only %d decisions were local: the test shows little", configurations[i], n)
 		}
 	}
