@@ -63,7 +63,8 @@ func morning(t *testing.T, lines int) string {
 // with any number of instances; fixed windows show their boundary bursts.
 func TestReplayTheBuiltInDay(t *testing.T) {
 	t.Parallel()
-	url := redistest.Shared(t).URL()
+	server := redistest.Start(t) // its own: other tests' keys must not seem to be left behind
+	url := server.URL()
 	runs := map[string][]string{
 		"1":  {"sliding-log"},
 		"4":  {"sliding-log", "sliding-counter", "gcra", "fixed-window"},
@@ -109,7 +110,7 @@ func TestReplayTheBuiltInDay(t *testing.T) {
 			})
 		}
 	})
-	client := redistest.Shared(t).Client(t)
+	client := server.Client(t)
 	if keys := client.Keys(context.Background(), "tierlimit-replay-*").Val(); len(keys) > 0 {
 		t.Errorf("left behind in Redis: %d keys, such as %q", len(keys), keys[0])
 	}
