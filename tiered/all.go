@@ -74,13 +74,15 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, requests: requests, hashes: hashes, decisions: decisions}
+	g := together{limiter: l, requests: requests, entries: entriesOf(requests), hashes: hashes, decisions: decisions}
 	if !g.reserve() {
 		return decisions, nil
 	}
-	parts := [][]int{everyOne(len(requests))}
-	if _, oneNode := l.client.(*redis.Client); !oneNode {
-		parts = remote.BySlot(entriesOf(requests))
+	var parts [][]int
+	if _, oneNode := l.client.(*redis.Client); oneNode {
+		parts = [][]int{everyOne(len(requests))}
+	} else {
+		parts = remote.BySlot(g.entries)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.config.deadline) // for all slots together (law 7)
 		defer cancel()
@@ -89,15 +91,17 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
-	seen := make(map[string]bool, len(requests))
-	for _, q := range requests {
+	type counter struct{ rule, key string }
+	seen := make(map[counter]bool)
+	for i := range requests {
+		q := &requests[i]
 		if q.Rule == nil || q.Rule.limiter != l {
 			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
 		}
 		if err := q.Rule.check(ctx, q.Key, q.Cost); err != nil {
 			return err
 		}
-		key := l.keys.Key(q.Rule.name, q.Key)
+		key := counter{q.Rule.name, q.Key}
 		if seen[key] {
 			return fmt.Errorf("%w: rule %q and key %q come twice; add their costs up", limit.ErrInvalidRule, q.Rule.name, q.Key)
 		}

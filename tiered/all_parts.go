@@ -18,21 +18,27 @@ import (
 type together struct {
 	limiter   *Limiter
 	requests  []Request
+	entries   []remote.Entry // of the requests
 	hashes    []uint64
 	decisions []limit.Decision
 
-	reserved []bool // in this instance's record, because their rules are settling
+	reserved []bool // in this instance's record, because their rules are settling; nil if none is
 	charged  []int  // in Redis
-	granted  []int  // without it; errs says why
-	errs     []error
+	granted  []granting
+}
+
+// granting is a request that was granted without Redis, and why.
+type granting struct {
+	request int
+	why     error
 }
 
 // reserve asks this instance's record for all requests whose rules are settling. It reports
 // false, and decides all, if it denies one.
 func (g *together) reserve() bool {
 	l := g.limiter
-	g.reserved = make([]bool, len(g.requests))
-	for i, q := range g.requests {
+	for i := range g.requests {
+		q := &g.requests[i]
 		s := l.shardOf(q.Key)
 		if !s.breaker.Closed() || !q.Rule.isSettling(s) {
 			continue
@@ -40,13 +46,17 @@ func (g *together) reserve() bool {
 		a := q.Rule.account(g.hashes[i], q.Key)
 		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
 		if own.Granted == 0 {
-			g.unreserve(everyOne(len(g.requests)))
-			for j, other := range g.requests {
-				g.decisions[j] = other.Rule.decision(limit.TierFallback)
-				g.decisions[j].ResetAfter = other.Rule.limit.Window()
+			g.unreserveAll()
+			for j := range g.requests {
+				other := g.requests[j].Rule
+				g.decisions[j] = other.decision(limit.TierFallback)
+				g.decisions[j].ResetAfter = other.limit.Window()
 			}
 			granted(&g.decisions[i], own)
 			return false
+		}
+		if g.reserved == nil {
+			g.reserved = make([]bool, len(g.requests))
 		}
 		g.reserved[i] = true
 	}
@@ -55,26 +65,30 @@ func (g *together) reserve() bool {
 
 // unreserve gives back what was reserved: what Redis granted has been recorded by then, and what
 // is granted without it will be.
-func (g *together) unreserve(part []int) {
-	for _, i := range part {
-		if g.reserved[i] {
-			q := &g.requests[i]
-			a := q.Rule.account(g.hashes[i], q.Key)
-			g.limiter.ledger.Undo(&a, g.limiter.now(), q.Cost, false)
-			g.reserved[i] = false
-		}
+func (g *together) unreserve(i int) {
+	if g.reserved == nil || !g.reserved[i] {
+		return
+	}
+	q := &g.requests[i]
+	a := q.Rule.account(g.hashes[i], q.Key)
+	g.limiter.ledger.Undo(&a, g.limiter.now(), q.Cost, false)
+	g.reserved[i] = false
+}
+
+func (g *together) unreserveAll() {
+	for i := range g.reserved {
+		g.unreserve(i)
 	}
 }
 
 // decide decides the parts: positions of requests.
 func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
-	g.errs = make([]error, len(g.requests))
+	defer g.unreserveAll()
 	for i := range g.decisions {
 		g.decisions[i] = g.requests[i].Rule.decision(limit.TierRedis) // held back, if others deny
 	}
 	// Those that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
-	defer g.unreserve(everyOne(len(g.requests)))
 	for _, part := range parts {
 		err := breaker.ErrOpen
 		if g.trips(part) > 0 {
@@ -104,15 +118,21 @@ func (g *together) trips(part []int) int {
 
 // charge has a part decided by Redis.
 func (g *together) charge(ctx context.Context, part []int) error {
-	entries := make([]remote.Entry, len(part))
-	for j, i := range part {
-		entries[j] = entryOf(&g.requests[i])
+	entries := g.entries
+	if len(part) < len(entries) {
+		entries = make([]remote.Entry, len(part))
+		for j, i := range part {
+			entries[j] = g.entries[i]
+		}
 	}
 	replies, err := g.limiter.shardOf(g.requests[part[0]].Key).batcher.DecideAll(ctx, entries)
-	g.unreserve(part)
+	for _, i := range part {
+		g.unreserve(i)
+	}
 	if err != nil {
 		return err
 	}
+	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
 		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j])
 		if g.decisions[i].Allowed {
@@ -128,8 +148,8 @@ func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.requests[i]
 		g.decisions[i] = q.Rule.fallback(l.shardOf(q.Key), g.hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
-		if g.errs[i] = err; g.decisions[i].Allowed {
-			g.granted = append(g.granted, i)
+		if g.decisions[i].Allowed {
+			g.granted = append(g.granted, granting{i, err})
 		}
 	}
 }
@@ -139,16 +159,16 @@ func (g *together) fallBack(part []int, err error) {
 // ended: it is not used.
 func (g *together) takeBack() {
 	l := g.limiter
-	for _, i := range g.granted {
-		q := &g.requests[i]
-		a := q.Rule.account(g.hashes[i], q.Key)
-		a.Charged = mayBeCharged(g.errs[i])
+	for _, by := range g.granted {
+		q := &g.requests[by.request]
+		a := q.Rule.account(g.hashes[by.request], q.Key)
+		a.Charged = mayBeCharged(by.why)
 		l.ledger.Undo(&a, l.now(), q.Cost, true)
-		g.holdBack(i)
+		g.holdBack(by.request)
 	}
 	var refunds sync.WaitGroup
 	for _, i := range g.charged {
-		e := entryOf(&g.requests[i])
+		e := g.entries[i]
 		e.Group = 0
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
 		refunds.Go(func() {
@@ -167,14 +187,11 @@ func (g *together) holdBack(i int) {
 	d.Allowed, d.Granted, d.ChargedAt, d.Remaining = false, 0, 0, d.Remaining+g.requests[i].Cost
 }
 
-func entryOf(q *Request) remote.Entry {
-	return remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
-}
-
 func entriesOf(requests []Request) []remote.Entry {
 	entries := make([]remote.Entry, len(requests))
 	for i := range requests {
-		entries[i] = entryOf(&requests[i])
+		q := &requests[i]
+		entries[i] = remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
 	}
 	return entries
 }
