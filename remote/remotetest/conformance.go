@@ -35,6 +35,7 @@ func Conformance(t *testing.T, backend Backend) {
 	t.Run("waits", func(t *testing.T) { rapid.Check(t, s.waits) })
 	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
 	t.Run("huge and odd numbers", s.hugeAndOdd)
+	t.Run("huge counts", s.hugeCounts)
 	t.Run("leases", func(t *testing.T) { rapid.Check(t, s.leases) })
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
 	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })

@@ -31,6 +31,42 @@ func (s suite) hugePast(t *testing.T, l limit.Limit, reference model.Model, e re
 	}
 }
 
+// hugeCounts is law 10 for counts, which the script may charge as one cost: the time that they
+// take together goes far beyond 2^53 parts of a µs. All come at the same time, so that a part
+// too much or too little makes a unit of difference. They come alone and beside another key.
+func (s suite) hugeCounts(t *testing.T) {
+	l := limit.Per(limit.MaxQuota-87, limit.MaxWindow-time.Microsecond).WithBurst(limit.MaxQuota - 87)
+	rule, err := remote.NewRule(l, limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keys := range []int{1, 2} {
+		entries, references := make([]remote.Entry, keys), make([]model.Model, keys)
+		for i := range entries {
+			entries[i] = remote.Entry{Key: s.newKey(), Rule: rule}
+			if references[i], err = model.New(l, limit.GCRA()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, count := range []int64{1, 3, 16, 257, 4_099, 16_411} {
+			for _, cost := range []int64{1, 7, 251} {
+				for i := range entries {
+					entries[i].Cost, entries[i].Count = cost, count
+				}
+				replies, err := s.backend.Run(context.Background(), entries, epoch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range entries {
+					if got, want := outcome(replies[i]), several(references[i], epoch, cost, count); got != want {
+						t.Fatalf("%d times %d units, key %d of %d:\ngot   %+v\nmodel %+v", count, cost, i+1, keys, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // hugeAndOdd is law 10 where it is hardest: products far above 2^53, intervals that
 // are no whole number of µs, prime windows and quotas. Every field equals the model's,
 // which computes with big integers.

@@ -93,7 +93,7 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
 	e.Count = rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 300)).Draw(t, "count")
-	return e, func(now int64) model.Outcome { return h.several(now, e.Cost, e.Count) }
+	return e, func(now int64) model.Outcome { return several(h.reference, now, e.Cost, e.Count) }
 }
 
 // entry is an entry of the given operation; a take if there is nothing to refund.
@@ -153,11 +153,11 @@ func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) m
 }
 
 // several is count decisions one after another, as one outcome.
-func (h *history) several(now, cost, count int64) model.Outcome {
+func several(reference model.Model, now, cost, count int64) model.Outcome {
 	all, granted := true, int64(0)
 	var last model.Outcome
 	for range count {
-		last = h.reference.Decide(now, cost)
+		last = reference.Decide(now, cost)
 		all = all && last.Allowed
 		granted += last.Granted
 	}
