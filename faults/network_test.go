@@ -218,17 +218,10 @@ func (c *calls) ask(t *testing.T, key string) outcome {
 	return o
 }
 
-const deadline = 50 * time.Millisecond // the limiter's own
-
-// slack is how much later so many callers at once may wake up, who take longer to do so under the
-// race detector. A client's own time-outs are five seconds.
-var slack = 200 * time.Millisecond
-
-func init() {
-	if raceDetector {
-		slack = 2 * time.Second
-	}
-}
+const (
+	deadline = 50 * time.Millisecond  // the limiter's own
+	slack    = 200 * time.Millisecond // so many callers at once wake up late; a client's own time-outs are seconds
+)
 
 // timed tells how long a call took that should keep the deadline. A bare timer of the
 // deadline's length runs beside it: by as much as that is late, the machine has stood
