@@ -24,7 +24,7 @@ var (
 	// that cannot be used.
 	ErrInvalidOption = errors.New("tierlimit: invalid option")
 
-	// ErrInvalidKey: the key is empty.
+	// ErrInvalidKey: the key is empty, or longer than [MaxKey].
 	ErrInvalidKey = errors.New("tierlimit: invalid key")
 
 	// ErrInvalidCost: the cost is zero or negative.

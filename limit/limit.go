@@ -20,6 +20,10 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 )
 
+// MaxKey is the longest key of a request, in bytes. Of one longer than 64 only a hash is kept,
+// in Redis and in the process.
+const MaxKey = 64 << 10
+
 // Limit is a number of units ("quota") that may be used in any window of a
 // given length, or in each day, week or month of the calendar. The zero Limit is
 // invalid; make one with [Per], [PerSecond], [PerMinute], [PerHour], [PerDay],

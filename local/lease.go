@@ -79,6 +79,7 @@ type heldLease struct {
 type Lease struct {
 	ID    uint64 // see [Leases.NextID]
 	Key   string // the user's
+	Hash  uint64 // of the key, unsalted
 	Owner any    // whatever the caller needs to give units back
 	Units int64  // charged
 	Stamp int64  // of the charge, on the key's clock in Redis

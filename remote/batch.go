@@ -60,9 +60,9 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 		run := &b.runs[last]
 		later := c.deadline - run.deadline
 		if run.entry.operation() == lua.Take && c.entry.operation() == lua.Take && run.entry.Cost == c.entry.Cost &&
-			later >= 0 && later <= spread && run.entry.count() < lua.MaxCount {
+			later >= 0 && later <= spread && run.entry.count()+c.entry.count() <= lua.MaxCount {
 			c.run, c.place = last, run.entry.count()
-			run.entry.Count = c.place + 1
+			run.entry.Count = c.place + c.entry.count()
 			b.work += work
 			return true
 		}
@@ -154,6 +154,6 @@ func (b *batch) disown(c *call, replies []Reply) {
 		replies[at+i].Granted = 0
 	}
 	if c.group == nil {
-		replies[at].Granted -= replies[at].share(&b.entries[at], c.place).Granted
+		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
 	}
 }

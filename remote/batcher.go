@@ -104,11 +104,11 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 // Answered is how many decisions have been made in time so far, each of a group by itself.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
-// Decide gets an entry decided; see [Batcher.DecideAll].
+// Decide gets an entry decided, all of its count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	c := newCall(ctx)
 	c.entry = e
-	if err := b.decide(c); err != nil {
+	if err := b.decide(c, b.opt.Deadline); err != nil {
 		return Reply{}, err
 	}
 	reply := c.replies[0].share(&c.entry, c.place)
@@ -116,20 +116,21 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	return reply, nil
 }
 
-// DecideAll gets entries decided in one trip, in order. On a Cluster they must share
-// a slot. To have them charged all or none, give them the same Group.
+// DecideAll gets entries decided in one trip, in order, and within the given time, at most
+// Options.Deadline. On a Cluster they must share a slot. To have them charged all or none, give
+// them the same Group.
 //
-// It returns within the deadline, or ctx's own; and within 25 ms when ctx is cancelled,
-// but that a caller who makes its own trip (Options.Inline) finishes it first. Errors:
-// [ErrNoAnswer], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed],
-// context.Canceled, what Hooks.Begin returned, or what Redis or the client said.
-func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, error) {
+// It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
+// cancelled, but that a caller who makes its own trip (Options.Inline) finishes it first.
+// Errors: [ErrNoAnswer], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx, which
+// say nothing of Redis, what Hooks.Begin returned, or what Redis or the client said.
+func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Duration) ([]Reply, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
 	c := newCall(ctx)
 	c.group = entries
-	if err := b.decide(c); err != nil {
+	if err := b.decide(c, min(within, b.opt.Deadline)); err != nil {
 		return nil, err
 	}
 	replies := slices.Clone(c.replies)
@@ -137,11 +138,17 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry) ([]Reply, erro
 	return replies, nil
 }
 
-// decide gets a call answered. Its caller may have to make trips for it, and for others.
-func (b *Batcher) decide(c *call) error {
+// decide gets a call answered. Its caller may have to make trips for it, and for others; but
+// not one who has less time than the limiter gives, lest the others have no more.
+func (b *Batcher) decide(c *call, within time.Duration) error {
 	c.asked = localTime()
-	deadline, own := b.deadline(c.ctx, c.asked)
-	c.deadline, c.mayLead = deadline, b.opt.Inline && !own
+	c.deadline = c.asked + within.Microseconds()
+	if t, ok := c.ctx.Deadline(); ok {
+		if ends := c.asked + time.Until(t).Microseconds(); ends < c.deadline {
+			c.deadline, c.hurried = ends, true
+		}
+	}
+	c.mayLead = b.opt.Inline && !c.hurried
 	lead, company, err := b.enqueue(c)
 	if err != nil {
 		return err
@@ -156,21 +163,13 @@ func (b *Batcher) decide(c *call) error {
 	return c.err
 }
 
-// deadline is when a decision must be made, in local time, and whether that is the
-// context's own deadline.
-func (b *Batcher) deadline(ctx context.Context, now int64) (deadline int64, own bool) {
-	deadline = now + b.opt.Deadline.Microseconds()
-	if t, ok := ctx.Deadline(); ok {
-		if ends := now + time.Until(t).Microseconds(); ends < deadline {
-			return ends, true
-		}
-	}
-	return deadline, false
-}
-
-// late is the error of a call whose deadline has passed, and that is not claimed yet.
+// late is the error of a call whose deadline has passed, and that is not claimed yet. That a
+// caller has no time says nothing of Redis.
 func (b *Batcher) late(c *call) error {
-	if c.state.Load() == callSent {
+	switch {
+	case c.hurried:
+		return errHurried
+	case c.state.Load() == callSent:
 		return ErrNoAnswer
 	}
 	return errNotSent

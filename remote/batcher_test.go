@@ -132,7 +132,7 @@ func TestDecisionsShareTrips(t *testing.T) {
 		t.Errorf("trips of %v, failures %v", sizes, failed)
 	}
 	group := []Entry{{Key: "k0", Rule: rule, Cost: 1, Group: 1}, {Key: "k0", Rule: rule, Cost: 1, Group: 1}}
-	if _, err := b.DecideAll(t.Context(), group); err != nil || b.Answered() != all+3 {
+	if _, err := b.DecideAll(t.Context(), group, time.Second); err != nil || b.Answered() != all+3 {
 		t.Errorf("%d answered after a group of two more, %v", b.Answered(), err)
 	}
 }

@@ -27,8 +27,10 @@ const ChargeRepeats = 10 * time.Minute
 
 // Entry asks for one decision, or for several of the same cost one after another.
 type Entry struct {
-	// Key is the Redis key; or the user's, if the rule was named (see [Rule.Named]).
+	// Key is the Redis key; or a [UserKey], if the rule was named (see [Rule.Named]).
 	Key string
+	// Hash is the asker's own, for Hooks.Answered.
+	Hash uint64
 	// Rule is what to hold it to.
 	Rule *Rule
 	// Operation is one of the operations of package lua; 0 is Take.

@@ -111,6 +111,27 @@ var (
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
 )
 
+// What a caller's own context did says nothing of Redis.
+var (
+	errEnded   = errors.New("tierlimit: the caller's context ended before Redis answered")
+	errHurried = fmt.Errorf("%w: %w", errEnded, context.DeadlineExceeded)
+)
+
+// ended is the error of a call whose context has ended.
+func ended(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return errHurried
+	}
+	return fmt.Errorf("%w: %w", errEnded, err)
+}
+
+// IsCallers reports whether a decision was not made because its caller's own context ended
+// first.
+func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
+
 // MayHaveRun reports whether a decision that ended with this error may have been made,
 // and charged, by Redis all the same: it was sent, and nothing proves the contrary.
 func MayHaveRun(err error) bool {

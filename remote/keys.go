@@ -15,6 +15,27 @@ import (
 // callers who pass on untrusted bytes cannot fill Redis with them (law 7).
 const maxPlainKey = 64
 
+// UserKey is a user's key as it stands in Redis keys: escaped, and if it is long, its hash. It
+// is never longer than 64 bytes.
+type UserKey string
+
+// NewUserKey returns any bytes as a UserKey. Different ones never come out as the same.
+func NewUserKey(said string) UserKey {
+	if len(said) <= maxPlainKey {
+		if !strings.ContainsAny(said, "{}%") {
+			return UserKey(said)
+		}
+		if escaped := keyEscaper.Replace(said); len(escaped) <= maxPlainKey {
+			return UserKey(escaped)
+		}
+	}
+	// "%#" cannot come out of the escaper: a hashed key never equals a plain one.
+	sum := sha256.Sum256([]byte(said))
+	return UserKey("%#" + base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+
 // Keyspace makes Redis keys: PREFIX:{USERKEY}:RULE.
 //
 // The braces make the user key the hash tag, so that on a Cluster all rules of
@@ -70,26 +91,24 @@ func (k Keyspace) WithHashTags(n int) Keyspace {
 }
 
 // Key is the Redis key of a user key under a rule.
-func (k Keyspace) Key(rule, userKey string) string {
-	escaped := escapeKey(userKey)
+func (k Keyspace) Key(rule string, key UserKey) string {
 	if k.tags == nil {
-		return k.prefix + ":{" + escaped + "}:" + rule
+		return k.prefix + ":{" + string(key) + "}:" + rule
 	}
-	return k.prefix + ":{" + k.tags[k.tagOf(escaped)] + "}{" + escaped + "}:" + rule
+	return k.prefix + ":{" + k.tags[k.tagOf(key)] + "}{" + string(key) + "}:" + rule
 }
 
 // Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that are made
 // of it.
-func (k Keyspace) Slot(userKey string) uint16 {
-	escaped := escapeKey(userKey)
+func (k Keyspace) Slot(key UserKey) uint16 {
 	if k.tags == nil {
-		return hashSlot(escaped)
+		return hashSlot(string(key))
 	}
-	return k.slotOfTag(k.tagOf(escaped))
+	return k.slotOfTag(k.tagOf(key))
 }
 
-// tagOf is the number of an escaped user key's hash tag.
-func (k Keyspace) tagOf(escaped string) int { return int(hashSlot(escaped)) * len(k.tags) / SlotCount }
+// tagOf is the number of a user key's hash tag.
+func (k Keyspace) tagOf(key UserKey) int { return int(hashSlot(string(key))) * len(k.tags) / SlotCount }
 
 // slotOfTag is in the middle of the tag's part of all slots.
 func (k Keyspace) slotOfTag(i int) uint16 { return uint16((2*i + 1) * SlotCount / (2 * len(k.tags))) }
@@ -115,18 +134,3 @@ func (k Keyspace) fleetKeyIn(slot uint16) string {
 
 // Pattern matches all keys of this keyspace, for SCAN.
 func (k Keyspace) Pattern() string { return k.prefix + ":{*" }
-
-func escapeKey(userKey string) string {
-	escaped := userKey
-	if strings.ContainsAny(userKey, "{}%") {
-		escaped = keyEscaper.Replace(userKey)
-	}
-	if len(escaped) <= maxPlainKey {
-		return escaped
-	}
-	// "%#" cannot come out of the escaper: a hashed key never equals a plain one.
-	sum := sha256.Sum256([]byte(userKey))
-	return "%#" + base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")

@@ -50,7 +50,7 @@ func TestKey(t *testing.T) {
 		"{" + longest:    "rl:{%#Y-W2iS-MM6_EIKzmoPWLck06k8ftyIFCvXwNNpawOS4}:search",
 		longest + "\x00": "rl:{%#1_SA1F4UwFg5vX-enRxWeRGtjnCy5uyyYcP4K8gvFac}:search",
 	} {
-		if got := k.Key("search", userKey); got != want {
+		if got := k.Key("search", NewUserKey(userKey)); got != want {
 			t.Errorf("%q: %q, want %q", userKey, got, want)
 		}
 	}
@@ -84,12 +84,12 @@ func checkCollisions(t *testing.T, k Keyspace) {
 		rules := rapid.SliceOfN(drawRuleName, 1, 4).Draw(t, "rules")
 		for _, u := range slices.Clone(userKeys) {
 			// What a user could try who wants to be taken for u.
-			userKeys = append(userKeys, escapeKey(u), escapeKey(escapeKey(u)), k.Key(rules[0], u), u+"}:"+rules[0], "{"+u+"}", u+"\x00")
+			userKeys = append(userKeys, string(NewUserKey(u)), string(NewUserKey(string(NewUserKey(u)))), k.Key(rules[0], NewUserKey(u)), u+"}:"+rules[0], "{"+u+"}", u+"\x00")
 		}
 		owner := map[string]pair{k.fleetKey(): {"the fleet", ""}}
 		for _, u := range userKeys {
 			for _, r := range rules {
-				key, p := k.Key(r, u), pair{r, u}
+				key, p := k.Key(r, NewUserKey(u)), pair{r, u}
 				if other, taken := owner[key]; taken && other != p {
 					t.Fatalf("%q and %q share the key %q", p, other, key)
 				}
@@ -121,15 +121,15 @@ func TestKeysAreBoundedAndTagged(t *testing.T) {
 		k := newKeyspace(t, prefix)
 		rule := drawRuleName.Draw(t, "rule")
 		userKey := drawUserKey.Filter(func(u string) bool { return u != "" }).Draw(t, "user key")
-		key := k.Key(rule, userKey)
+		key := k.Key(rule, NewUserKey(userKey))
 		if most := len(prefix) + len(rule) + maxPlainKey + len(":{}:"); len(key) > most {
 			t.Fatalf("%d bytes of user key make a key of %d, want at most %d", len(userKey), len(key), most)
 		}
 		tag, ok := hashTag(key)
-		if !ok || tag != escapeKey(userKey) || key != prefix+":{"+tag+"}:"+rule {
+		if !ok || tag != string(NewUserKey(userKey)) || key != prefix+":{"+tag+"}:"+rule {
 			t.Fatalf("the hash tag of %q is %q", key, tag)
 		}
-		if other := k.Key("other", userKey); keySlot(key) != keySlot(other) {
+		if other := k.Key("other", NewUserKey(userKey)); keySlot(key) != keySlot(other) {
 			t.Fatalf("%q and %q are in different slots", key, other)
 		}
 	})
@@ -147,12 +147,12 @@ func TestHashTagsLieAtEqualDistances(t *testing.T) {
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			userKey := drawUserKey.Draw(t, "user key")
-			key, slot := k.Key(drawRuleName.Draw(t, "rule"), userKey), int(k.Slot(userKey))
-			own := int(hashSlot(escapeKey(userKey)))
+			key, slot := k.Key(drawRuleName.Draw(t, "rule"), NewUserKey(userKey)), int(k.Slot(NewUserKey(userKey)))
+			own := int(hashSlot(string(NewUserKey(userKey))))
 			if int(keySlot(key)) != slot || slot*n/SlotCount != own*n/SlotCount {
 				t.Fatalf("of %d tags: %q is in slot %d, said to be in %d, its own is %d", n, key, keySlot(key), slot, own)
 			}
-			if escaped := escapeKey(userKey); !strings.HasPrefix(key, "rl:{%") || !strings.Contains(key, "}{"+escaped+"}:") {
+			if escaped := string(NewUserKey(userKey)); !strings.HasPrefix(key, "rl:{%") || !strings.Contains(key, "}{"+escaped+"}:") {
 				t.Fatalf("%q", key)
 			}
 		})
@@ -162,7 +162,7 @@ func TestHashTagsLieAtEqualDistances(t *testing.T) {
 // checkEscape checks that the user key can be read back from what came of it, or is
 // hashed because that would be long.
 func checkEscape(t *testing.T, userKey string) {
-	escaped := escapeKey(userKey)
+	escaped := string(NewUserKey(userKey))
 	if len(escaped) > maxPlainKey || strings.ContainsAny(escaped, "{}") {
 		t.Fatalf("%q became %q", userKey, escaped)
 	}
@@ -184,7 +184,7 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, userKey string) {
 		checkEscape(t, userKey)
 		k := newKeyspace(t, "rl")
-		if key := k.Key("search", userKey); key == k.fleetKey() || !strings.HasPrefix(key, "rl:{") || !strings.HasSuffix(key, "}:search") {
+		if key := k.Key("search", NewUserKey(userKey)); key == k.fleetKey() || !strings.HasPrefix(key, "rl:{") || !strings.HasSuffix(key, "}:search") {
 			t.Fatalf("%q has the key %q", userKey, key)
 		}
 	})
@@ -225,7 +225,7 @@ func TestPattern(t *testing.T) {
 	ctx := context.Background()
 	base := redistest.Prefix() + "p"
 	k := newKeyspace(t, base)
-	want := []string{k.fleetKey(), k.Key("search", "alice"), k.Key("search", "{}%"), k.Key("search", strings.Repeat("x", 100))}
+	want := []string{k.fleetKey(), k.Key("search", "alice"), k.Key("search", NewUserKey("{}%")), k.Key("search", NewUserKey(strings.Repeat("x", 100)))}
 	keys := slices.Clone(want)
 	for _, other := range []string{base + "p", base + ":p", "p" + base, base + "."} {
 		keys = append(keys, newKeyspace(t, other).Key("search", "alice"))

@@ -35,7 +35,7 @@ func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
 	if b.closed {
 		return false, false, limit.ErrClosed
 	}
-	if len(b.queue) >= min(b.opt.Queue, b.room.calls(c.deadline-c.asked)) {
+	if len(b.queue) >= min(b.opt.Queue, b.room.calls(b.opt.Deadline.Microseconds())) {
 		return false, false, ErrNoRoom
 	}
 	b.queue = append(b.queue, c)

@@ -25,7 +25,8 @@ func TestMastersOfACluster(t *testing.T) {
 			t.Errorf("slots %d to %d are said to be with %s and %s, want %s", first, last, m.Addrs[m.Of[first]], m.Addrs[m.Of[last]], addr)
 		}
 	}
-	for _, user := range []string{"alice", "{", "a}b{c", strings.Repeat("x", 65), "\x00"} {
+	for _, said := range []string{"alice", "{", "a}b{c", strings.Repeat("x", 65), "\x00"} {
+		user := NewUserKey(said)
 		own := newKeyspace(t, "tl")
 		for _, k := range []Keyspace{own, own.WithHashTags(48)} {
 			if said := client.ClusterKeySlot(ctx, k.Key("r", user)).Val(); said != int64(k.Slot(user)) {

@@ -163,7 +163,7 @@ func TestClusterDecidesOverAllSlots(t *testing.T) {
 		results := make(chan Reply, 200)
 		for i := range 200 {
 			go func() {
-				results <- mustDecide(t, b, Entry{Key: keys.Key("r", fmt.Sprint("user", i)), Rule: rule, Cost: 1})
+				results <- mustDecide(t, b, Entry{Key: keys.Key("r", NewUserKey(fmt.Sprint("user", i))), Rule: rule, Cost: 1})
 			}()
 		}
 		want := Allowed

@@ -1,10 +1,6 @@
 package remote
 
-import (
-	"context"
-	"errors"
-	"time"
-)
+import "time"
 
 // The reaper ends what must not wait any longer: calls whose deadline has passed or
 // whose context was cancelled, sent or not, and trips. One timer does that for all
@@ -55,7 +51,7 @@ func (b *Batcher) reap() {
 			case c.deadline <= now:
 				c.fail(b.late(c))
 			case c.ctx.Err() != nil:
-				c.fail(b.ended(c))
+				c.fail(ended(c.ctx.Err()))
 			default:
 				next = min(next, c.deadline)
 				if c.ctx.Done() != nil {
@@ -84,14 +80,6 @@ func (b *Batcher) reap() {
 	if next < nothing {
 		b.setReaperAt(next)
 	}
-}
-
-// ended is the error of a call whose context has ended.
-func (b *Batcher) ended(c *call) error {
-	if err := c.ctx.Err(); errors.Is(err, context.Canceled) {
-		return err
-	}
-	return b.late(c)
 }
 
 // maxStuck bounds the goroutines that wait inside a client that does not honour

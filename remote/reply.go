@@ -49,21 +49,22 @@ type Reply struct {
 	Err error
 }
 
-// share is the answer to one of the calls that an entry was made of, counted from 0, whose
-// part of it is e: as if they had come one by one, but for ResetAfter, which is that of
-// the last.
+// share is the answer to one of the calls that an entry was made of: its own entry e, which
+// begins with the i-th of the count, from 0. It is as if all had come one by one, but for
+// ResetAfter, which is that of the last.
 func (r *Reply) share(e *Entry, i int64) Reply {
-	one := *r
-	switch {
-	case e.operation() != lua.Take || r.Err != nil || r.Status > Allowed: // nothing to share
-	case i < r.Fitted:
-		one.Status, one.Fitted, one.Granted = Allowed, 1, e.Cost
-		one.Remaining = r.Remaining + (r.Fitted-1-i)*e.Cost
-		one.RetryAfter, one.NextAfter = 0, 0
-	default:
-		one.Fitted, one.Granted = 0, 0
+	own := *r
+	if e.operation() != lua.Take || r.Err != nil || r.Status > Allowed {
+		return own // nothing to share
 	}
-	return one
+	own.Fitted = min(max(0, r.Fitted-i), e.count())
+	own.Granted = own.Fitted * e.Cost
+	if own.Fitted == e.count() {
+		own.Status = Allowed
+		own.Remaining = r.Remaining + (r.Fitted-i-own.Fitted)*e.Cost
+		own.RetryAfter, own.NextAfter = 0, 0
+	}
+	return own
 }
 
 var errReply = errors.New("the script's reply is not of the expected form")

@@ -110,7 +110,7 @@ func (r *Rule) redisKey(key string) string {
 	if r.name == "" {
 		return key
 	}
-	return r.keys.Key(r.name, key)
+	return r.keys.Key(r.name, UserKey(key))
 }
 
 // text is the packed rule now, as the argument of a command.

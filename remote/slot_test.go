@@ -36,7 +36,7 @@ func TestKeySlotEqualsTheServers(t *testing.T) {
 		drawUserKey,
 		rapid.StringOf(rapid.SampledFrom([]rune("ab{}"))),
 		rapid.Custom(func(t *rapid.T) string {
-			return newKeyspace(t, "rl").Key(drawRuleName.Draw(t, "rule"), drawUserKey.Draw(t, "user key"))
+			return newKeyspace(t, "rl").Key(drawRuleName.Draw(t, "rule"), NewUserKey(drawUserKey.Draw(t, "user key")))
 		}),
 	)
 	rapid.Check(t, func(t *rapid.T) {

@@ -246,7 +246,7 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	for _, c := range calls {
 		if c.claim() {
 			present = append(present, c)
-			decisions += max(1, len(c.group))
+			decisions += max(int(c.entry.count()), len(c.group))
 		} else {
 			from.disown(c, replies)
 		}
@@ -288,7 +288,9 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 			c.resent = true
 			return false
 		}
-		err = errLate
+		if err = errLate; c.hurried {
+			err = errHurried
+		}
 	}
 	c.answer(own, err)
 	return true

@@ -60,13 +60,13 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		return nil, err
 	}
 	now := l.now()
-	hashes := make([]uint64, len(requests))
+	keys := make([]callKey, len(requests))
 	decisions := make([]limit.Decision, len(requests))
 	known := false
 	for i, q := range requests {
-		hashes[i] = l.hasher.Hash(q.Key)
+		keys[i] = l.key(q.Key)
 		decisions[i] = q.Rule.decision(limit.TierLocal)
-		if d, ok := q.Rule.remembered(hashes[i], now, q.Cost); ok {
+		if d, ok := q.Rule.remembered(keys[i].hash, now, q.Cost); ok {
 			decisions[i] = d
 			known = true
 		}
@@ -74,7 +74,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, requests: requests, entries: entriesOf(requests), hashes: hashes, decisions: decisions}
+	g := together{limiter: l, requests: requests, entries: entriesOf(requests, keys), keys: keys, decisions: decisions}
 	if !g.reserve() {
 		return decisions, nil
 	}
@@ -83,9 +83,6 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		parts = [][]int{everyOne(len(requests))}
 	} else {
 		parts = remote.BySlot(g.entries)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.config.deadline) // for all slots together (law 7)
-		defer cancel()
 	}
 	return g.decide(ctx, parts)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
@@ -19,7 +20,7 @@ type together struct {
 	limiter   *Limiter
 	requests  []Request
 	entries   []remote.Entry // of the requests
-	hashes    []uint64
+	keys      []callKey
 	decisions []limit.Decision
 
 	reserved []bool // in this instance's record, because their rules are settling; nil if none is
@@ -39,11 +40,11 @@ func (g *together) reserve() bool {
 	l := g.limiter
 	for i := range g.requests {
 		q := &g.requests[i]
-		s := l.shardOf(q.Key)
+		s := l.shardOf(&g.keys[i])
 		if !s.breaker.Closed() || !q.Rule.isSettling(s) {
 			continue
 		}
-		a := q.Rule.account(g.hashes[i], q.Key)
+		a := q.Rule.account(&g.keys[i])
 		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
 		if own.Granted == 0 {
 			g.unreserveAll()
@@ -70,7 +71,7 @@ func (g *together) unreserve(i int) {
 		return
 	}
 	q := &g.requests[i]
-	a := q.Rule.account(g.hashes[i], q.Key)
+	a := q.Rule.account(&g.keys[i])
 	g.limiter.ledger.Undo(&a, g.limiter.now(), q.Cost, false)
 	g.reserved[i] = false
 }
@@ -81,9 +82,10 @@ func (g *together) unreserveAll() {
 	}
 }
 
-// decide decides the parts: positions of requests.
+// decide decides the parts: positions of requests. All have one deadline (law 7).
 func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
+	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
 		g.decisions[i] = g.requests[i].Rule.decision(limit.TierRedis) // held back, if others deny
 	}
@@ -92,7 +94,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	for _, part := range parts {
 		err := breaker.ErrOpen
 		if g.trips(part) > 0 {
-			if err = g.charge(ctx, part); err != nil && !g.limiter.outage(err) {
+			if err = g.charge(ctx, part, time.Until(deadline)); err != nil && !g.limiter.outage(err) {
 				g.takeBack()
 				return nil, err
 			}
@@ -110,14 +112,14 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 
 // trips is how many trips a part needs: none if Redis counts as lost for one of its keys.
 func (g *together) trips(part []int) int {
-	if g.limiter.shardOf(g.requests[part[0]].Key).breaker.Closed() {
+	if g.limiter.shardOf(&g.keys[part[0]]).breaker.Closed() {
 		return 1
 	}
 	return 0
 }
 
-// charge has a part decided by Redis.
-func (g *together) charge(ctx context.Context, part []int) error {
+// charge has a part decided by Redis, within the given time.
+func (g *together) charge(ctx context.Context, part []int, within time.Duration) error {
 	entries := g.entries
 	if len(part) < len(entries) {
 		entries = make([]remote.Entry, len(part))
@@ -125,7 +127,7 @@ func (g *together) charge(ctx context.Context, part []int) error {
 			entries[j] = g.entries[i]
 		}
 	}
-	replies, err := g.limiter.shardOf(g.requests[part[0]].Key).batcher.DecideAll(ctx, entries)
+	replies, err := g.limiter.shardOf(&g.keys[part[0]]).batcher.DecideAll(ctx, entries, within)
 	for _, i := range part {
 		g.unreserve(i)
 	}
@@ -147,7 +149,7 @@ func (g *together) fallBack(part []int, err error) {
 	l := g.limiter
 	for _, i := range part {
 		q := &g.requests[i]
-		g.decisions[i] = q.Rule.fallback(l.shardOf(q.Key), g.hashes[i], l.now(), q.Key, q.Cost, lua.Take, err)
+		g.decisions[i] = q.Rule.fallback(l.shardOf(&g.keys[i]), l.now(), &g.keys[i], q.Cost, lua.Take, err)
 		if g.decisions[i].Allowed {
 			g.granted = append(g.granted, granting{i, err})
 		}
@@ -161,7 +163,7 @@ func (g *together) takeBack() {
 	l := g.limiter
 	for _, by := range g.granted {
 		q := &g.requests[by.request]
-		a := q.Rule.account(g.hashes[by.request], q.Key)
+		a := q.Rule.account(&g.keys[by.request])
 		a.Charged = mayBeCharged(by.why)
 		l.ledger.Undo(&a, l.now(), q.Cost, true)
 		g.holdBack(by.request)
@@ -172,7 +174,7 @@ func (g *together) takeBack() {
 		e.Group = 0
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
 		refunds.Go(func() {
-			if _, err := l.shardOf(e.Key).batcher.Decide(context.Background(), e); err != nil {
+			if _, err := l.shardOf(&g.keys[i]).batcher.Decide(context.Background(), e); err != nil {
 				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
 			}
 		})
@@ -187,11 +189,12 @@ func (g *together) holdBack(i int) {
 	d.Allowed, d.Granted, d.ChargedAt, d.Remaining = false, 0, 0, d.Remaining+g.requests[i].Cost
 }
 
-func entriesOf(requests []Request) []remote.Entry {
+func entriesOf(requests []Request, keys []callKey) []remote.Entry {
 	entries := make([]remote.Entry, len(requests))
 	for i := range requests {
 		q := &requests[i]
-		entries[i] = remote.Entry{Key: q.Key, Rule: q.Rule.encoded, Cost: q.Cost, Group: 1}
+		entries[i] = q.Rule.entry(&keys[i], q.Cost, lua.Take)
+		entries[i].Group = 1
 	}
 	return entries
 }

@@ -54,18 +54,18 @@ func TestForgetfulReplyIsFollowedByABeat(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(100))
-	a := r.account(l.hasher.Hash("k"), "k")
+	a := r.account(keyOf(l, "k"))
 	l.ledger.Add(&a, l.now(), 50)
-	l.learn(r, l.hasher.Hash("k"), "k", &remote.Reply{Granted: 1, Remaining: 60})
+	l.learn(r, keyOf(l, "k"), &remote.Reply{Granted: 1, Remaining: 60})
 	if len(l.shard.suspicions) != 0 {
 		t.Error("suspicion where Redis counts 40 of 51")
 	}
 	reply := &remote.Reply{Granted: 1, Remaining: 99}
-	l.learn(r, l.hasher.Hash("k"), "k", reply)
+	l.learn(r, keyOf(l, "k"), reply)
 	if s := len(l.shard.suspicions); s == 0 && l.State() == Healthy {
 		// The keeper may have taken it already: then it beats.
 		eventually(t, "a suspicion", func() bool {
-			l.learn(r, l.hasher.Hash("k"), "k", reply)
+			l.learn(r, keyOf(l, "k"), reply)
 			return len(l.shard.suspicions) > 0
 		})
 	}

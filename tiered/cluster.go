@@ -54,7 +54,14 @@ func newClusterMap(client *redis.ClusterClient, first *shard) *clusterMap {
 
 // shardOf is the shard of a key. Should its slot have moved just now, that is the wrong
 // one: the client finds the right master all the same.
-func (l *Limiter) shardOf(key string) *shard {
+func (l *Limiter) shardOf(key *callKey) *shard {
+	if l.cluster == nil {
+		return l.shard
+	}
+	return l.shardOfKey(key.inRedis())
+}
+
+func (l *Limiter) shardOfKey(key remote.UserKey) *shard {
 	if l.cluster == nil {
 		return l.shard
 	}

@@ -108,7 +108,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 		t.Errorf("of a master that is lost: %+v", d)
 	}
 	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
-	if o := l.shardOf(lost[0]).outage(); o.Fleet != 2 || !o.Newborn {
+	if o := l.shardOf(keyOf(l, lost[0])).outage(); o.Fleet != 2 || !o.Newborn {
 		t.Errorf("without the master: %+v", o)
 	}
 }
@@ -145,7 +145,7 @@ func startAsking(r *Rule, keys []string) *asking {
 					return
 				case <-ticker.C:
 				}
-				closed := r.limiter.shardOf(key).breaker.Closed()
+				closed := r.limiter.shardOf(keyOf(r.limiter, key)).breaker.Closed()
 				started := time.Now()
 				d, err := r.Allow(context.Background(), key)
 				took := time.Since(started)
@@ -202,7 +202,7 @@ func keysOf(t *testing.T, master *redistest.Server, l *Limiter) (its, others []s
 	t.Helper()
 	for i := range 1000 {
 		key := fmt.Sprint("user", i)
-		switch addr := l.shardOf(key).where.Load().addr; {
+		switch addr := l.shardOf(keyOf(l, key)).where.Load().addr; {
 		case addr == "":
 			t.Fatal("the Cluster's masters are not known")
 		case addr == master.Addr() && len(its) < 8:

@@ -11,8 +11,8 @@ import (
 )
 
 // account is what the ledger has to know of a key.
-func (r *Rule) account(hash uint64, key string) local.Account {
-	return local.Account{Hash: hash ^ r.ledgerSalt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r, Key: key}
+func (r *Rule) account(key *callKey) local.Account {
+	return local.Account{Hash: key.hash ^ r.ledgerSalt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r, Key: string(key.inRedis())}
 }
 
 // fallback decides without Redis, by the rule's outage policy. Whatever the
@@ -21,10 +21,10 @@ func (r *Rule) account(hash uint64, key string) local.Account {
 //
 // err is what came of asking Redis. If Redis may have decided all the same, what is
 // granted here is not charged there later: once for that decision is the most (law 3).
-func (r *Rule) fallback(s *shard, hash uint64, now int64, key string, cost int64, operation int, err error) limit.Decision {
+func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation int, err error) limit.Decision {
 	l := r.limiter
 	s.missed(err)
-	a := r.account(hash, key)
+	a := r.account(key)
 	a.Charged = mayBeCharged(err)
 	d := r.decision(limit.TierFallback)
 	d.ResetAfter = r.limit.Window()

@@ -65,10 +65,9 @@ type leaseTerms struct {
 }
 
 const (
-	longestLease     = time.Second
-	leasesPerWindow  = 8
-	shortestWindow   = 100 * time.Millisecond // shorter ones have no leases
-	longestLeasedKey = 1024
+	longestLease    = time.Second
+	leasesPerWindow = 8
+	shortestWindow  = 100 * time.Millisecond // shorter ones have no leases
 	// leaseDrift: a process counts its leases as this part shorter than Redis does,
 	// since clocks do not run at the same speed. A quartz is off by a tenth of that.
 	leaseDrift = 1000
@@ -131,12 +130,9 @@ func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Dec
 }
 
 // wantLease takes note of what Redis granted, and asks for a lease if it is worth while.
-func (r *Rule) wantLease(hash uint64, key string, granted int64) {
+func (r *Rule) wantLease(key *callKey, granted int64) {
 	l, t := r.limiter, r.lease
-	if len(key) > longestLeasedKey {
-		return
-	}
-	hash ^= t.salt
+	hash := key.hash ^ t.salt
 	want := t.table.Wanted(hash, l.now(), granted, t.life, t.largest)
 	if want == 0 {
 		return
@@ -145,9 +141,10 @@ func (r *Rule) wantLease(hash uint64, key string, granted int64) {
 		t.table.Refused(hash, l.now()+int64(t.life))
 		return
 	}
+	own := *key
 	renew := func() {
 		defer l.leases.end()
-		r.renewLease(hash, key, want)
+		r.renewLease(&own, want)
 	}
 	if l.config.virtualClock != nil {
 		renew()

@@ -69,8 +69,9 @@ func (k *leaseKeeper) end() {
 
 // renewLease asks for a lease, in place of the one that is held for the key, if there is
 // one.
-func (r *Rule) renewLease(hash uint64, key string, want int64) {
+func (r *Rule) renewLease(key *callKey, want int64) {
 	l, t := r.limiter, r.lease
+	hash := key.hash ^ t.salt
 	terms := remote.Lease{ID: t.table.NextID(), Most: t.most, Reserve: t.reserve, Life: t.life}
 	var entries []remote.Entry
 	if old, ok := t.table.End(hash); ok {
@@ -80,11 +81,11 @@ func (r *Rule) renewLease(hash uint64, key string, want int64) {
 			entries = append(entries, r.unspent(&old))
 		}
 	}
-	entries = append(entries, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Lease, Cost: want, Lease: &terms})
+	entries = append(entries, remote.Entry{Key: string(key.inRedis()), Rule: r.encoded, Operation: lua.Lease, Cost: want, Lease: &terms})
 	sent := l.now()
 	sent -= sent % int64(time.Microsecond) // Redis may have looked at its clock at that very moment
 	// Not in a caller's time: who charges in advance must not charge for nobody.
-	replies, err := l.shardOf(key).batcher.DecideAll(context.Background(), entries)
+	replies, err := l.shardOf(key).batcher.DecideAll(context.Background(), entries, l.config.deadline)
 	now := l.now()
 	if err != nil {
 		t.table.Refused(hash, now+int64(t.life))
@@ -96,10 +97,10 @@ func (r *Rule) renewLease(hash uint64, key string, want int64) {
 		return
 	}
 	// On record from now on, spent or not: as in Redis.
-	a := r.account(l.hasher.Hash(key), key)
+	a := r.account(key)
 	l.ledger.Learn(&a, now, local.Known{Granted: reply.Granted})
 	lease := local.Lease{
-		ID: terms.ID, Key: strings.Clone(key), Owner: r,
+		ID: terms.ID, Key: strings.Clone(string(key.inRedis())), Hash: key.hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
 		Ends: sent + int64(reply.Life-reply.Life/leaseDrift),
 		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
@@ -165,7 +166,7 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 		var returns sync.WaitGroup
 		for i := range some {
 			e, r := &some[i], some[i].Owner.(*Rule)
-			s := l.shardOf(e.Key)
+			s := l.shardOfKey(remote.UserKey(e.Key))
 			if !s.breaker.Closed() {
 				continue
 			}
@@ -174,7 +175,7 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 					l.log.warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 					return
 				}
-				r.forgetDenial(l.hasher.Hash(e.Key))
+				r.forgetDenial(e.Hash)
 			})
 		}
 		returns.Wait()
@@ -185,7 +186,7 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 // this instance's own record may say less than Redis, never more.
 func (r *Rule) unrecord(e *local.Ended) {
 	l := r.limiter
-	a := r.account(l.hasher.Hash(e.Key), e.Key)
+	a := r.account(&callKey{hash: e.Hash, name: remote.UserKey(e.Key)})
 	l.ledger.Return(&a, l.now(), e.Left, false)
 }
 

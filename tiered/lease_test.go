@@ -16,7 +16,7 @@ import (
 // left is what Redis has free of a key.
 func left(t testing.TB, r *Rule, key string) int64 {
 	t.Helper()
-	replies, err := r.limiter.shard.batcher.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}})
+	replies, err := r.limiter.shard.batcher.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

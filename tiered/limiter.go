@@ -67,6 +67,8 @@ type Limiter struct {
 	script      *remote.Script
 	batching    remote.Options
 
+	lines lines // of calls of Wait
+
 	longest atomic.Int64 // window of all rules
 
 	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
@@ -148,7 +150,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {
 		l.cluster = newClusterMap(client, l.shard)
-		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(l.keys.Slot(key)) })
+		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(l.keys.Slot(remote.UserKey(key))) })
 	}
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +32,11 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		}
 	})
 	return l
+}
+
+func keyOf(l *Limiter, key string) *callKey {
+	k := l.key(key)
+	return &k
 }
 
 func newRule(t testing.TB, l *Limiter, name string, lim limit.Limit, options ...RuleOption) *Rule {
@@ -100,11 +106,18 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 		"zero cost":            {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", 0); return err }},
 		"negative cost":        {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", -1); return err }},
 		"empty key":            {limit.ErrInvalidKey, func() error { _, err := r.Allow(ctx, ""); return err }},
-		"cancelled context":    {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},
-		"zero window":          {limit.ErrInvalidLimit, func() error { _, err := l.Rule("w", limit.Per(1, 0)); return err }},
-		"zero limit":           {limit.ErrInvalidLimit, func() error { _, err := l.Rule("z", limit.Limit{}); return err }},
-		"bad rule name":        {limit.ErrInvalidRule, func() error { _, err := l.Rule("a b", limit.PerHour(1)); return err }},
-		"rule twice":           {limit.ErrInvalidRule, func() error { _, err := l.Rule("r", limit.PerHour(1)); return err }},
+		"long key": {limit.ErrInvalidKey, func() error {
+			if _, err := r.Allow(ctx, strings.Repeat("x", limit.MaxKey)); err != nil {
+				return err
+			}
+			_, err := r.Allow(ctx, strings.Repeat("x", limit.MaxKey+1))
+			return err
+		}},
+		"cancelled context": {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},
+		"zero window":       {limit.ErrInvalidLimit, func() error { _, err := l.Rule("w", limit.Per(1, 0)); return err }},
+		"zero limit":        {limit.ErrInvalidLimit, func() error { _, err := l.Rule("z", limit.Limit{}); return err }},
+		"bad rule name":     {limit.ErrInvalidRule, func() error { _, err := l.Rule("a b", limit.PerHour(1)); return err }},
+		"rule twice":        {limit.ErrInvalidRule, func() error { _, err := l.Rule("r", limit.PerHour(1)); return err }},
 		"log too large": {limit.ErrInvalidAlgorithm, func() error {
 			_, err := l.Rule("l", limit.PerHour(1<<30), Use(limit.SlidingLog()))
 			return err

@@ -60,7 +60,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	})
 	miss := func(err error) func() bool {
 		return func() bool {
-			r.fallback(l.shard, l.hasher.Hash("k"), l.now(), "k", 1, lua.Peek, err)
+			r.fallback(l.shard, l.now(), keyOf(l, "k"), 1, lua.Peek, err)
 			return l.State() == Settling
 		}
 	}

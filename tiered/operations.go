@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -17,7 +16,8 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)
+	k := r.limiter.key(key)
+	d, err := r.decide(ctx, &k, min(cost, r.capacity), lua.TakeUpTo)
 	if err != nil {
 		return r.failed(err)
 	}
@@ -32,7 +32,8 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.decide(ctx, key, cost, lua.Peek)
+	k := r.limiter.key(key)
+	d, err := r.decide(ctx, &k, cost, lua.Peek)
 	if err != nil {
 		return r.tellError(err)
 	}
@@ -70,23 +71,24 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		return fmt.Errorf("%w: %d units of a charge of %d", limit.ErrInvalidRefund, units, d.Granted)
 	}
 	l := r.limiter
-	hash := l.hasher.Hash(key)
+	k := l.key(key)
 	charged, given := d.Granted, units
 	d.Granted -= units
 	if d.ChargedAt != 0 { // else Redis knows nothing of it
-		reply, err := l.shardOf(key).batcher.Decide(ctx, remote.Entry{
-			Key: key, Rule: r.encoded, Operation: lua.Refund,
+		reply, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{
+			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
 		})
 		if err != nil {
 			return fmt.Errorf("refunding %d units: %w", units, err)
 		}
-		r.forgetDenial(hash)
+		r.forgetDenial(k.hash)
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	a := r.account(hash, key)
+	a := r.account(&k)
 	l.ledger.Return(&a, l.now(), given, d.ChargedAt == 0)
+	l.lines.release(r.name, k.inRedis())
 	return nil
 }
 
@@ -98,45 +100,21 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l := r.limiter
-	hash := l.hasher.Hash(key)
-	r.dropLease(hash)
-	_, err := l.shardOf(key).batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Operation: lua.Forget})
+	k := l.key(key)
+	r.dropLease(k.hash)
+	_, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	a := r.account(hash, key)
+	a := r.account(&k)
 	l.ledger.Return(&a, l.now(), math.MaxInt64, true)
-	r.forgetDenial(hash)
+	r.forgetDenial(k.hash)
+	l.lines.release(r.name, k.inRedis())
 	return nil
 }
 
 func (r *Rule) forgetDenial(hash uint64) {
 	if r.limiter.denials != nil {
 		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
-	}
-}
-
-// Wait waits until a cost is granted, and charges it. If that cannot be before ctx's
-// deadline it returns at once with [limit.ErrWouldExceedDeadline] and charges
-// nothing. Waiters are not served in order: whoever asks first once capacity is back
-// gets it.
-//
-// Other errors are those of [Rule.AllowN].
-func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	for {
-		d, err := r.AllowN(ctx, key, cost)
-		if err != nil || d.Allowed {
-			return d, err
-		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d.RetryAfter {
-			return d, fmt.Errorf("%w: %d units of rule %q are free in %v", limit.ErrWouldExceedDeadline, cost, r.name, d.RetryAfter)
-		}
-		timer := time.NewTimer(d.RetryAfter)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return d, ctx.Err()
-		}
 	}
 }

@@ -18,7 +18,7 @@ func loseRedis(server *redistest.Server, l *Limiter) {
 
 // recorded is how many units of a key's window this instance's own record holds.
 func recorded(r *Rule, key string) int64 {
-	a := r.account(r.limiter.hasher.Hash(key), key)
+	a := r.account(keyOf(r.limiter, key))
 	return r.limiter.ledger.Used(&a, r.limiter.now())
 }
 

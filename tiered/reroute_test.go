@@ -145,7 +145,7 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	a.breaker.ForceOpen(errors.New("lost"))
 	r := newRule(t, l, "r", limit.PerHour(100), OnOutage(Allow)) // one that starts without Redis is in debt
 	key := "of a"
-	for l.shardOf(key) != a {
+	for l.shardOf(keyOf(l, key)) != a {
 		key += "."
 	}
 	if d, err := r.Allow(t.Context(), key); err != nil || d.Tier != limit.TierFallback || !d.Allowed {

@@ -125,59 +125,68 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // AllowN decides whether a request of the given cost may proceed now, and charges
 // it if so. The key says whose request it is: any bytes, not empty.
 //
-// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis
-// has not answered by then, the rule's outage policy decides, without an error.
+// It returns within the limiter's deadline. If Redis has not answered by then, the rule's
+// outage policy decides, without an error. If ctx ends before that, ctx's error is returned,
+// and nobody has decided: what a caller allows itself of time moves no limit. (Who is to be
+// decided by policy sooner than others needs a limiter with a shorter [Deadline].) Redis may
+// have charged the cost, if it was asked already.
+//
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
 // own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	d, err := r.decide(ctx, key, cost, lua.Take)
+	k := r.limiter.key(key)
+	d, err := r.decide(ctx, &k, cost, lua.Take)
 	if err != nil {
 		return r.failed(err)
 	}
 	r.metrics.decisions.add(&d)
 	r.watched(key, &d)
-	r.shadow.compare(key, cost, &d)
+	r.shadow.compare(&k, cost, &d)
 	r.tell(&d)
 	return d, nil
 }
 
-func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (limit.Decision, error) {
-	if err := r.check(ctx, key, cost); err != nil {
+func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation int) (limit.Decision, error) {
+	if err := r.check(ctx, key.said, cost); err != nil {
 		return limit.Decision{}, err
 	}
 	l := r.limiter
-	hash := l.hasher.Hash(key)
 	needed := cost
 	if operation == lua.TakeUpTo {
 		needed = 1
 	}
 	now := l.now()
 	if r.lease != nil {
-		if d, ok := r.fromLease(hash, now, cost, operation); ok {
+		if d, ok := r.fromLease(key.hash, now, cost, operation); ok {
 			return d, nil
 		}
 	}
-	if d, ok := r.remembered(hash, now, needed); ok {
+	if d, ok := r.remembered(key.hash, now, needed); ok {
 		return d, nil
 	}
 	s := l.shardOf(key)
 	if !s.breaker.Closed() {
-		return r.fallback(s, hash, now, key, cost, operation, breaker.ErrOpen), nil
+		return r.fallback(s, now, key, cost, operation, breaker.ErrOpen), nil
 	} else if r.isSettling(s) {
-		return r.decideSettling(ctx, s, hash, key, cost, operation)
+		return r.decideSettling(ctx, s, key, cost, operation)
 	}
-	reply, err := s.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
+	reply, err := s.batcher.Decide(ctx, r.entry(key, cost, operation))
 	if err == nil {
 		if r.lease != nil && reply.Granted > 0 {
-			r.wantLease(hash, key, reply.Granted)
+			r.wantLease(key, reply.Granted)
 		}
 		return r.fromRedis(&reply), nil
 	}
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	return r.fallback(s, hash, l.now(), key, cost, operation, err), nil
+	return r.fallback(s, l.now(), key, cost, operation, err), nil
+}
+
+// entry asks Redis for a decision.
+func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
+	return remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
@@ -186,7 +195,7 @@ func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
 		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 	}
-	return !errors.Is(err, limit.ErrClosed) && !errors.Is(err, context.Canceled)
+	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
 }
 
 // remembered is the decision if the key is known to be denied.
@@ -210,6 +219,8 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 		return limit.ErrClosed
 	case key == "":
 		return fmt.Errorf("%w: it is empty", limit.ErrInvalidKey)
+	case len(key) > limit.MaxKey:
+		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
 	case cost < 1:
 		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
 	case cost > r.capacity:
@@ -227,16 +238,15 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
-	hash := l.hasher.Hash(e.Key)
 	if reply.Granted > 0 || reply.Status == remote.Denied {
-		l.learn(r, hash, e.Key, reply)
+		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
 	}
 	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
 		cost := e.Cost
 		if e.Operation == lua.TakeUpTo {
 			cost = 1
 		}
-		l.denials.Remember(hash^r.denialSalt, sent, local.Denial{
+		l.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,
 			NextAfter:  reply.NextAfter,

@@ -17,9 +17,9 @@ func (r *Rule) isSettling(s *shard) bool {
 }
 
 // learn records in the ledger what Redis granted, and how much was free.
-func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
+func (l *Limiter) learn(r *Rule, key *callKey, reply *remote.Reply) {
 	s := l.shardOf(key)
-	a, now := r.account(hash, key), l.now()
+	a, now := r.account(key), l.now()
 	known := local.Known{Granted: reply.Granted}
 	if s.settling(r.limit.Window(), now) == nil { // or else others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
@@ -32,9 +32,9 @@ func (l *Limiter) learn(r *Rule, hash uint64, key string, reply *remote.Reply) {
 // decideSettling decides while Redis does not know of all grants (law 11): both it
 // and this instance's share of the limit must agree. The ledger is asked first, since
 // that takes no trip.
-func (r *Rule) decideSettling(ctx context.Context, s *shard, hash uint64, key string, cost int64, operation int) (limit.Decision, error) {
+func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost int64, operation int) (limit.Decision, error) {
 	l := r.limiter
-	a := r.account(hash, key)
+	a := r.account(key)
 	least, most := cost, cost
 	switch operation {
 	case lua.TakeUpTo:
@@ -52,7 +52,7 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, hash uint64, key st
 	if operation == lua.TakeUpTo {
 		cost = own.Granted
 	}
-	reply, err := s.batcher.Decide(ctx, remote.Entry{Key: key, Rule: r.encoded, Cost: cost, Operation: operation})
+	reply, err := s.batcher.Decide(ctx, r.entry(key, cost, operation))
 	// What Redis granted has been recorded by now, and what is granted without it will be.
 	l.ledger.Undo(&a, l.now(), own.Granted, false)
 	switch {
@@ -63,7 +63,7 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, hash uint64, key st
 	case !l.outage(err):
 		return limit.Decision{}, err
 	}
-	return r.fallback(s, hash, l.now(), key, cost, operation, err), nil
+	return r.fallback(s, l.now(), key, cost, operation, err), nil
 }
 
 // settleAtLeast is for how long an episode goes on after Redis is back: others who come

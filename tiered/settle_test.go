@@ -211,7 +211,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))
-	r.fallback(l.shardOf("k"), l.hasher.Hash("k"), l.now(), "k", 3, 0, breaker.ErrOpen)
+	r.fallback(l.shardOf(keyOf(l, "k")), l.now(), keyOf(l, "k"), 3, 0, breaker.ErrOpen)
 	eventually(t, "it is charged", func() bool { return !l.shard.owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
 		t.Errorf("%d remain, state %v", remaining, l.State())

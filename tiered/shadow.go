@@ -95,11 +95,11 @@ type comparison struct {
 }
 
 // compare has a decision compared later, if its key is in the sample. It never waits.
-func (s *shadow) compare(key string, cost int64, d *limit.Decision) {
-	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key) {
+func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
+	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
 		return // a cost above the limit, as a large burst grants, is none that a log knows
 	}
-	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key), cost: cost, allowed: d.Allowed}
+	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.config.virtualClock; virtual != nil {
 		c.clock = virtual().UnixMicro()
 	}

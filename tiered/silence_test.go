@@ -78,7 +78,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	s.tripEnded(1, 0, remote.ErrNoAnswer)
 	granted := func() (units int) {
 		for range 200 {
-			units += int(r.fallback(s, l.hasher.Hash("k"), l.now(), "k", 1, 0, remote.ErrNoAnswer).Granted)
+			units += int(r.fallback(s, l.now(), keyOf(l, "k"), 1, 0, remote.ErrNoAnswer).Granted)
 		}
 		return units
 	}

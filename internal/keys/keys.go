@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // Join joins parts into one key. Different lists of parts give different keys,
@@ -35,15 +37,21 @@ func Join(parts ...string) string {
 // address is not that address.
 func Alternative(i int, key string) string { return strconv.Itoa(i) + ":" + key }
 
-// none is the key that all requests without one share.
-const none = "\x00"
+// none is the key that all requests without one share, long that of all whose key would be
+// longer than a limiter takes.
+const (
+	none = "\x00"
+	long = "\x00long"
+)
 
 // OrNone is the key, or one that all requests without a key share and that no
-// other request has.
+// other request has. So do those with a key that is too long: only who wants to has one.
 func OrNone(key string) string {
 	switch {
 	case key == "":
 		return none
+	case len(key) >= limit.MaxKey:
+		return long
 	case key[0] == none[0]:
 		return none + key
 	}

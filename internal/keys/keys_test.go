@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // parts are strings that look like what Join writes itself.
@@ -56,13 +58,16 @@ func TestNumbersEnd(t *testing.T) {
 // No request can claim the key of those that have none.
 func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		key := rapid.OneOf(rapid.StringMatching("\x00{0,3}a?"), rapid.String()).Draw(t, "a")
-		other := rapid.OneOf(rapid.StringMatching("\x00{0,3}a?"), rapid.String()).Draw(t, "b")
+		key := rapid.OneOf(rapid.StringMatching("\x00{0,3}(a|long)?"), rapid.String()).Draw(t, "a")
+		other := rapid.OneOf(rapid.StringMatching("\x00{0,3}(a|long)?"), rapid.String()).Draw(t, "b")
 		if key != other && OrNone(key) == OrNone(other) {
 			t.Fatalf("%q and %q share the key %q", key, other, OrNone(key))
 		}
 		if OrNone(key) == "" {
 			t.Fatalf("%q gives an empty key", key)
+		}
+		if tooLong := OrNone(strings.Repeat("x", limit.MaxKey)); OrNone(key) == tooLong || len(OrNone(key)) > limit.MaxKey {
+			t.Fatalf("%q gives the key %q, that of keys that are too long is %q", key, OrNone(key), tooLong)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func nameLengths(t *simulate.Traffic) []int {
 		return lengths // 0 is the default length; but the prefix is fine
 	}
 	for key := range lengths {
-		lengths[key] = len(keys.Key("report", t.Name(key)))
+		lengths[key] = len(keys.Key("report", remote.NewUserKey(t.Name(key))))
 	}
 	return lengths
 }

@@ -1,0 +1,55 @@
+package tiered
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 7: what an outage keeps of a key is no more than 64 bytes, however long it is, and so is
+// what goes to Redis: who makes keys long pays for that alone.
+func TestLaw7LongKeysAreNotKept(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	long := strings.Repeat("x", 8<<10)
+	d := mustAllow(t, r, long, 3)
+	if other := mustAllow(t, r, long+"y", 1); d.Remaining != 7 || other.Remaining != 9 {
+		t.Errorf("two long keys share a limit: %+v, %+v", d, other)
+	}
+	for _, key := range server.Client(t).Keys(t.Context(), "*").Val() {
+		if len(key) > 128 {
+			t.Errorf("Redis keeps a key of %d bytes", len(key))
+		}
+	}
+	k := l.key(long)
+	if e := r.entry(&k, 1, 0); len(e.Key) > 64 {
+		t.Errorf("a trip carries a key of %d bytes", len(e.Key))
+	}
+
+	server.Pause()
+	t.Cleanup(server.Resume)
+	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	const keys = 10_000
+	before := heap()
+	for i := range keys {
+		mustAllow(t, r, fmt.Sprint(i, long), 1)
+	}
+	if grown := int64(heap()) - int64(before); grown > keys*512 {
+		t.Errorf("the heap has grown by %d bytes for each of %d keys", grown/keys, keys)
+	} else {
+		t.Logf("the heap has grown by %d bytes for each of %d keys", grown/keys, keys)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

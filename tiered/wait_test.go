@@ -1,0 +1,251 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// waiting is how many calls of Wait stand in a key's line.
+func waiting(l *Limiter, rule, key string) int {
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	if q := l.lines.of[lineID{rule, remote.UserKey(key)}]; q != nil {
+		return q.waiters.Len()
+	}
+	return 0
+}
+
+// scriptCalls is how often a server has been asked for decisions, and for the fleet.
+func scriptCalls(t *testing.T, client redis.UniversalClient) int {
+	t.Helper()
+	_, stat, known := strings.Cut(client.Info(t.Context(), "commandstats").Val(), "cmdstat_fcall:calls=")
+	if !known {
+		return 0
+	}
+	calls, _, _ := strings.Cut(stat, ",")
+	n, err := strconv.Atoi(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Who waits is served first come, first served, whatever the others want.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
+		r := newRule(t, l, "r"+a.String(), limit.Per(4, 200*time.Millisecond).WithBurst(4), Use(a))
+		var mu sync.Mutex
+		var served []int
+		var all sync.WaitGroup
+		mustAllow(t, r, "k", 4)
+		for i, cost := range []int64{4, 1, 1, 2, 3, 1, 4, 1, 1, 1} {
+			all.Go(func() {
+				d, err := r.Wait(t.Context(), "k", cost)
+				mu.Lock()
+				defer mu.Unlock()
+				if served = append(served, i); err != nil || !d.Allowed || d.Granted != cost || d.ChargedAt == 0 {
+					t.Errorf("%v, waiter %d: %+v, %v", a, i, d, err)
+				}
+			})
+			eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
+		}
+		all.Wait()
+		// Those who are granted at once, by one answer, may return in any order.
+		for i, who := range served {
+			if who-i > 2 || i-who > 2 {
+				t.Errorf("%v: served in the order %v", a, served)
+				break
+			}
+		}
+		if n := len(l.lines.of); n != 0 {
+			t.Errorf("%d lines are left", n)
+		}
+	}
+}
+
+// However many wait, Redis is asked about once for each release.
+func TestWaitersAskOncePerRelease(t *testing.T) {
+	t.Parallel()
+	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog()} {
+		client := redistest.Start(t).Client(t)
+		l := newLimiterOn(t, client, redistest.Prefix())
+		const releases, waiters = 20, 1000
+		lim := limit.Per(waiters/releases, 50*time.Millisecond)
+		if a == limit.GCRA() {
+			lim = limit.Per(waiters, 5*time.Second).WithBurst(waiters - 100)
+		}
+		r := newRule(t, l, "r", lim, Use(a))
+		before := scriptCalls(t, client)
+		var all sync.WaitGroup
+		for range waiters {
+			all.Go(func() {
+				if d, err := r.Wait(t.Context(), "k", 1); err != nil || !d.Allowed {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		all.Wait()
+		// A GCRA releases one unit at a time: 100 of them. Others a window's: 20 times.
+		most := 100
+		if a != limit.GCRA() {
+			most = releases
+		}
+		if n := scriptCalls(t, client) - before; n > most+most/2+10 { // the fleet's among them
+			t.Errorf("%v: Redis was asked %d times for %d releases", a, n, most)
+		} else {
+			t.Logf("%v: %d calls of the script", a, n)
+		}
+	}
+}
+
+// Who cannot be served in time is told so at once, also those who stand far behind; and what
+// they are told to wait is not too long.
+func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog()} {
+		r := newRule(t, l, "r"+a.String(), limit.Per(2, time.Minute), Use(a))
+		mustAllow(t, r, "k", 1)
+		mustAllow(t, r, "k", 1)
+		patient, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				if _, err := r.Wait(patient, "k", 1); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+			eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
+		}
+		// Units are free in half a minute (GCRA) or one, and two more of them each minute.
+		hurried, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		started := time.Now()
+		d, err := r.Wait(hurried, "k", 1)
+		cancel()
+		if !errors.Is(err, limit.ErrWouldExceedDeadline) || time.Since(started) > time.Second {
+			t.Errorf("%v, %v", err, time.Since(started))
+		}
+		if d.Allowed || d.RetryAfter < 2*time.Minute || d.RetryAfter > 4*time.Minute {
+			t.Errorf("%+v", d)
+		}
+		stop()
+		all.Wait()
+	}
+}
+
+// Who stands in line learns at once of units that are given back in this process, and nobody
+// waits for one who has left.
+func TestWaitersLearnOfReleases(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(2))
+	d := mustAllow(t, r, "k", 2)
+	big, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	wait := func(ctx context.Context, cost int64, want error) {
+		before := waiting(l, "r", "k")
+		all.Go(func() {
+			if _, err := r.Wait(ctx, "k", cost); !errors.Is(err, want) {
+				t.Errorf("cost %d: %v", cost, err)
+			}
+		})
+		eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == before+1 })
+	}
+	wait(big, 2, context.Canceled)
+	wait(t.Context(), 1, nil)
+	if err := r.Refund(t.Context(), "k", &d, 1); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	all.Wait()
+
+	wait(t.Context(), 1, nil)
+	wait(t.Context(), 1, nil)
+	if err := r.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+
+	wait(t.Context(), 2, limit.ErrClosed)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+}
+
+// Whoever leaves, and whenever: what was granted is what Redis has charged.
+func TestWaitersWhoLeaveCostNothing(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	const quota = 100_000
+	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
+	var granted, left atomic.Int64
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(2) == 0 {
+					time.AfterFunc(time.Duration(random.IntN(2000))*time.Microsecond, cancel)
+				}
+				d, err := r.Wait(ctx, "k", 1+random.Int64N(2))
+				if granted.Add(d.Granted); err != nil {
+					left.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "all is given back", func() bool {
+		d, err := r.Peek(t.Context(), "k", 1)
+		return err == nil && quota-d.Remaining == granted.Load()
+	})
+	t.Logf("%d units were granted, %d calls left", granted.Load(), left.Load())
+	if left.Load() == 0 {
+		t.Error("nobody left")
+	}
+}
+
+// Without Redis, and with leases, who waits is served in order as well, and needs no trip for it.
+func TestWaitersWithoutTrips(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.Per(50, 500*time.Millisecond))
+	server.Pause()
+	t.Cleanup(server.Resume)
+	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	var all sync.WaitGroup
+	took := make([]time.Duration, 120)
+	started := time.Now()
+	for i := range took {
+		all.Go(func() {
+			d, err := r.Wait(t.Context(), "k", 1)
+			if took[i] = time.Since(started); err != nil || d.Tier != limit.TierFallback {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+	all.Wait()
+	if longest := slices.Max(took); longest < 900*time.Millisecond || longest > 10*time.Second {
+		t.Errorf("120 units at 50 per 500 ms took %v", longest)
+	}
+}
