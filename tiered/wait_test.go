@@ -249,3 +249,77 @@ func TestWaitersWithoutTrips(t *testing.T) {
 		t.Errorf("120 units at 50 per 500 ms took %v", longest)
 	}
 }
+
+// What is said to be free in an hour, without Redis, is asked for again every second: Redis may be
+// back, and have it.
+func TestWaitersLearnThatRedisIsBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.PerHour(2))
+	server.Pause()
+	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	for mustAllow(t, r, "k", 1).Allowed { // this instance's share
+	}
+	served := make(chan error, 1)
+	go func() {
+		_, err := r.Wait(t.Context(), "k", 1)
+		served <- err
+	}()
+	eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 1 })
+	server.Resume()
+	eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
+	if err := r.Reset(t.Context(), "other"); err != nil { // is no release of k
+		t.Fatal(err)
+	}
+	client := server.Client(t)
+	if err := client.Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil { // by somebody else
+		t.Fatal(err)
+	}
+	select {
+	case err := <-served:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("it waits for what it was told without Redis")
+	}
+}
+
+// Those who leave while they are asked for leave nothing charged.
+func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	mustAllow(t, r, "k", 10)
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if _, err := r.Wait(ctx, "k", 2); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
+	if err := server.Client(t).Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.forgetDenial(l.key("k").hash)
+	server.Pause()
+	l.lines.release("r", "k")
+	eventually(t, "they are asked for", func() bool {
+		l.lines.mu.Lock()
+		defer l.lines.mu.Unlock()
+		q := l.lines.of[lineID{"r", "k"}]
+		return q != nil && q.asking
+	})
+	leave()
+	all.Wait() // nobody waits for Redis to return
+	server.Resume()
+	eventually(t, "all is given back", func() bool {
+		d, err := r.Peek(t.Context(), "k", 1)
+		return err == nil && d.Remaining == 10
+	})
+}
