@@ -84,7 +84,7 @@ type Batcher struct {
 	closed bool
 	reaper *time.Timer
 	reapAt int64 // local time it is set for; 0: it is not
-	reaped int64 // local time of its last round
+	reaped int64 // local time of its last round, and a while
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -138,14 +138,19 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 	return replies, nil
 }
 
+// hurriedPart is the part of the limiter's time with less than which a caller is in a hurry of
+// its own. Others are decided elsewhere if there is no answer in time, if need be a little sooner.
+const hurriedPart = 0.75
+
 // decide gets a call answered. Its caller may have to make trips for it, and for others; but
-// not one who has less time than the limiter gives, lest the others have no more.
+// not one who is in a hurry, lest the others have no more time.
 func (b *Batcher) decide(c *call, within time.Duration) error {
 	c.asked = localTime()
 	c.deadline = c.asked + within.Microseconds()
 	if t, ok := c.ctx.Deadline(); ok {
 		if ends := c.asked + time.Until(t).Microseconds(); ends < c.deadline {
-			c.deadline, c.hurried = ends, true
+			c.hurried = ends-c.asked < int64(hurriedPart*float64(c.deadline-c.asked))
+			c.deadline = ends
 		}
 	}
 	c.mayLead = b.opt.Inline && !c.hurried

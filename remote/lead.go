@@ -35,7 +35,7 @@ func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
 	if b.closed {
 		return false, false, limit.ErrClosed
 	}
-	if len(b.queue) >= min(b.opt.Queue, b.room.calls(b.opt.Deadline.Microseconds())) {
+	if n := len(b.queue); n >= b.opt.Queue || n >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(c.asked) {
 		return false, false, ErrNoRoom
 	}
 	b.queue = append(b.queue, c)
@@ -144,13 +144,16 @@ func (b *Batcher) resign(leader *call) {
 }
 
 // awaitCompany lets callers run who have just been answered: those who ask again at once then
-// ride together on the next trip, and not a few on each of many.
+// ride together on the next trip, and not a few on each of many. If enough wait already there is
+// nothing to wait for; and under load each yield lasts as long as all who can run take.
 func (b *Batcher) awaitCompany() {
-	for waiting, before := 0, -1; waiting > before; {
-		before = waiting
-		runtime.Gosched()
+	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()
-		waiting = len(b.queue)
+		waiting, enough := len(b.queue), b.opt.MaxBatch*b.lastCalls/max(1, b.lastEntries)
 		b.mu.Unlock()
+		if waiting <= before || waiting >= enough {
+			return
+		}
+		before = waiting
 	}
 }

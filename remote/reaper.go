@@ -1,6 +1,9 @@
 package remote
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The reaper ends what must not wait any longer: calls whose deadline has passed or
 // whose context was cancelled, sent or not, and trips. One timer does that for all
@@ -14,6 +17,8 @@ const (
 	// reapEvery is the least time between two rounds, which look at all calls: under
 	// overload every one has a deadline of its own.
 	reapEvery = time.Millisecond
+	// reapPart is for how many times as long as a round took there is no other.
+	reapPart = 4
 )
 
 // setReaper sets the timer for a call, unless it fires in time already. The lock is
@@ -39,7 +44,7 @@ func (b *Batcher) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := localTime()
-	b.reapAt, b.reaped = 0, now
+	b.reapAt = 0
 	next := now + time.Hour.Microseconds()
 	nothing := next
 	reap := func(calls []*call, leader *call) {
@@ -61,6 +66,7 @@ func (b *Batcher) reap() {
 		}
 	}
 	reap(b.queue, nil)
+	b.queue = slices.DeleteFunc(b.queue, (*call).claimed)
 	for i := len(b.trips) - 1; i >= 0; i-- { // giving up takes one out
 		t := b.trips[i]
 		switch {
@@ -77,6 +83,8 @@ func (b *Batcher) reap() {
 			next = min(next, t.ends)
 		}
 	}
+	b.reaped = localTime()
+	b.reaped += reapPart * (b.reaped - now)
 	if next < nothing {
 		b.setReaperAt(next)
 	}

@@ -3,7 +3,9 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,55 +18,116 @@ import (
 func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	var r room
 	const deadline = 50_000 // µs
-	if n := r.calls(deadline); n != math.MaxInt {
+	now := int64(1_000_000)
+	if n := r.mayWait(deadline); n != math.MaxInt {
 		t.Errorf("room for %d before anything is known", n)
 	}
-	now := int64(1_000_000)
+	now += 20_000
+	r.ended(now, 20_000, 10, true, deadline)
+	if n := r.mayWait(deadline); n != math.MaxInt {
+		t.Errorf("room for %d after one trip that took long", n)
+	}
 	for range 100 { // 100 calls a millisecond, in trips of 4 ms of which two overlap
 		now += 2000
-		r.ended(now, 4000, 200, true)
+		r.ended(now, 4000, 200, true, deadline)
 	}
-	if n := r.calls(deadline); n < 3900 || n > 4100 {
+	if n := r.mayWait(deadline); n < 3900 || n > 4100 {
 		t.Errorf("room for %d calls, want 4000: 40 ms at 100 a millisecond", n)
 	}
-	for range 100 { // Redis is ten times as slow
+	for range 20 { // Redis is ten times as slow
 		now += 20_000
-		r.ended(now, 20_000, 200, true)
+		r.ended(now, 20_000, 200, true, deadline)
 	}
-	if n := r.calls(deadline); n < 390 || n > 410 {
+	if n := r.mayWait(deadline); n < 390 || n > 410 {
 		t.Errorf("room for %d calls, want 400", n)
 	}
-	now += 1_000_000 // after a pause, a trip takes what it takes
-	r.ended(now, 2000, 200, true)
-	if n := r.calls(deadline); n < 400 {
-		t.Errorf("room for %d calls after a pause", n)
-	}
-	r.ended(now+100, 100, 1, false)
-	if n := r.calls(deadline); n != math.MaxInt {
+	r.ended(now+100, 100, 1, false, deadline)
+	if n := r.mayWait(deadline); n != math.MaxInt {
 		t.Errorf("room for %d once all who wait fit into a trip", n)
 	}
 }
 
-// Law 6: whether there is room is a question of the limiter's deadline, not of how little time a
-// caller allows itself: that is its own affair, and not load.
-func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
+// Law 6: of those who find no room a part is turned away at once, and no more: who comes back at
+// once would otherwise keep the processors from the trips.
+func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
+	var r room
+	turnedAway, now := 0, int64(1_000_000_000)
+	for range 1_000_000 { // a second of calls, one each µs
+		now++
+		if r.mayTurnAway(now) {
+			turnedAway++
+		}
+	}
+	if turnedAway < 100_000 || turnedAway > 101_000 {
+		t.Errorf("%d of a million calls in a second were turned away, want 100,000 and 500 at the start", turnedAway)
+	}
+}
+
+// hang has a batcher make a trip to a Redis that does not answer, until the test ends, and says
+// that there is room for few.
+func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batcher, *redistest.Server, *Rule) {
+	t.Helper()
 	server := redistest.Start(t)
-	b, _ := newBatcher(t, server.Client(t), deadline(time.Second))
+	b, _ := newBatcher(t, server.Client(t), append(options, deadline(within))...)
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
 	server.Pause()
 	t.Cleanup(server.Resume)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { _, _ = b.Decide(ctx, Entry{Key: "k", Rule: rule, Cost: 1}) }() // is on its way
-	await(t, "a trip", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.inFlight > 0 })
+	t.Cleanup(cancel)
+	go func() { _, _ = b.Decide(ctx, Entry{Key: "k", Rule: rule, Cost: 1}) }()
+	await(t, "a trip is under way", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.inFlight > 0 })
+	return b, server, rule
+}
+
+// Law 6: whether there is room is a question of the limiter's deadline, not of how little time a
+// caller allows itself: that is its own affair, and not load.
+func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
+	t.Parallel()
+	b, _, rule := hang(t, time.Second)
 	b.mu.Lock()
-	b.room.perCall = 100_000 // room for 8 in a second, for none in 50 ms
+	b.room.took, b.room.calls = 1e6, 10 // room for 8 in a second, for none in 50 ms
 	b.mu.Unlock()
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
 	_, err := b.Decide(short, Entry{Key: "k", Rule: rule, Cost: 1})
 	if errors.Is(err, ErrNoRoom) || !IsCallers(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a caller with 50 ms: %v", err)
+	}
+	// Whose context ends little before the limiter's deadline is not in a hurry.
+	long, end := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	defer end()
+	if _, err := b.Decide(long, Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoAnswer) || IsCallers(err) {
+		t.Errorf("a caller with 900 ms of a second: %v", err)
+	}
+}
+
+// Law 7: when calls have waited for half of their time, the newest go first. Those who came before
+// could be answered too late only, and then so would all.
+func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		b, server, rule := hang(t, 4*time.Second, func(o *Options) { o.MaxBatch, o.InFlight = 1, 1 })
+		var decided [3]int64 // when, on Redis's clock
+		var callers sync.WaitGroup
+		for i := range 3 {
+			callers.Go(func() {
+				r, err := b.Decide(t.Context(), Entry{Key: fmt.Sprint("k", i), Rule: rule, Cost: 1})
+				if decided[i] = r.Clock; err != nil {
+					t.Error(err)
+				}
+			})
+			await(t, "it waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.queue) == i+1 })
+		}
+		if late {
+			b.mu.Lock()
+			b.queue[0].asked -= 3_000_000
+			b.mu.Unlock()
+		}
+		server.Resume()
+		callers.Wait()
+		if inOrder := decided[0] < decided[1] && decided[1] < decided[2]; inOrder == late {
+			t.Errorf("one has waited for long: %v; decided at %v", late, decided)
+		}
 	}
 }

@@ -15,6 +15,7 @@ type trip struct {
 	calls []*call
 	batch batch
 	full  bool    // it could not carry all who waited
+	alone bool    // it was to carry one
 	rest  []*call // an array for the queue
 
 	// Guarded by the batcher's lock:
@@ -42,22 +43,30 @@ func (b *Batcher) load(leader *call) *trip {
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
-	if b.failed && calls > 1 {
+	// If not all can be served in time, the newest are: who has waited for long would be
+	// answered too late, and all would if all waited for their turn.
+	newestFirst := calls > 0 && localTime()-t.calls[0].asked > b.opt.Deadline.Microseconds()/2
+	if t.alone = b.failed && calls > 1; t.alone {
 		// One call goes ahead alone, who came last and has the most time left. If Redis hangs, the
 		// others then were not sent when their time is over, and cannot have been charged.
-		t.calls[0], t.calls[calls-1] = t.calls[calls-1], t.calls[0]
-		calls = 1
+		newestFirst, calls = true, 1
 	}
 	b.mu.Unlock()
 
+	if newestFirst {
+		slices.Reverse(t.calls)
+	}
 	boarded, seen := b.board(t, t.calls[:calls], most)
-	t.full = seen < calls && most == b.opt.MaxBatch
+	t.full = seen < calls
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if rest := t.calls[seen:]; len(rest) > 0 {
+		if newestFirst {
+			slices.Reverse(rest)
+		}
 		t.rest = append(append(t.rest[:0], rest...), b.queue...)
 		b.queue, t.rest = t.rest, b.queue[:0]
 		t.entries = len(t.batch.runs)
@@ -154,8 +163,8 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	b.lastEntries, b.lastCalls = len(t.batch.entries), len(t.calls)
 	b.failed = err != nil
 	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
-	if err == nil {
-		b.room.ended(now, took, len(t.calls), t.full)
+	if err == nil && !t.alone {
+		b.room.ended(now, took, len(t.calls), t.full, b.opt.Deadline.Microseconds())
 	}
 	b.mu.Unlock()
 	done(b.blame(err, took))

@@ -43,7 +43,7 @@ func defaults() config {
 		fleetSize:   1,
 		denials:     100_000,
 		ledgerKeys:  100_000,
-		queue:       10_000,
+		queue:       100_000,
 		logger:      slog.Default(),
 	}
 }
