@@ -17,11 +17,15 @@ type Request struct {
 	Cost int64
 }
 
+// MaxTogether is how many requests [Limiter.AllowAll] takes at once: what one trip carries, so
+// that nobody waits for somebody else's list.
+const MaxTogether = maxBatch
+
 // AllowAll charges all requests or none (law 9): a tenant's quota and an endpoint's
 // limit, say. It returns a decision for each; all of them are Allowed, or none is.
 // Those that stood in the way have a RetryAfter, those that would have fitted have
-// none. No two requests may be for the same rule and key. Rules on a dry run stand in
-// nobody's way, see [DryRun].
+// none. No two requests may be for the same rule and key, and there may be no more than
+// [MaxTogether]. Rules on a dry run stand in nobody's way, see [DryRun].
 //
 // It takes one trip to Redis. On a Cluster requests for the same key share a slot;
 // where keys lie in different slots they are charged one slot after the other, and
@@ -88,6 +92,9 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 }
 
 func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
+	if n := len(requests); n > MaxTogether {
+		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
+	}
 	type counter struct{ rule, key string }
 	seen := make(map[counter]bool)
 	for i := range requests {

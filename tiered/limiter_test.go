@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -111,6 +112,17 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 				return err
 			}
 			_, err := r.Allow(ctx, strings.Repeat("x", limit.MaxKey+1))
+			return err
+		}},
+		"long list": {limit.ErrInvalidRule, func() error {
+			requests := make([]Request, MaxTogether+1)
+			for i := range requests {
+				requests[i] = Request{r, fmt.Sprint("of many ", i), 1}
+			}
+			if _, err := l.AllowAll(ctx, requests[1:]...); err != nil {
+				return err
+			}
+			_, err := l.AllowAll(ctx, requests...)
 			return err
 		}},
 		"cancelled context": {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},

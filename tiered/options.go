@@ -148,9 +148,9 @@ func LedgerKeys(keys int) Option {
 }
 
 // QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster,
-// at once; the default is 10,000. Further ones are decided at once by the rules' outage
-// policies, and so are those that Redis could not decide in time at the rate at which it
-// answers. It is no outage, and no error.
+// at once; the default is 100,000. Further ones are decided at once by the rules' outage
+// policies. So are, up to 100 a millisecond, those that Redis could not decide in time at the
+// rate at which it answers; others are, at the deadline. It is no outage, and no error.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {

@@ -125,11 +125,12 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // AllowN decides whether a request of the given cost may proceed now, and charges
 // it if so. The key says whose request it is: any bytes, not empty.
 //
-// It returns within the limiter's deadline. If Redis has not answered by then, the rule's
-// outage policy decides, without an error. If ctx ends before that, ctx's error is returned,
-// and nobody has decided: what a caller allows itself of time moves no limit. (Who is to be
-// decided by policy sooner than others needs a limiter with a shorter [Deadline].) Redis may
-// have charged the cost, if it was asked already.
+// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not
+// answered by then, the rule's outage policy decides, without an error. But if ctx is cancelled,
+// or leaves less than three quarters of the limiter's deadline, ctx's error is returned, and
+// nobody has decided: what callers allow themselves of time moves no limit. (Who is to be
+// decided by policy so soon needs a limiter with a shorter [Deadline].) Redis may have charged
+// the cost, if it was asked already.
 //
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
