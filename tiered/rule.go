@@ -141,9 +141,7 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 	if err != nil {
 		return r.failed(err)
 	}
-	r.metrics.decisions.add(&d)
-	r.watched(key, &d)
-	r.shadow.compare(&k, cost, &d)
+	r.count(&k, cost, &d)
 	r.tell(&d)
 	return d, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // allowSeveral decides some requests of the same cost, one after the other up to the first that is
 // denied, with one trip. It may stop before; but one is decided at least, or there is an
-// error. Those that were granted are counted.
+// error. Those that were granted are counted, and the first if it is denied.
 func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	if count == 1 || !r.goesToRedis(key, cost) {
 		return r.allowOneByOne(ctx, key, cost, count)
@@ -25,12 +25,15 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 			one := d
 			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
 			one.Remaining += (reply.Fitted - 1 - i) * cost
-			r.countAllowed(key, cost, &one)
+			r.count(key, cost, &one)
 			allowed = append(allowed, one)
 		}
 		if reply.Fitted < count {
 			d.Granted, d.ChargedAt = 0, 0
 			denied = &d
+		}
+		if len(allowed) == 0 {
+			r.count(key, cost, &d)
 		}
 		return allowed, denied, nil
 	case !l.outage(err):
@@ -38,10 +41,12 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	}
 	for range count {
 		d := r.fallback(s, l.now(), key, cost, lua.Take, err)
+		if d.Allowed || len(allowed) == 0 {
+			r.count(key, cost, &d)
+		}
 		if !d.Allowed {
 			return allowed, &d, nil
 		}
-		r.countAllowed(key, cost, &d)
 		allowed = append(allowed, d)
 	}
 	return allowed, nil, nil
@@ -67,10 +72,12 @@ func (r *Rule) allowOneByOne(ctx context.Context, key *callKey, cost, count int6
 			return nil, nil, err
 		case err != nil:
 			return allowed, nil, nil // who is next will be told
-		case !d.Allowed:
+		case d.Allowed || len(allowed) == 0:
+			r.count(key, cost, &d)
+		}
+		if !d.Allowed {
 			return allowed, &d, nil
 		}
-		r.countAllowed(key, cost, &d)
 		if allowed = append(allowed, d); d.Tier == limit.TierRedis {
 			break
 		}
@@ -78,7 +85,8 @@ func (r *Rule) allowOneByOne(ctx context.Context, key *callKey, cost, count int6
 	return allowed, nil, nil
 }
 
-func (r *Rule) countAllowed(key *callKey, cost int64, d *limit.Decision) {
+// count tells the metrics and those who watch of a decision.
+func (r *Rule) count(key *callKey, cost int64, d *limit.Decision) {
 	r.metrics.decisions.add(d)
 	r.watched(key.said, d)
 	r.shadow.compare(key, cost, d)

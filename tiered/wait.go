@@ -22,7 +22,8 @@ import (
 // Processes have a line each, and who calls [Rule.AllowN] stands in none: of those, whoever
 // asks first once capacity is back gets it.
 //
-// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what a call ends with.
+// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what is granted, and a
+// denial for each time that who is first was told to wait, and for who is sent away unasked.
 func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
 		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
@@ -79,18 +80,20 @@ type waiter struct {
 	hurried  bool // it has a deadline
 	told     chan struct{}
 
+	denied   bool          // when it was first and asked, which has been counted
 	place    *list.Element // nil: it is done
 	decision limit.Decision
 	err      error
 }
 
-// end counts what a waiter ends with. What was granted has been counted.
+// end counts what a waiter ends with that has not been counted as a decision.
 func (w *waiter) end() (limit.Decision, error) {
 	switch {
 	case w.err == nil:
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
-		w.rule.metrics.decisions.add(&w.decision)
-		w.rule.watched(w.key.said, &w.decision)
+		if !w.denied {
+			w.rule.count(&w.key, w.cost, &w.decision)
+		}
 	default:
 		w.rule.metrics.fail(w.err)
 	}
@@ -221,6 +224,9 @@ func (q *line) answered(w *waiter, granted []limit.Decision, denied *limit.Decis
 			break
 		}
 		q.done(q.first(), d, nil)
+	}
+	if denied != nil && len(granted) == 0 {
+		w.denied = true
 	}
 	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
 		wait := max(denied.RetryAfter, time.Millisecond)

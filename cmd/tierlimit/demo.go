@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
@@ -47,7 +46,7 @@ func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 		return err
 	})
 	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
-	set.StringVar(&f.redis, "redis", os.Getenv("REDIS_URL"), "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	redisFlag(set, &f.redis, "")
 	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any that is free")
 	if err := parseFlags(set, args, demoUsage, 1, stdout); err != nil {
 		return f, err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +36,7 @@ type planFlags struct {
 }
 
 func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
-	f := planFlags{limit: limit.PerMinute(1000), redis: os.Getenv("REDIS_URL")}
+	f := planFlags{limit: limit.PerMinute(1000)}
 	set := newFlags("plan")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
@@ -46,7 +45,7 @@ func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 	set.Int64Var(&f.keys, "keys", 1_000_000, "`number` of keys that are in use at once")
 	set.IntVar(&f.nameBytes, "name", plan.DefaultNameBytes, "`bytes` of a key's name in Redis")
 	needFlags(set, &f.need)
-	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis to measure on, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	redisFlag(set, &f.redis, " to measure on")
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	if err := parseFlags(set, args, planUsage, 0, stdout); err != nil {
 		return f, err

@@ -42,7 +42,7 @@ type replayFlags struct {
 }
 
 func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
-	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
+	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost}
 	set := newFlags("replay")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
@@ -58,7 +58,7 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 		f.candidates = append(f.candidates, c)
 		return err
 	})
-	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	redisFlag(set, &f.redis, "")
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	if err := parseFlags(set, args, replayUsage, 1, stdout); err != nil {
 		return f, err
@@ -194,18 +194,18 @@ func fileName(file string) string {
 // is empty, how to show it to people, and a function that stops what was started.
 func findRedis(url string) (options *redis.Options, shown string, stop func(), err error) {
 	stop = func() {}
-	shown = "embedded"
-	if url == "" {
+	isEmbedded := url == ""
+	if isEmbedded {
 		if url, stop, err = embedded.Start(); err != nil {
 			return nil, "", nil, err
 		}
-	} else {
-		shown = redacted(url)
 	}
-	options, err = redis.ParseURL(url)
-	if err != nil {
+	if options, shown, err = parseRedisURL(url); err != nil {
 		stop()
-		return nil, "", nil, usageError{fmt.Errorf("-redis %q: %w (write it like redis://127.0.0.1:6379)", shown, err)}
+		return nil, "", nil, err
+	}
+	if isEmbedded {
+		shown = "embedded"
 	}
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.DialerRetries = 1

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -252,11 +253,28 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 }
 
 func TestPasswordsAreNotShown(t *testing.T) {
-	if got := redacted("redis://user:secret@127.0.0.1:6379/0"); strings.Contains(got, "secret") {
-		t.Error(got)
+	if _, shown, err := parseRedisURL("redis://user:s3cret@127.0.0.1:6379/0"); err != nil || shown != "redis://127.0.0.1:6379" {
+		t.Error(shown, err)
 	}
-	_, _, err := command(t, nil, "replay", "-redis", "redis://user:secret@127.0.0.1:1")
-	if err == nil || strings.Contains(err.Error(), "secret") {
-		t.Error(err)
+	for _, name := range []string{"replay", "report", "plan", "demo"} {
+		for _, url := range []string{
+			"redis://user:s3cret@127.0.0.1:1", "redis://user:s3cret%zz@127.0.0.1:1", "redis://user:s3 s3cret@127.0.0.1:1",
+			"redis://user:12#s3cret@127.0.0.1:1", "redis://user:12?s3cret@127.0.0.1:1", "redis://user:12/s3cret@127.0.0.1:1",
+			"redis://user:s3cret@127.0.0.1:port", "redis://user:s3cret@127.0.0.1:1/first", "redis://:s3cret@127.0.0.1:1#",
+			"user:s3cret@127.0.0.1:1", "//user:s3cret@127.0.0.1:1", "s3cret", "http://user:s3cret@127.0.0.1", "redis://user:s3cret",
+		} {
+			args := []string{name, "-redis", url}
+			if name == "demo" {
+				args = append(args, "-addr", "127.0.0.1:0")
+			}
+			stdout, stderr, err := command(t, nil, args...)
+			if err == nil || strings.Contains(fmt.Sprint(stdout, stderr, err), "s3cret") {
+				t.Errorf("%s -redis %s: %v\n%s%s", name, url, err, stdout, stderr)
+			}
+		}
+		t.Setenv("REDIS_URL", "redis://user:s3cret@127.0.0.1:1")
+		if stdout, stderr, err := command(t, nil, name, "-h"); strings.Contains(fmt.Sprint(stdout, stderr, err), "s3cret") {
+			t.Errorf("%s -h shows it:\n%s%s", name, stdout, stderr)
+		}
 	}
 }

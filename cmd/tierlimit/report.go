@@ -46,7 +46,7 @@ type reportFlags struct {
 }
 
 func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
-	f := reportFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost, redis: os.Getenv("REDIS_URL")}
+	f := reportFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost}
 	set := newFlags("report")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
@@ -73,7 +73,7 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 		f.find = &most
 		return err
 	})
-	set.StringVar(&f.redis, "redis", f.redis, "`URL` of a Redis to check the models on, like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)")
+	redisFlag(set, &f.redis, " to check the models on")
 	set.StringVar(&f.out, "o", "tierlimit-report.html", "`file` to write, - for standard output")
 	if err := parseFlags(set, args, reportUsage, 1, stdout); err != nil {
 		return f, err

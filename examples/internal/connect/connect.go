@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/alicebob/miniredis/v2"
@@ -21,7 +22,8 @@ func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), err
 	limiter, err := tiered.Open(server, options...)
 	if err != nil {
 		stop()
-		return nil, nil, err
+		// What the parser says quotes what it could not read: a part of a password, maybe.
+		return nil, nil, errors.New("the URL of the Redis cannot be read; write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	return limiter, func() { _ = limiter.Close(); stop() }, nil
 }
