@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"net/url"
 	"os"
 	"slices"
@@ -43,5 +44,5 @@ func parseRedisURL(text string) (options *redis.Options, shown string, err error
 	if options, err = redis.ParseURL(text); err != nil {
 		return nil, "", usageError{errRedisURL}
 	}
-	return options, scheme + "://" + options.Addr, nil
+	return options, fmt.Sprintf("%s://%s/%d", scheme, options.Addr, options.DB), nil
 }

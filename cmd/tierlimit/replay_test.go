@@ -253,7 +253,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 }
 
 func TestPasswordsAreNotShown(t *testing.T) {
-	if _, shown, err := parseRedisURL("redis://user:s3cret@127.0.0.1:6379/0"); err != nil || shown != "redis://127.0.0.1:6379" {
+	if _, shown, err := parseRedisURL("redis://user:s3cret@127.0.0.1:6379/0"); err != nil || shown != "redis://127.0.0.1:6379/0" {
 		t.Error(shown, err)
 	}
 	for _, name := range []string{"replay", "report", "plan", "demo"} {
