@@ -102,7 +102,7 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	}
 }
 
-// Law 7: when calls have waited for half of their time, the newest go first. Those who came before
+// Law 7: when calls have waited for four fifths of their time, the newest go first. Those who came before
 // could be answered too late only, and then so would all.
 func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 		}
 		if late {
 			b.mu.Lock()
-			b.queue[0].asked -= 3_000_000
+			b.queue[0].asked -= 3_500_000
 			b.mu.Unlock()
 		}
 		server.Resume()

@@ -45,7 +45,7 @@ func (b *Batcher) load(leader *call) *trip {
 	}
 	// If not all can be served in time, the newest are: who has waited for long would be
 	// answered too late, and all would if all waited for their turn.
-	newestFirst := calls > 0 && localTime()-t.calls[0].asked > b.opt.Deadline.Microseconds()/2
+	newestFirst := calls > 0 && localTime()-t.calls[0].asked > int64(waitPart*float64(b.opt.Deadline.Microseconds()))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// One call goes ahead alone, who came last and has the most time left. If Redis hangs, the
 		// others then were not sent when their time is over, and cannot have been charged.
