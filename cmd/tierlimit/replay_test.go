@@ -256,6 +256,10 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	if _, shown, err := parseRedisURL("redis://user:s3cret@127.0.0.1:6379/0"); err != nil || shown != "redis://127.0.0.1:6379/0" {
 		t.Error(shown, err)
 	}
+	// What stands before a # would be taken for a host and its port, and shown as such.
+	if _, shown, err := parseRedisURL("redis://user:57#33@127.0.0.1:1"); err == nil || strings.Contains(shown+err.Error(), "57") {
+		t.Error(shown, err)
+	}
 	for _, name := range []string{"replay", "report", "plan", "demo"} {
 		for _, url := range []string{
 			"redis://user:s3cret@127.0.0.1:1", "redis://user:s3cret%zz@127.0.0.1:1", "redis://user:s3 s3cret@127.0.0.1:1",
