@@ -68,8 +68,8 @@ func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 	}
 }
 
-// Law 7: nor does it wait longer than its context says, if Redis hangs; who has time is decided
-// by policy, also on a Cluster, where AllowAll makes several trips within one deadline.
+// Law 7: nor does it wait longer than its context says, if Redis hangs; and that is no sign of
+// an outage.
 func TestLaw7ACallersOwnDeadlineEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

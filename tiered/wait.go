@@ -29,7 +29,7 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
 	}
 	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, told: make(chan struct{}, 1)}
-	w.deadline, w.hurried = ctx.Deadline()
+	w.deadline, _ = ctx.Deadline()
 	line := r.limiter.lines.join(w)
 	for {
 		switch task, pause := line.look(w); task {
@@ -76,8 +76,7 @@ type waiter struct {
 	rule     *Rule
 	key      callKey
 	cost     int64
-	deadline time.Time
-	hurried  bool // it has a deadline
+	deadline time.Time // zero: none
 	told     chan struct{}
 
 	denied   bool          // when it was first and asked, which has been counted
@@ -265,7 +264,7 @@ func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
 	}
-	if !w.hurried || time.Until(w.deadline) > wait {
+	if w.deadline.IsZero() || time.Until(w.deadline) > wait {
 		return false
 	}
 	d := w.rule.decision(limit.TierLocal)

@@ -22,8 +22,7 @@ func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), err
 	limiter, err := tiered.Open(server, options...)
 	if err != nil {
 		stop()
-		// What the parser says quotes what it could not read: a part of a password, maybe.
-		return nil, nil, errors.New("the URL of the Redis cannot be read; write it like redis://user:password@127.0.0.1:6379/0")
+		return nil, nil, err
 	}
 	return limiter, func() { _ = limiter.Close(); stop() }, nil
 }
@@ -42,7 +41,8 @@ func Options(url string) (*redis.UniversalOptions, func(), error) {
 	parsed, err := redis.ParseURL(url)
 	if err != nil {
 		stop()
-		return nil, nil, err
+		// What the parser says quotes what it could not read: a part of a password, maybe.
+		return nil, nil, errors.New("the URL of the Redis cannot be read; write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	return &redis.UniversalOptions{
 		Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password,
