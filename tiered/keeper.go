@@ -52,7 +52,8 @@ func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
-	s.warn("start", "Redis cannot be reached; starting in outage mode", "error", err, "assumed_fleet_size", s.fleet.Size())
+	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed",
+		"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.limiter.config.coldStart)
 	s.breaker.ForceOpen(err)
 	return nil
 }
@@ -181,6 +182,9 @@ func (s *shard) beatOnce(ctx context.Context) error {
 		return err
 	}
 	s.silence.Store(nil)
+	if file := s.limiter.fleetFile; file != nil {
+		s.limiter.background.Go(func() { file.heard(heard.Size, time.Now()) }) // which may be slow
+	}
 	if remembers, since := s.memory.remembers(heard, sent); !remembers {
 		s.forgot(since)
 	}

@@ -38,20 +38,22 @@ const (
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
 // at the end. It is safe for concurrent use.
 type Limiter struct {
-	config  config
-	client  redis.UniversalClient
-	keys    remote.Keyspace
-	hasher  local.Hasher
-	denials *local.Denials // nil: turned off
-	ledger  *local.Ledger
-	shard   *shard      // the first; the only one but on a Cluster, see shardOf
-	alone   []*shard    // that
-	cluster *clusterMap // nil: no Cluster
-	leases  leaseKeeper
-	metrics *metrics
-	log     *quietLog
-	start   time.Time
-	born    int64 // when that was, see now
+	config    config
+	client    redis.UniversalClient
+	keys      remote.Keyspace
+	hasher    local.Hasher
+	denials   *local.Denials // nil: turned off
+	ledger    *local.Ledger
+	shard     *shard      // the first; the only one but on a Cluster, see shardOf
+	alone     []*shard    // that
+	cluster   *clusterMap // nil: no Cluster
+	leases    leaseKeeper
+	fleetFile *fleetFile // nil: there is none
+	metrics   *metrics
+	log       *quietLog
+	start     time.Time
+	assumed   int   // instances, before Redis has told
+	born      int64 // when that was, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
@@ -146,7 +148,11 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
 	}
 	l.batching.Inline = inline
-	l.shard = l.newShard(0, c.fleetSize)
+	if c.fleetFile != "" {
+		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
+	}
+	l.assumed = c.assumedFleet(l.fleetFile)
+	l.shard = l.newShard(0, l.assumed)
 	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {
 		l.cluster = newClusterMap(client, l.shard)
@@ -220,13 +226,20 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 }
 
 // FleetSize is the number of instances that share the limits: as last heard from
-// Redis, or as assumed (option [FleetSize]) if it was never heard from.
+// Redis, or as assumed (options [FleetSize], [FleetFile]) if it was never heard from.
 func (l *Limiter) FleetSize() int {
-	size := 0
+	assumed, heard := 0, 0
 	for _, s := range l.shards() {
-		size = max(size, s.fleet.Size())
+		if s.fleet.Heard() {
+			heard = max(heard, s.fleet.Size())
+		} else {
+			assumed = max(assumed, s.fleet.Size())
+		}
 	}
-	return size
+	if heard > 0 {
+		return heard
+	}
+	return assumed
 }
 
 // State is who decides at the moment. On a Cluster it is the worst state of a master:

@@ -79,7 +79,7 @@ func (s *shard) settle(heard remote.Heard) {
 		return
 	}
 	back, now := e.back.Load(), s.limiter.now()
-	all := heard.Unsettled == 0 && (heard.Size >= e.fleet || now-back >= int64(fleetTTL))
+	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(fleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
 	if (settled || e.isOver(time.Duration(s.limiter.longest.Load()), now)) && s.end(e) {
 		s.changed(Healthy)
