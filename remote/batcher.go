@@ -70,16 +70,15 @@ type Batcher struct {
 	running sync.WaitGroup // who makes trips
 
 	mu       sync.Mutex // guards the fields below
-	queue    []*call
+	queue    queue
 	trips    []*trip // under way
 	spare    []*trip // to be used again
 	inFlight int     // places taken
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
-	failed   bool // the last trip
-	slow     bool // Redis, or the last trip failed
-	// Of the last trip:
-	lastEntries, lastCalls int
+	failed   bool  // the last trip
+	slow     bool  // Redis, or the last trip failed
+	last     cargo // of the last trip
 
 	closed bool
 	reaper *time.Timer
@@ -94,7 +93,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 		hooks.Answered = func(*Entry, *Reply, int64) {}
 	}
 	b := &Batcher{
-		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks, lastCalls: 1,
+		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()
@@ -185,8 +184,7 @@ func (b *Batcher) late(c *call) error {
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
-	waiting := b.queue
-	b.queue = nil
+	waiting := b.queue.take(nil).calls
 	b.mu.Unlock()
 	fail(waiting, limit.ErrClosed)
 	b.running.Wait()
