@@ -37,6 +37,8 @@ func scenarios() []scenario {
 			play: outage(func(f *fleet) error { return f.proxies[cutOff].drop() }, healAll), judge: judgeCutOff},
 		{name: "slow", about: "answers take about as long as the deadline", weights: skewed, crowded: true,
 			play: outage(delayAll, healAll), judge: judgeOutage},
+		{name: "flapping", about: "Redis hangs every 300 ms for as long", weights: skewed, crowded: true,
+			play: playFlapping, judge: judgeOutage},
 		{name: "rolling-restart", about: "all instances are replaced during the outage, one per window", weights: even,
 			play: playRollingRestart, judge: judgeRestart},
 		{name: "rolling-restart-heaviest-first", about: "the same with uneven traffic", weights: skewed,
@@ -201,6 +203,32 @@ func playRollingRestart(f *fleet) error {
 		return err
 	}
 	return f.wait(f.Window)
+}
+
+// playFlapping has Redis come and go too often for the breaker to close for long.
+func playFlapping(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		return err
+	}
+	const every = 300 * time.Millisecond
+	f.cut = now()
+	for range f.Outage / (2 * every) {
+		f.server.Pause()
+		if err := f.wait(every); err != nil {
+			return err
+		}
+		f.server.Resume()
+		if err := f.wait(every); err != nil {
+			return err
+		}
+	}
+	if err := f.regain(func(*fleet) error { return nil }); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
 }
 
 const scaledUp = 12 // instances, in the scenario scale-up
