@@ -53,7 +53,7 @@ type Decision struct {
 
 // Degraded reports whether the decision was made without Redis, by the rule's
 // outage policy.
-func (d Decision) Degraded() bool { return d.Tier == TierFallback }
+func (d Decision) Degraded() bool { return d.Tier.Degraded() }
 
 // Tier says who made a decision.
 type Tier uint8
@@ -63,14 +63,22 @@ const (
 	TierRedis Tier = iota
 	// TierLocal: this process remembered that Redis denied the key until later.
 	TierLocal
-	// TierFallback: Redis could not be asked in time; the rule's outage policy
-	// decided.
+	// TierFallback: Redis is lost, or after an outage does not know all yet; the rule's
+	// outage policy decided.
 	TierFallback
 	// TierLease: this process had units on lease, which Redis had charged before.
 	TierLease
+	// TierOverload: Redis is there but could not decide in time, because too many decisions
+	// waited for it or its answers took too long; the rule's outage policy decided, or, while
+	// that lasts, denied what this instance's share has no room for.
+	TierOverload
 )
 
-// String returns "redis", "local", "fallback" or "lease".
+// Degraded reports whether the tier is one that decides without Redis, by the rule's outage
+// policy.
+func (t Tier) Degraded() bool { return t == TierFallback || t == TierOverload }
+
+// String returns "redis", "local", "fallback", "lease" or "overload".
 func (t Tier) String() string {
 	switch t {
 	case TierRedis:
@@ -81,6 +89,8 @@ func (t Tier) String() string {
 		return "fallback"
 	case TierLease:
 		return "lease"
+	case TierOverload:
+		return "overload"
 	}
 	return "unknown"
 }

@@ -50,7 +50,7 @@ func (g *together) reserve() bool {
 			g.unreserveAll()
 			for j := range g.requests {
 				other := g.requests[j].Rule
-				g.decisions[j] = other.decision(limit.TierFallback)
+				g.decisions[j] = other.decision(s.tierSettling())
 				g.decisions[j].ResetAfter = other.limit.Window()
 			}
 			granted(&g.decisions[i], own)

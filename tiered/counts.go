@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	tiers    = limit.TierLease + 1
+	tiers    = limit.TierOverload + 1
 	outcomes = 2 // denied, allowed
 	// stripes keep cores from waiting for each other: a counter that two of them add to
 	// all the time takes longer than all the rest of a decision in process.
@@ -63,7 +63,7 @@ type countedRule struct {
 func newDecisionsMetric() *decisionsMetric {
 	return &decisionsMetric{
 		desc: prometheus.NewDesc("tierlimit_decisions_total",
-			"Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
+			"Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
 			[]string{"rule", "tier", "outcome"}, nil),
 		created: time.Now(),
 		rules:   make(map[countedRule]*decisionCounts),

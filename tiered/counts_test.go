@@ -30,23 +30,27 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 	counting.Wait()
 	err := testutil.CollectAndCompare(m, strings.NewReader(`
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="search",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="search",tier="lease"} 32000
 tierlimit_decisions_total{outcome="allowed",rule="search",tier="local"} 0
+tierlimit_decisions_total{outcome="allowed",rule="search",tier="overload"} 0
 tierlimit_decisions_total{outcome="allowed",rule="search",tier="redis"} 0
 tierlimit_decisions_total{outcome="denied",rule="search",tier="fallback"} 0
 tierlimit_decisions_total{outcome="denied",rule="search",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="search",tier="local"} 32000
+tierlimit_decisions_total{outcome="denied",rule="search",tier="overload"} 0
 tierlimit_decisions_total{outcome="denied",rule="search",tier="redis"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="search",tier="fallback"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="search",tier="lease"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="search",tier="local"} 0
+tierlimit_decisions_total{outcome="would_allow",rule="search",tier="overload"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="search",tier="redis"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="search",tier="fallback"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="search",tier="lease"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="search",tier="local"} 0
+tierlimit_decisions_total{outcome="would_deny",rule="search",tier="overload"} 0
 tierlimit_decisions_total{outcome="would_deny",rule="search",tier="redis"} 32000
 `))
 	if err != nil {

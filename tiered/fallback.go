@@ -27,7 +27,7 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 	s.missed(err)
 	a := r.account(key)
 	a.Charged = mayBeCharged(err)
-	d := r.decision(limit.TierFallback)
+	d := r.decision(s.tierWithout(err))
 	d.ResetAfter = r.limit.Window()
 	switch {
 	case r.config.policy == Deny:
@@ -46,6 +46,15 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 		granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
 	}
 	return d
+}
+
+// tierWithout is who decides if asking Redis came to err: that it had no time is load while it
+// answers others.
+func (s *shard) tierWithout(err error) limit.Tier {
+	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.breaker.Closed() {
+		return limit.TierOverload
+	}
+	return limit.TierFallback
 }
 
 // mayBeCharged reports whether Redis may have charged what it was asked for.

@@ -44,7 +44,7 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost 
 	}
 	own := l.ledger.Reserve(&a, s.outage(), l.now(), least, most)
 	if own.Granted < min(least, most) || own.Free < least && operation == lua.Peek {
-		d := r.decision(limit.TierFallback)
+		d := r.decision(s.tierSettling())
 		d.ResetAfter = r.limit.Window()
 		granted(&d, own)
 		return d, nil
@@ -64,6 +64,14 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost 
 		return limit.Decision{}, err
 	}
 	return r.fallback(s, l.now(), key, cost, operation, err), nil
+}
+
+// tierSettling is who decides if this instance's share stands in the way.
+func (s *shard) tierSettling() limit.Tier {
+	if e := s.episode.Load(); e != nil && e.load.Load() {
+		return limit.TierOverload
+	}
+	return limit.TierFallback
 }
 
 // settleAtLeast is for how long an episode goes on after Redis is back: others who come

@@ -71,6 +71,8 @@ type episode struct {
 	newborn bool // it did
 	born    int64
 
+	// load: Redis is there all the time, and too slow for many.
+	load atomic.Bool
 	// The limiter's times: of the cut; and since when Redis is back, 0 if it is not.
 	cut, back atomic.Int64
 	// forgotten: Redis has lost its memory of what was granted since forgottenSince.
@@ -85,6 +87,7 @@ func (s *shard) lost(now int64, born int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.episode.Load(); e != nil { // it goes on
+		e.load.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
 		return

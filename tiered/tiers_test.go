@@ -239,15 +239,17 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
+tierlimit_decisions_total{outcome="allowed",rule="r",tier="overload"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="redis"} 2
 tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
+tierlimit_decisions_total{outcome="denied",rule="r",tier="overload"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
 # HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).
 # TYPE tierlimit_decision_errors_total counter

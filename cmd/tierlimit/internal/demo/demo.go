@@ -181,7 +181,11 @@ func (d *Demo) send(ctx context.Context, key string) {
 			d.failed++
 			d.lastErr = err
 		default:
-			c := &d.now.counts[i][decision.Tier]
+			tier := decision.Tier
+			if decision.Degraded() {
+				tier = limit.TierFallback // the chart does not say why
+			}
+			c := &d.now.counts[i][tier]
 			if decision.Allowed {
 				c.allowed++
 			} else {
