@@ -401,7 +401,9 @@ func TestRebinding(t *testing.T) {
 	form := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}}
 	ask := func(page, method, host string) (int, string) {
 		t.Helper()
-		request, err := http.NewRequest(method, page, strings.NewReader(form.Encode()))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // events would come for ever
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, method, page, strings.NewReader(form.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
