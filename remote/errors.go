@@ -105,6 +105,25 @@ func serverError(err error) (text string, ok bool) {
 	return text, true
 }
 
+// withoutArguments is an error without what was asked: a server quotes the arguments of a
+// command that it does not know, and keys, which no log may have, are among them.
+func withoutArguments(err error) error {
+	if text, _ := serverError(err); text != "" {
+		if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
+			return refusal(told)
+		}
+	}
+	return err
+}
+
+// refusal is what a server said.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (refusal) RedisError() {}
+
 var (
 	errNotRun  = errors.New("it charged nothing")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)

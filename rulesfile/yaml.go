@@ -59,7 +59,7 @@ func parse(text []byte, p *problems) ast.Node {
 			}
 			// Its Error would draw the lines around, in a time that grows with the square
 			// of their length.
-			err = errors.New(e.GetMessage())
+			err = errors.New(withoutName(e.GetMessage()))
 		}
 		p.addf(at, "this is not YAML: %w", err)
 		return nil
@@ -76,6 +76,16 @@ func parse(text []byte, p *problems) ast.Node {
 		}
 	}
 	return body
+}
+
+// withoutName drops the name of a field that comes twice: it may be a user's key, which no
+// log may have. The places of both are told.
+func withoutName(message string) string {
+	const of, says = `mapping key "`, `" already defined at `
+	if at := strings.LastIndex(message, says); at >= 0 && strings.HasPrefix(message, of) {
+		return "this name is already defined at " + message[at+len(says):]
+	}
+	return message
 }
 
 // within moves a place to the end of its line where the library counted too far, as it
