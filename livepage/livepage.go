@@ -35,6 +35,7 @@ type Page struct {
 	hottest    *hottest                  // nil: not asked for
 	allowReset bool
 	sameOrigin *http.CrossOriginProtection
+	hosts      live.Hosts
 	streams    *live.Streams
 	done       <-chan struct{} // closed with the page, or the limiter
 	close      context.CancelFunc
@@ -80,6 +81,21 @@ func HashKeys(secret []byte) Option {
 func AllowReset() Option {
 	return func(p *Page) error {
 		p.allowReset = true
+		return nil
+	}
+}
+
+// Hosts are names that browsers may ask for the page under, like limits.example.org: without
+// scheme and port. Without it the page is served under localhost and IP addresses only, with
+// any port, and requests for any other host get status 421 (Misdirected Request): a site
+// whose name is made to resolve to this server (DNS rebinding) could else have a visitor's
+// browser read keys, and reset them, as if it were the page. A reverse proxy that passes the
+// client's Host on needs it.
+func Hosts(names ...string) Option {
+	return func(p *Page) (err error) {
+		if p.hosts, err = live.NewHosts(names...); err != nil {
+			return fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
+		}
 		return nil
 	}
 }
@@ -131,6 +147,9 @@ func (p *Page) Close() {
 // ServeHTTP serves the page and what belongs to it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live.Secure(w)
+	if !p.hosts.Accept(w, r, "livepage.Hosts") {
+		return
+	}
 	index := r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/")
 	switch {
 	case index && r.Method == http.MethodPost:

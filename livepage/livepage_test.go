@@ -391,3 +391,54 @@ func TestNilLimiter(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A site whose name is made to resolve to this server has the page's own origin in the
+// eyes of a browser, so that nothing but Host tells its requests: they see and change
+// nothing.
+func TestRebinding(t *testing.T) {
+	l, r := newLimiter(t)
+	allow(t, r, "alice", 2)
+	form := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}}
+	ask := func(page, method, host string) (int, string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // events would come for ever
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, method, page, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+		request.Header.Set("Origin", "http://"+host)
+		response, err := http.DefaultClient.Do(request)
+		return read(t, response, err)
+	}
+	used := func() int64 {
+		t.Helper()
+		d, err := r.Peek(t.Context(), "alice", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 3 - d.Remaining
+	}
+	_, closed := mounted(t, l, HottestKeys(), AllowReset())
+	for _, path := range []string{"", "events", "live.js"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			status, body := ask(closed+path, method, "attacker.example:8081")
+			if status != http.StatusMisdirectedRequest || strings.Contains(body, "alice") || !strings.Contains(body, "livepage.Hosts") {
+				t.Errorf("%s %q: %d %s", method, path, status, body)
+			}
+		}
+	}
+	if got := used(); got != 2 {
+		t.Errorf("another site has reset the key: %d units are charged", got)
+	}
+	_, open := mounted(t, l, AllowReset(), Hosts("limits.example.org"))
+	if status, body := ask(open, http.MethodPost, "limits.example.org"); status != http.StatusOK || used() != 0 {
+		t.Errorf("under a name of its own: %d %s", status, body)
+	}
+	if _, err := New(l, Hosts("https://limits.example.org/")); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Error(err)
+	}
+}

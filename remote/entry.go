@@ -3,6 +3,8 @@ package remote
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -100,6 +102,16 @@ func (e *Entry) redisKey() string {
 		e.name = e.Rule.redisKey(e.Key)
 	}
 	return e.name
+}
+
+// described is what errors, which are logged, say of the entry: its rule, and of a key that
+// stands in Redis as a hash that hash. Other keys may be credentials or personal data.
+func (e *Entry) described() string {
+	text := "rule " + strconv.Quote(e.Rule.name)
+	if strings.HasPrefix(e.Key, hashedKey) {
+		text += ", key " + e.Key
+	}
+	return text
 }
 
 // leaseKey is the key that tells what is out on lease of the entry's. No rule's name has

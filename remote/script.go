@@ -102,7 +102,7 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
 	default:
 		reloadCluster(ctx, s.client)
-		return nil, err
+		return nil, withoutArguments(err)
 	}
 }
 

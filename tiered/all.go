@@ -96,7 +96,7 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
 	}
 	type counter struct{ rule, key string }
-	seen := make(map[counter]bool)
+	seen := make(map[counter]int) // by the number of the request, from 1
 	for i := range requests {
 		q := &requests[i]
 		if q.Rule == nil || q.Rule.limiter != l {
@@ -106,10 +106,10 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 			return err
 		}
 		key := counter{q.Rule.name, q.Key}
-		if seen[key] {
-			return fmt.Errorf("%w: rule %q and key %q come twice; add their costs up", limit.ErrInvalidRule, q.Rule.name, q.Key)
+		if first := seen[key]; first != 0 {
+			return fmt.Errorf("%w: requests %d and %d are of rule %q and the same key; add their costs up", limit.ErrInvalidRule, first, i+1, q.Rule.name)
 		}
-		seen[key] = true
+		seen[key] = i + 1
 	}
 	return nil
 }

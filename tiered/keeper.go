@@ -2,8 +2,10 @@ package tiered
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"time"
 
@@ -52,10 +54,32 @@ func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
-	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed",
-		"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.limiter.config.coldStart)
+	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.limiter.config.coldStart}
+	if hint := tlsHint(s.limiter.client, err); hint != "" {
+		about = append(about, "hint", hint)
+	}
+	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
 	s.breaker.ForceOpen(err)
 	return nil
+}
+
+// tlsHint says what may be wrong where only one side speaks TLS. No error tells: a server
+// that does hangs up, and one that does not waits for more.
+func tlsHint(client redis.UniversalClient, err error) string {
+	var config *tls.Config
+	switch client := client.(type) {
+	case *redis.Client:
+		config = client.Options().TLSConfig
+	case *redis.ClusterClient:
+		config = client.Options().TLSConfig
+	}
+	switch {
+	case config == nil && errors.Is(err, io.EOF):
+		return "the server hangs up without an answer: it may speak TLS only (set TLSConfig, or use rediss:// in the URL)"
+	case config != nil && remote.KindOf(err) == remote.Timeout:
+		return "the server does not answer: it may not speak TLS, which the client is set to (TLSConfig)"
+	}
+	return ""
 }
 
 // firstBeat joins the fleet and returns the shortest of three round trips.

@@ -87,7 +87,7 @@ type Limiter struct {
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
 // master, cannot be reached it starts all the same, in outage mode, and says so in the
 // log; a service must not depend on Redis to start. Errors are what waiting would not
-// mend: [limit.ErrAuth], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// mend: [limit.ErrAuth], [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c := defaults()
 	for _, option := range options {

@@ -282,3 +282,20 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		}
 	}
 }
+
+// Who chose too large a log is told what to do, by every command that reads one.
+func TestLogsAreBounded(t *testing.T) {
+	log := morning(t, 100)
+	for _, name := range []string{"replay", "report", "demo"} {
+		for flag, want := range map[string]string{"-max-keys": "too many distinct keys: more than 3, in the first", "-max-requests": "too many requests: more than 3"} {
+			_, _, err := command(t, strings.NewReader(log), name, "-key", "path", flag, "3", "-")
+			var misuse usageError
+			if !errors.As(err, &misuse) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "raise "+flag) {
+				t.Errorf("%s %s: %v", name, flag, err)
+			}
+			if _, _, err := command(t, nil, name, flag, "0"); !errors.As(err, &misuse) {
+				t.Errorf("%s %s 0: %v", name, flag, err)
+			}
+		}
+	}
+}
