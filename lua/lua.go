@@ -134,8 +134,8 @@ const (
 	// Expired: the entry came after its not-after. Nothing was charged.
 	Expired = -1
 	// Unreadable: the key holds something that this version does not know:
-	// another type, or an encoding of a later version. Nothing was charged or
-	// overwritten.
+	// another type, a damaged value, or an encoding of a later version. Nothing was
+	// charged.
 	Unreadable = -2
 	// HeldBack: the cost fits, but another entry of the group does not. Nothing
 	// was charged.

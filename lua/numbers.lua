@@ -86,6 +86,14 @@ local function divide_up(x, m)
   return (x - r) / m + 1
 end
 
+-- The whole number from 0 to 2^53 that a text says; or nothing if it says none.
+local function whole(text)
+  local n = type(text) == 'string' and tonumber(text)
+  if n and n >= 0 and n < 9007199254740992 and n % 1 == 0 then
+    return n
+  end
+end
+
 -- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53.
 -- Needs y and m below 2^45: then 128*m + 127*y is below 2^53, and x can be
 -- worked off seven bits at a time, as in long division.

@@ -58,12 +58,12 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
-// redisKey is the key of the i-th of the call's entries.
-func (c *call) redisKey(i int) string {
+// rule is that of the i-th of the call's entries.
+func (c *call) rule(i int) *Rule {
 	if c.group != nil {
-		return c.group[i].redisKey()
+		return c.group[i].Rule
 	}
-	return c.entry.redisKey()
+	return c.entry.Rule
 }
 
 // lead says that the call's caller makes the next trip. It reports false for one that

@@ -287,7 +287,7 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 		case r.Err != nil:
 			err = r.Err
 		case r.Status == Unreadable && (err == nil || errors.Is(err, errExpired)):
-			err = fmt.Errorf("%w: %q", ErrUnreadable, c.redisKey(i))
+			err = fmt.Errorf("%w (rule %q)", ErrUnreadable, c.rule(i).name)
 		case r.Status == Expired && err == nil:
 			err = errExpired
 		}
