@@ -15,7 +15,7 @@
 
 make[1] = function()
   local SLOTS = HEADER + 23 -- the slots start behind this byte
-  local MOST = 10000000 -- units of the largest log, see lua.go
+  local MOST = 100000 -- units of the largest log, see lua.go
 
   local ring = {}
 
@@ -85,6 +85,28 @@ make[1] = function()
     return high
   end
 
+  -- Slots of 5 bytes, oldest first, as slots of 6. Their sixth byte is that of the newest
+  -- charge, or of the 12.7 days before: it goes in front of all slots at once, since to unpack
+  -- and pack each takes ten times as long.
+  local function widened(slots, s)
+    local newest = s.base % 256 ^ 5
+    local low, high = 0, s.count -- find how many are from before
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if unpack_int(slots, middle * 5 + 1, 5) > newest then
+        low = middle + 1
+      else
+        high = middle
+      end
+    end
+    local sixth = (s.base - newest) / 256 ^ 5
+    local function prefixed(text, n)
+      local prefix = char(n % 256)
+      return (gsub(text, '.....', (prefix == '%' and '%%' or prefix) .. '%0'))
+    end
+    return prefixed(sub(slots, 1, low * 5), sixth - 1) .. prefixed(sub(slots, low * 5 + 1), sixth)
+  end
+
   -- The stored units as one string of slots of the wanted width, oldest first.
   local function unroll(s, width)
     if s.count == 0 then
@@ -108,17 +130,7 @@ make[1] = function()
     if width == s.width then
       return slots
     end
-    -- In chunks: miniredis's table.concat fails on a few thousand pieces.
-    local chunks, chunk = {}, {}
-    for i = 1, s.count do
-      local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
-      chunk[#chunk + 1] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
-      if #chunk == 200 or i == s.count then
-        chunks[#chunks + 1] = concat(chunk)
-        chunk = {}
-      end
-    end
-    return concat(chunks)
+    return widened(slots, s)
   end
 
   local function fields(s)

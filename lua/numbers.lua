@@ -4,11 +4,11 @@
 
 -- Set at the beginning of the first run: while a library of functions is loaded, Redis hides
 -- these from it.
-local byte, char, sub, rep, find, format, concat, floor, call, pcall
+local byte, char, sub, rep, find, gsub, format, concat, floor, call, pcall
 
 local function import()
-  byte, char, sub, rep, find, format = string.byte, string.char, string.sub, string.rep, string.find, string.format
-  concat, floor = table.concat, math.floor
+  byte, char, sub, rep, find, gsub = string.byte, string.char, string.sub, string.rep, string.find, string.gsub
+  format, concat, floor = string.format, table.concat, math.floor
   call, pcall = redis.call, redis.pcall
 end
 
