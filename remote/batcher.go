@@ -20,9 +20,10 @@ var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadlin
 // entry was not sent. It is made once: under overload many calls end with it.
 var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", ErrNoAnswer, errNotRun)
 
-// ErrUnreadable: the key in Redis holds something that is not this library's, or
-// was written by a later version of it.
-var ErrUnreadable = errors.New("tierlimit: the key's state in Redis cannot be read")
+// ErrUnreadable: the key in Redis holds something that is not this library's, is damaged, or
+// was written by a later version of it. It is left as it is, until it expires or is forgotten
+// (lua.Forget).
+var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version. Until it expires, Rule.Reset of the key makes it anew")
 
 // Hooks connect the batcher to what it must not know. They are called once for each
 // trip, or for each of its entries, by the goroutine that makes it.

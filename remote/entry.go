@@ -132,9 +132,10 @@ func (e *Entry) sameKey(before *Entry) bool {
 	return e.redisKey() == before.redisKey()
 }
 
-// work is how many units the script writes one by one for the entry.
+// work is how many units the script writes one by one for the entry; one of a sorted set counts
+// as several.
 func (e *Entry) work() int64 {
-	if !e.Rule.perUnit {
+	if e.Rule.unitWork == 0 {
 		return 0
 	}
 	if e.Operation == lua.Charge {
@@ -143,9 +144,9 @@ func (e *Entry) work() int64 {
 		for _, c := range e.charges() {
 			work += min(c.Units, e.Rule.quota)
 		}
-		return work
+		return work * e.Rule.unitWork
 	}
-	return e.Cost * e.count()
+	return e.Cost * e.count() * e.Rule.unitWork
 }
 
 // longestAgo is further back than any unit counts, and not before clocks begin.

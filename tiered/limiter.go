@@ -134,6 +134,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		rules:       make(map[string]*Rule),
 	}
 	l.script.HoldConnection()
+	l.script.OnForeignLibrary(func(err error) {
+		l.log.warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
+	})
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
