@@ -34,6 +34,11 @@ type Decision struct {
 	// was granted, up to a second before: others may have taken of that since.
 	Remaining int64
 
+	// Used is how many units count in the window after this decision, denied ones
+	// included: only of rules that count those (tiered.CountDenied), decided by Redis.
+	// It may be above Limit. 0 for all others.
+	Used int64
+
 	// RetryAfter is how long to wait until the same cost would be granted if
 	// nobody else used the key; zero when Allowed (but see WouldDeny). Decided by Redis it is exact to
 	// the microsecond; decided elsewhere it may be too short, never too long by

@@ -102,6 +102,9 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 		if q.Rule == nil || q.Rule.limiter != l {
 			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
 		}
+		if q.Rule.config.countDenied {
+			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
+		}
 		if err := q.Rule.check(ctx, q.Key, q.Cost); err != nil {
 			return err
 		}

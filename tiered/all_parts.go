@@ -136,7 +136,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	}
 	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
-		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j])
+		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j], g.requests[i].Cost, lua.Take)
 		if g.decisions[i].Allowed {
 			g.charged = append(g.charged, i)
 		}

@@ -225,6 +225,7 @@ type ruleConfig struct {
 	leased       int     // percent of the limit
 	leasedWithin bool    // it
 	dryRun       bool
+	countDenied  bool
 	denialLife   time.Duration
 }
 

@@ -24,7 +24,8 @@ type Rule struct {
 	algorithm  limit.Algorithm
 	why        string // it has this algorithm
 	capacity   int64
-	sliding    bool // what is not free of the capacity are the units of the last window
+	mostCost   int64 // that is no mistake: the capacity, or more if what is denied counts
+	sliding    bool  // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
@@ -42,6 +43,13 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	capacity := a.Capacity(inRedis)
+	if c.countDenied {
+		if err := c.mayCountDenied(lim, a); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", name, err)
+		}
+		inRedis = limit.Per(limit.MaxQuota, lim.Window())
+	}
 	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -57,7 +65,8 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		config:     c,
 		algorithm:  a,
 		why:        why,
-		capacity:   a.Capacity(inRedis),
+		capacity:   capacity,
+		mostCost:   a.Capacity(inRedis),
 		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
@@ -110,6 +119,9 @@ func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 // window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
 // see [Lease].
 func (r *Rule) WorstCase() int64 {
+	if r.config.countDenied {
+		return r.algorithm.WorstCase(r.limit)
+	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
 		worst += r.lease.most
@@ -175,7 +187,7 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		if r.lease != nil && reply.Granted > 0 {
 			r.wantLease(key, reply.Granted)
 		}
-		return r.fromRedis(&reply), nil
+		return r.fromRedis(&reply, cost, operation), nil
 	}
 	if !l.outage(err) {
 		return limit.Decision{}, err
@@ -222,8 +234,8 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
 	case cost < 1:
 		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
-	case cost > r.capacity:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.limit, r.algorithm)
+	case cost > r.mostCost:
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.limit, r.algorithm)
 	}
 	return ctx.Err()
 }
@@ -237,6 +249,10 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
+	if r.config.countDenied {
+		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
+		reply = &judged
+	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
 	}
@@ -256,9 +272,14 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	}
 }
 
-// fromRedis turns a reply into a decision.
-func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
+// fromRedis turns the reply to a single request into a decision.
+func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.Decision {
 	d := r.decision(limit.TierRedis)
+	if r.config.countDenied {
+		d.Used = limit.MaxQuota - reply.Remaining
+		judged := judge(d.Limit, reply, cost, 1, operation)
+		reply = &judged
+	}
 	d.Allowed, d.Granted = reply.Status == remote.Allowed, reply.Granted
 	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
 	if d.Granted > 0 {
