@@ -84,6 +84,7 @@ func (s *Server) start(ctx context.Context) error {
 		DynamicMetadata: s.settings.DynamicMetadata, RememberDenials: s.settings.RememberDenials,
 		ChargeSeparately: s.settings.ChargeSeparately,
 	})
+	s.service.WarmUp()
 	var err error
 	if s.page, err = livepage.New(s.limiters.All); err != nil {
 		return err
@@ -126,6 +127,7 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 		}
 		s.embedded = stop
 		s.settings.Redis = RedisSettings{Type: "single", Network: "tcp", URL: address, PoolSize: s.settings.Redis.PoolSize}
+		s.settings.Deadline = max(s.settings.Deadline, embeddedDeadline)
 		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
 	}
 	var err error
@@ -137,6 +139,9 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 		prometheus.WrapRegistererWith(prometheus.Labels{"redis": "per_second"}, registry))
 	return err
 }
+
+// embeddedDeadline is for the embedded Redis, which is slow.
+const embeddedDeadline = 250 * time.Millisecond
 
 func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
 	o, err := where.options(prefix)

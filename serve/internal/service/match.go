@@ -56,6 +56,7 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 			if err := s.bringAlong(l, a, domain, d, m.Limit); err != nil {
 				return nil, err
 			}
+			m.Values = nil // share_threshold is of the configured limit
 		} else if m.Limit != nil {
 			a.limit, a.rule, a.unlimited = m.Limit, m.Limit.Rule, m.Limit.Unlimited
 			a.counts = l.counts[m.Limit]

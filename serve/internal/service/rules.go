@@ -88,6 +88,14 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}
+	for _, lim := range c.Limits() {
+		if lim.Rule != nil {
+			// So that pages show it: of the limits of a window, the last one.
+			if err := s.limiters.of(lim.Window).PutInForce(lim.Rule); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return l, nil
 }
 
