@@ -176,6 +176,10 @@ func (s *Server) serveGRPC() error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
+		// Goroutines that answer one call after another keep their stacks, which else grow for
+		// each call: a sixth of the processor time.
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.SharedWriteBuffer(true),
 	}
 	if s.settings.UseTLS {
 		config, err := serverTLS(s.settings.TLS)
@@ -209,6 +213,10 @@ func (s *Server) serveGRPC() error {
 // mostStreams is how many calls a connection may have under way: what they take of memory is
 // bounded, if their caller does not read.
 const mostStreams = 10_000
+
+// streamWorkers is how many calls are answered by goroutines that are kept; further ones have
+// one of their own.
+const streamWorkers = 256
 
 // removeStaleSocket takes away what a process left that has ended. One that somebody listens
 // at stays.

@@ -39,7 +39,16 @@ func main() {
 	rounds := flag.Int("rounds", 3, "how many `rounds`; the median is shown")
 	connections := flag.Int("connections", 4, "how many `connections`")
 	floor := flag.Bool("floor", true, "also measure a gRPC server that decides nothing")
+	at := flag.String("at", "", "ask a server at this `address`, and measure no processor time")
+	callers := flag.Int("callers", 64, "how many `callers`, with -at")
+	values := flag.Int("values", 100_000, "how many `values`, with -at")
 	flag.Parse()
+	if *at != "" {
+		s := &side{name: *at, address: *at, connections: *connections}
+		r, err := s.measure(*callers, *values, *lasts)
+		fmt.Printf("%.0f decisions/s, p50 %.2f ms, p99 %.2f ms, %d errors, %v\n", r.rate, r.p50, r.p99, r.errors, err)
+		return
+	}
 	if err := run(*original, *own, *lasts, *rounds, *connections, *floor); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -49,7 +58,7 @@ func main() {
 // side is a server that is measured.
 type side struct {
 	name        string
-	process     *exec.Cmd
+	pid         int
 	redis       int // its process, 0: none
 	address     string
 	connections int
@@ -129,14 +138,14 @@ func start(name, binary, dir string, connections int) (*side, func(), error) {
 	command.Env = append(os.Environ(),
 		"RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=single", "REDIS_URL="+redis.Addr(),
 		"USE_STATSD=false", "LOG_LEVEL=error", "DISABLE_STATS=true",
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+ports[0], "GRPC_PORT="+ports[1], "DEBUG_PORT="+ports[2], "BENCH_FLOOR=")
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+ports[0], "GRPC_PORT="+ports[1], "DEBUG_PORT="+ports[2], "TIERLIMIT_DEADLINE=5s", "BENCH_FLOOR=")
 	if name == "empty gRPC handler" {
 		command.Env = append(command.Env, "BENCH_FLOOR=127.0.0.1:"+ports[1])
 	}
 	if err := redistest.StartTied(command); err != nil {
 		return nil, nil, err
 	}
-	s := &side{name: name, process: command, redis: pidOf(redis), address: "127.0.0.1:" + ports[1], connections: connections}
+	s := &side{name: name, pid: command.Process.Pid, redis: pidOf(redis), address: "127.0.0.1:" + ports[1], connections: connections}
 	end := func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
@@ -215,7 +224,7 @@ func (s *side) measure(callers, values int, lasts time.Duration) (result, error)
 	}
 	failures := make([]error, len(connections))
 	var all sync.WaitGroup
-	cpu, redis := cpuOf(s.process.Process.Pid), cpuOf(s.redis)
+	cpu, redis := cpuOf(s.pid), cpuOf(s.redis)
 	began := time.Now()
 	for i, c := range connections {
 		all.Go(func() { failures[i] = c.run(callers/len(connections), began.Add(lasts)) })
@@ -235,7 +244,7 @@ func (s *side) measure(callers, values int, lasts time.Duration) (result, error)
 	n := float64(len(took))
 	r.rate = n / lasted.Seconds()
 	r.p50, r.p99 = ms(took[len(took)/2]), ms(took[len(took)*99/100])
-	r.cpu = micros(cpuOf(s.process.Process.Pid)-cpu) / n
+	r.cpu = micros(cpuOf(s.pid)-cpu) / n
 	r.redis = micros(cpuOf(s.redis)-redis) / n
 	return r, nil
 }
