@@ -77,6 +77,9 @@ func newNode() *node { return &node{children: make(map[string]*node)} }
 func (c *Config) add(to *node, descriptors []descriptor, path string, p *problems) {
 	for i := range descriptors {
 		d := &descriptors[i]
+		if d.key == "" {
+			continue // it has been told
+		}
 		name := d.key
 		if d.value != "" {
 			name += "_" + d.value

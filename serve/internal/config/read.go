@@ -206,6 +206,10 @@ func (p *problems) descriptor(n *yaml.Node) descriptor {
 
 func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 	l := &rateLimit{at: n}
+	if n.Kind != yaml.MappingNode {
+		p.addf(n, "rate_limit is %s, must be fields, each NAME: VALUE", kindOf(n))
+		return nil
+	}
 	p.fields(n, "rate_limit", inRateLimit, func(name string, value *yaml.Node) {
 		switch name {
 		case "unit":
@@ -271,6 +275,7 @@ func (p *problems) ownField(l *rateLimit, name string, value *yaml.Node) {
 		l.window, err = time.ParseDuration(p.text(value, name))
 		if err != nil {
 			err = fmt.Errorf("window is %s, must be a duration like 90s, 15m or 36h", shown(value))
+			l.window = time.Second // it has been told
 		}
 	}
 	if err != nil {
