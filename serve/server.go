@@ -130,13 +130,19 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 		s.settings.Deadline = max(s.settings.Deadline, embeddedDeadline)
 		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
 	}
-	var err error
-	s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, registry)
-	if err != nil || !s.settings.PerSecond {
+	if !s.settings.PerSecond {
+		var err error
+		s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, registry)
 		return err
 	}
-	s.limiters.PerSecond, err = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis,
-		prometheus.WrapRegistererWith(prometheus.Labels{"redis": "per_second"}, registry))
+	named := func(name string) prometheus.Registerer {
+		return prometheus.WrapRegistererWith(prometheus.Labels{"redis": name}, registry)
+	}
+	var err error
+	if s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, named("others")); err != nil {
+		return err
+	}
+	s.limiters.PerSecond, err = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis, named("per_second"))
 	return err
 }
 
