@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -420,4 +421,10 @@ func (g *generator) descriptor() *commonv3.RateLimitDescriptor {
 		d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: []uint32{0, 1, 7, 50}[g.IntN(4)], Unit: typev3.RateLimitUnit(unit)}
 	}
 	return d
+}
+
+// protoMessage is a message as gRPC sends it.
+func protoMessage(m proto.Message) ([]byte, error) {
+	text, err := proto.Marshal(m)
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...), err
 }
