@@ -70,8 +70,13 @@ func original(t *testing.T) string {
 // startOriginal starts the original on a Redis of its own.
 func startOriginal(t *testing.T, configDir string, settings ...string) ratelimitv3.RateLimitServiceClient {
 	t.Helper()
+	original(t)
+	return startOriginalOn(t, redistest.Start(t), configDir, settings...)
+}
+
+func startOriginalOn(t *testing.T, redis *redistest.Server, configDir string, settings ...string) ratelimitv3.RateLimitServiceClient {
+	t.Helper()
 	path := original(t)
-	redis := redistest.Start(t)
 	ports := freePorts(t, 3)
 	command := exec.Command(path)
 	command.Env = append([]string{
