@@ -1,3 +1,5 @@
+//go:build original
+
 package serve
 
 import (
