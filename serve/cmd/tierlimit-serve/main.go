@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -82,6 +83,10 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	log := slog.New(handler)
 	for _, warning := range warnings {
 		log.Warn(warning)
+	}
+	if os.Getenv("GOGC") == "" {
+		// What lives is a few MB, so that by default a collection would come every few ms.
+		debug.SetGCPercent(400)
 	}
 	server, err := serve.Start(settings, log)
 	if err != nil {
