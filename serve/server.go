@@ -89,9 +89,9 @@ func (s *Server) start(ctx context.Context) error {
 	if s.page, err = livepage.New(s.limiters.All); err != nil {
 		return err
 	}
-	w := watch{server: s}
-	w.begin()
-	s.background.Go(func() { w.run(ctx) })
+	if err := s.followConfig(ctx); err != nil {
+		return err
+	}
 	if err := s.serveGRPC(); err != nil {
 		return err
 	}
@@ -115,6 +115,25 @@ func (s *Server) start(ctx context.Context) error {
 		}
 		s.log.Warn("Prometheus's metrics are not served (USE_PROMETHEUS=false says that they need not be)", "error", err)
 	}
+	return nil
+}
+
+// followConfig reads the configuration for the first time, and again when it changes.
+func (s *Server) followConfig(ctx context.Context) error {
+	if !s.settings.UseXDS {
+		w := watch{server: s}
+		w.begin()
+		s.background.Go(func() { w.run(ctx) })
+		return nil
+	}
+	connection, err := s.settings.XDS.dial()
+	if err != nil {
+		return err
+	}
+	s.background.Go(func() {
+		defer connection.Close()
+		(&subscription{server: s, connection: connection}).run(ctx)
+	})
 	return nil
 }
 

@@ -30,6 +30,8 @@ type Settings struct {
 	LogLevel slog.Level
 	LogJSON  bool
 
+	UseXDS         bool // in place of files
+	XDS            XDSSettings
 	ConfigDir      string // of the configuration's files
 	IgnoreDotFiles bool
 	MergeDomains   bool
@@ -102,6 +104,8 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 			ClientCA: e.text("GRPC_CLIENT_TLS_CACERT", ""), ClientName: e.text("GRPC_CLIENT_TLS_SAN", ""),
 		},
 		LogJSON:           strings.EqualFold(e.text("LOG_FORMAT", "text"), "json"),
+		UseXDS:            e.text("CONFIG_TYPE", "FILE") == "GRPC_XDS_SOTW",
+		XDS:               e.xds(),
 		ConfigDir:         e.configDir(),
 		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
 		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
@@ -129,7 +133,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	if !e.truth("USE_PROMETHEUS", true) || e.truth("DISABLE_STATS", false) {
 		s.Metrics = ""
 	}
-	e.oneOf("CONFIG_TYPE", "FILE")
+	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
 	e.oneOf("BACKEND_TYPE", "redis")
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
