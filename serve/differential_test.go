@@ -112,6 +112,12 @@ func freePorts(t *testing.T, count int) (ports []string) {
 	return ports
 }
 
+// startOwn starts this service on a Redis of its own.
+func startOwn(t testing.TB, configDir string, settings ...string) *Server {
+	t.Helper()
+	return startOn(t, redistest.Start(t).Addr(), configDir, settings...)
+}
+
 // Random configurations and requests get the same answers from both, field by field.
 func TestDifferential(t *testing.T) {
 	original(t)

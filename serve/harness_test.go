@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 func dial(t testing.TB, address string) ratelimitv3.RateLimitServiceClient {
@@ -28,13 +26,7 @@ func dial(t testing.TB, address string) ratelimitv3.RateLimitServiceClient {
 	return ratelimitv3.NewRateLimitServiceClient(connection)
 }
 
-// startOwn starts this service on a Redis of its own, set like the original, patient, and on
-// free ports.
-func startOwn(t testing.TB, configDir string, settings ...string) *Server {
-	t.Helper()
-	return startOn(t, redistest.Start(t).Addr(), configDir, settings...)
-}
-
+// startOn starts this service on a Redis, patient, and on free ports.
 func startOn(t testing.TB, redis, configDir string, settings ...string) *Server {
 	t.Helper()
 	environ := append([]string{

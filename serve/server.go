@@ -204,7 +204,6 @@ func (s *Server) serveGRPC() error {
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.SharedWriteBuffer(true),
 	}
 	if s.settings.UseTLS {
 		config, err := serverTLS(s.settings.TLS)
