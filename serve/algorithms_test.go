@@ -79,6 +79,10 @@ func TestAllOrNone(t *testing.T) {
 				client.ShouldRateLimit(t.Context(), asking("d counted=a"))
 			}
 			expect(t, client, asking("d counted=a odd=b"), "OVER: OVER 0, OK 2")
+			expect(t, client, asking("d counted=a log=a"), "OVER: OVER 0, OVER 0")
+			two := asking("d counted=a odd=b odd=c")
+			two.Descriptors[1].HitsAddend, two.Descriptors[2].HitsAddend = wrapperspb.UInt64(3), wrapperspb.UInt64(3)
+			expect(t, client, two, "OVER: OVER 0, OVER 0, OK 3")
 			expect(t, client, asking("d counted=b log=a"), "OVER: OK 2, OVER 0")
 			expect(t, client, asking("d counted=b log=b"), "OK: OK 1, OK 2")
 			// In shadow mode, and quotas.

@@ -153,6 +153,9 @@ func TestOwnLimit(t *testing.T) {
 	expect(t, client, own("nobody=a", 1, typev3.RateLimitUnit_DAY), "OK: OK 0")
 	expect(t, client, own("nobody=a", 1, typev3.RateLimitUnit_DAY), "OVER: OVER 0")
 	expect(t, client, own("shadow=a", 0, typev3.RateLimitUnit_DAY), "OVER: OVER 0")
+	// Values that share a count do so under the configured limit only.
+	expect(t, client, own("file=dir/a", 2, typev3.RateLimitUnit_YEAR), "OK: OK 1")
+	expect(t, client, own("file=dir/b", 2, typev3.RateLimitUnit_YEAR), "OK: OK 1")
 	unknown := own("user=a", 2, typev3.RateLimitUnit_DAY)
 	unknown.Domain = "unknown"
 	expect(t, client, unknown, "OK: OK")

@@ -49,10 +49,14 @@ func (s *Service) ask(ctx context.Context, all []asked) error {
 	}
 	for i := range all {
 		if a := &all[i]; a.limit != nil && s.isEnforced(a) && s.denied(a) {
-			for _, other := range together {
-				other.heldBack = true
+			if err := s.askEach(ctx, together, true); err != nil {
+				return err
 			}
-			return s.askEach(ctx, together, true)
+			for _, other := range together {
+				other.decision.Allowed = false
+				other.heldBack = other.decision.Remaining >= other.cost()
+			}
+			return nil
 		}
 	}
 	return s.askTogether(ctx, together)
