@@ -318,6 +318,7 @@ func TestStatistics(t *testing.T) {
 		ask(t, client, request)
 	}
 	ask(t, client, asking("shop detail=x"))
+	ask(t, client, asking("un:known a=b c=d"))
 	ask(t, client, asking("shop"))
 	var b strings.Builder
 	if _, err := server.stats.WriteTo(&b); err != nil {
@@ -331,7 +332,8 @@ func TestStatistics(t *testing.T) {
 		"ratelimit.service.rate_limit.shop.detail_x.total_hits: 1",
 		"ratelimit.service.call.should_rate_limit.service_error: 1",
 		"ratelimit.service.config_load_success: 1",
-		"ratelimit_server.ShouldRateLimit.total_requests: 6",
+		"ratelimit.service.rate_limit.un_known.domain_not_found: 2",
+		"ratelimit_server.ShouldRateLimit.total_requests: 7",
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -44,7 +44,7 @@ func (a *asked) cost() int64 { return int64(min(a.hits, mostHits)) }
 func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]asked, error) {
 	domain := request.GetDomain()
 	if !l.config.HasDomain(domain) {
-		s.stats.NotFound.Add(uint64(len(request.GetDescriptors())))
+		s.stats.DomainNotFound(domain, len(request.GetDescriptors()))
 		return make([]asked, len(request.GetDescriptors())), nil
 	}
 	all := make([]asked, len(request.GetDescriptors()))

@@ -40,7 +40,7 @@ type Set struct {
 	// What the original does not have: requests and descriptors decided without Redis, and
 	// hits counted under a descriptor's name for want of room, see MostDynamic.
 	Degraded, DynamicLeftOut atomic.Uint64
-	// NotFound is of domains that are not configured.
+	// NotFound is of descriptors of domains that are not configured, see Domain.
 	NotFound atomic.Uint64
 
 	TotalRequests atomic.Uint64
@@ -48,6 +48,27 @@ type Set struct {
 
 	limits  sync.Map // of *Limit, by name
 	dynamic atomic.Int64
+
+	domains      sync.Map // of *atomic.Uint64, by name
+	domainsKnown atomic.Int64
+}
+
+// mostDomains is how many unknown domains are counted by name.
+const mostDomains = 1_000
+
+// DomainNotFound counts descriptors of a domain that is not configured: of all domains, and of
+// each, for so many of them.
+func (s *Set) DomainNotFound(domain string, descriptors int) {
+	s.NotFound.Add(uint64(descriptors))
+	of, known := s.domains.Load(domain)
+	if !known {
+		if s.domainsKnown.Add(1) > mostDomains {
+			s.domainsKnown.Add(-1)
+			return
+		}
+		of, _ = s.domains.LoadOrStore(strings.Clone(domain), new(atomic.Uint64))
+	}
+	of.(*atomic.Uint64).Add(uint64(descriptors))
 }
 
 // Limit is the counts of a name.
@@ -97,6 +118,10 @@ func (s *Set) Each(f func(name string, value uint64)) {
 	for _, l := range s.all() {
 		l.each(func(name string, value uint64) { all["ratelimit.service.rate_limit."+l.Name+"."+name] = value })
 	}
+	s.domains.Range(func(domain, count any) bool {
+		all["ratelimit.service.rate_limit."+sanitize(domain.(string))+".domain_not_found"] = count.(*atomic.Uint64).Load()
+		return true
+	})
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		f(name, all[name])
 	}
