@@ -124,8 +124,20 @@ func TestCountDeniedRemembered(t *testing.T) {
 			t.Errorf("%d: %+v", i, d)
 		}
 	}
-	if d := mustAllow(t, larger, "k", 1); !d.Allowed || d.Used != 3 {
+	if d := mustAllow(t, larger, "k", 2); !d.Allowed || d.Used != 4 {
 		t.Errorf("%+v", d)
+	}
+	// More than the limit is no mistake: it is denied, counted, and once nothing is left says of
+	// smaller costs, too, that they are denied.
+	if d := mustAllow(t, r, "other", 5); d.Allowed || d.Used != 5 || d.Tier != limit.TierRedis {
+		t.Errorf("%+v", d)
+	}
+	if d := mustAllow(t, r, "other", 1); d.Allowed || d.Tier != limit.TierLocal {
+		t.Errorf("%+v", d)
+	}
+	ds, err := l.AllowEach(context.Background(), Request{r, "other", 1}, Request{larger, "other", 1})
+	if err != nil || ds[0].Tier != limit.TierLocal || ds[1].Tier != limit.TierRedis || ds[1].Used != 6 {
+		t.Errorf("%+v, %v", ds, err)
 	}
 }
 

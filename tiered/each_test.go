@@ -101,19 +101,26 @@ func tripsOf(l *Limiter) (trips uint64) {
 
 // On a Cluster each slot is asked by itself; one that is denied keeps none of the others back.
 func TestAllowEachOnCluster(t *testing.T) {
-	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), RememberDenials(0), Deadline(5*time.Second))
-	r := newRule(t, l, "r", limit.PerDay(3), Use(limit.SlidingLog()))
+	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(3), Use(limit.SlidingLog()), DenialLife(0))
+	full := newRule(t, l, "full", limit.PerDay(1), Use(limit.SlidingLog()))
+	for range 2 {
+		mustAllow(t, full, "full", 1)
+	}
 	keys := []string{"a", "b", "c", "a"}
 	for round := range 4 {
 		var requests []Request
 		for _, key := range keys {
 			requests = append(requests, Request{r, key, 1})
 		}
-		ds, err := l.AllowEach(context.Background(), requests...)
+		ds, err := l.AllowEach(context.Background(), append([]Request{{full, "full", 1}}, requests...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, d := range ds {
+		if d := ds[0]; d.Allowed || d.Limit != 1 {
+			t.Errorf("what is known to be denied: %+v", d)
+		}
+		for i, d := range ds[1:] {
 			want := round < 3
 			if keys[i] == "a" {
 				want = 2*round+i/3 < 3
