@@ -25,7 +25,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 	}
 	quota := &errdetails.QuotaFailure{}
 	for i, d := range decisions {
-		if admission.Violated(d) {
+		if d.Denied() {
 			quota.Violations = append(quota.Violations, violation(requests[i].Rule))
 		}
 	}

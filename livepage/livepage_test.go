@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,42 @@ func allow(t *testing.T, r *tiered.Rule, key string, times int) {
 		if _, err := r.Allow(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Who denies nothing is not shown as denying, neither in numbers nor among the hottest keys: what
+// another limit of the same request denied is held back.
+func TestHeldBackIsNotDenied(t *testing.T) {
+	l, r := newLimiter(t)
+	tenant, err := l.Rule("tenant", limit.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page := mounted(t, l, HottestKeys())
+	if _, body := get(t, page); strings.Contains(body, "Held back") {
+		t.Error("without groups there is nothing to hold back")
+	}
+	allow(t, r, "192.0.2.1", 3)
+	for range 7 {
+		if _, err := l.AllowAll(t.Context(), tiered.Request{Rule: tenant, Key: "acme", Cost: 1}, tiered.Request{Rule: r, Key: "192.0.2.1", Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, body := get(t, page)
+	contains(t, body, "Held back in all")
+	if !regexp.MustCompile(`acme</span></th><td class="text">tenant</td><td>[0-9.]+</td><td>0 %</td>`).MatchString(body) {
+		t.Errorf("the tenant is not shown as denied nothing:\n%s", body)
+	}
+	total := 0
+	for _, tier := range []string{"redis", "local"} {
+		row := regexp.MustCompile(`<tr><th scope="row">tenant</th><td class="text">` + tier + `</td>.*<td>0</td><td>0</td><td>(\d)</td></tr>`).FindStringSubmatch(body)
+		if row != nil {
+			n, _ := strconv.Atoi(row[1])
+			total += n
+		}
+	}
+	if total != 7 {
+		t.Errorf("%d of the tenant's are shown as held back and not denied, want 7:\n%s", total, body)
 	}
 }
 

@@ -63,7 +63,8 @@ func (r *Rule) inspected() inspect.Rule {
 	}
 	for tier := range tiers {
 		shown.Counts = append(shown.Counts, inspect.Count{
-			Tier: tier, Denied: r.metrics.decisions.sum(tier, 0), Allowed: r.metrics.decisions.sum(tier, 1),
+			Tier: tier, Denied: r.metrics.decisions.sum(tier, denied), Allowed: r.metrics.decisions.sum(tier, allowed),
+			HeldBack: r.metrics.decisions.sum(tier, heldBack),
 		})
 	}
 	return shown
@@ -87,6 +88,6 @@ func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
 // costs the load of a pointer.
 func (r *Rule) watched(key string, d *limit.Decision) {
 	if watcher := r.limiter.watcher.Load(); watcher != nil {
-		(*watcher)(r.name, key, d.Allowed)
+		(*watcher)(r.name, key, d.Denied())
 	}
 }

@@ -259,7 +259,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 // fromRedis turns a reply into a decision.
 func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 	d := r.decision(limit.TierRedis)
-	d.Allowed, d.Granted = reply.Status == remote.Allowed, reply.Granted
+	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
 	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
 	if d.Granted > 0 {
 		d.ChargedAt = reply.Stamp
@@ -270,4 +270,11 @@ func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 // decision is what is the same in all decisions of a tier.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
+}
+
+// heldBack is the decision of a rule that does not deny, where another one does.
+func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
+	d := r.decision(tier)
+	d.HeldBack = true
+	return d
 }

@@ -239,7 +239,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
@@ -249,6 +249,10 @@ tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="lease"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="local"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="redis"} 0
 # HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).
 # TYPE tierlimit_decision_errors_total counter
 tierlimit_decision_errors_total{reason="cancelled",rule="r"} 1

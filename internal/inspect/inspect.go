@@ -26,7 +26,7 @@ type Inside interface {
 
 // Watcher is told of a decision. It must return quickly and may be called by many
 // goroutines at once; it may still be called shortly after it was stopped.
-type Watcher func(rule, key string, allowed bool)
+type Watcher func(rule, key string, denied bool)
 
 // Snapshot is a limiter at an instant.
 type Snapshot struct {
@@ -60,4 +60,5 @@ type Rule struct {
 type Count struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
+	HeldBack        uint64 // would not have denied, but another limit of the same request did
 }
