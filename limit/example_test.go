@@ -30,14 +30,14 @@ func ExampleLimit_WithBurst() {
 	for _, l := range []limit.Limit{
 		limit.PerSecond(1000),
 		limit.PerSecond(1000).WithBurst(1),
-		limit.PerSecond(1000).WithBurst(1000),
+		limit.PerSecond(1000).WithBurst(100),
 	} {
 		fmt.Println(l, "- at once:", limit.GCRA().Capacity(l), "- in a second, at worst:", limit.GCRA().WorstCase(l))
 	}
 	// Output:
-	// 1000/1s - at once: 100 - in a second, at worst: 1099
+	// 1000/1s - at once: 1000 - in a second, at worst: 1999
 	// 1000/1s,burst=1 - at once: 1 - in a second, at worst: 1000
-	// 1000/1s,burst=1000 - at once: 1000 - in a second, at worst: 1999
+	// 1000/1s,burst=100 - at once: 100 - in a second, at worst: 1099
 }
 
 func ExampleLimit_Validate() {
@@ -66,6 +66,6 @@ func ExampleAlgorithm_WorstCase() {
 	// Output:
 	// sliding-log 100
 	// sliding-counter:k=16,strict 100
-	// gcra 109
+	// gcra 199
 	// fixed-window 200
 }

@@ -59,8 +59,9 @@ func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
 
 // WithBurst returns a copy of l that, under GCRA, lets up to burst units
 // through at once; units then return one by one at the limit's even rate. The
-// other algorithms have no notion of a burst and are not affected. Zero means
-// automatic, see [Limit.Burst].
+// other algorithms have no notion of a burst and are not affected, so a rule that
+// chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
+// none is set, see [Limit.Burst].
 func (l Limit) WithBurst(burst int64) Limit {
 	l.burst = burst
 	return l
@@ -73,16 +74,18 @@ func (l Limit) Quota() int64 { return l.quota }
 // without a change of clocks, or of the longest month.
 func (l Limit) Window() time.Duration { return l.window }
 
-// Burst is the number of units that GCRA lets through at once. Where none was
-// set it is a tenth of the quota, rounded up: the worst case of GCRA is
-// quota+burst-1 units in a window, so the automatic burst keeps it within 10 %
-// (and never above the quota itself for quotas of up to 10).
+// Burst is the number of units that GCRA lets through at once: the quota, where none was
+// set. The worst case of GCRA is quota+burst-1 units in a window, so that is one less than
+// twice the quota; a smaller burst keeps it closer to the quota.
 func (l Limit) Burst() int64 {
-	if l.burst != 0 {
+	if l.HasBurst() {
 		return l.burst
 	}
-	return (l.quota + 9) / 10
+	return l.quota
 }
+
+// HasBurst reports whether a burst was set.
+func (l Limit) HasBurst() bool { return l.burst != 0 }
 
 // Validate returns nil, or an error that wraps [ErrInvalidLimit] and names the
 // field and its value.
@@ -97,7 +100,7 @@ func (l Limit) Validate() error {
 	case l.window%time.Microsecond != 0:
 		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock has no finer ones)", ErrInvalidLimit, l.window)
 	case l.burst < 0 || l.burst > MaxQuota:
-		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for automatic", ErrInvalidLimit, l.burst, int64(MaxQuota))
+		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for that of the quota", ErrInvalidLimit, l.burst, int64(MaxQuota))
 	case l.burstTooLong():
 		return fmt.Errorf("%w: burst is %d, which at %d units per %v takes longer than %v to return", ErrInvalidLimit, l.burst, l.quota, l.window, MaxWindow)
 	}
@@ -119,7 +122,7 @@ func (l Limit) String() string {
 		return fmt.Sprintf("%d/%v@%v", l.quota, l.calendar, l.zone)
 	}
 	s := strconv.FormatInt(l.quota, 10) + "/" + l.window.String()
-	if l.burst != 0 {
+	if l.HasBurst() {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
 	}
 	return s

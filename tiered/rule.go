@@ -9,6 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -18,7 +19,8 @@ import (
 type Rule struct {
 	limiter    *Limiter
 	name       string
-	limit      limit.Limit
+	asked      limit.Limit // as it was given
+	limit      limit.Limit // with the burst that was chosen for it, if any was
 	inRedis    limit.Limit // what Redis holds it to
 	config     ruleConfig
 	algorithm  limit.Algorithm
@@ -37,6 +39,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
+	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -53,6 +56,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	r := &Rule{
 		limiter:    l,
 		name:       name,
+		asked:      asked,
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
@@ -90,13 +94,13 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	if err := OnOutage(p)(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", r.name, err)
 	}
-	return r.limiter.newRule(r.name, r.limit, c)
+	return r.limiter.newRule(r.name, r.asked, c)
 }
 
 // Name is the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit is the rule's limit.
+// Limit is the rule's limit; with the burst that was chosen for it, if the rule chose GCRA.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
 // Algorithm is how the rule counts: as it was told, or as it chose by the size of
@@ -223,7 +227,7 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	case cost < 1:
 		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
 	case cost > r.capacity:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.limit, r.algorithm)
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 	}
 	return ctx.Err()
 }

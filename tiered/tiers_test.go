@@ -208,7 +208,7 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 		t.Errorf("a log of calendar months: %v", err)
 	}
 	named := newRule(t, l, "named", limit.PerMinute(5), Use(limit.GCRA()))
-	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 5 {
+	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 9 {
 		t.Errorf("%v, worst case %d", a, named.WorstCase())
 	}
 	if plan, err := newRule(t, l, "auto", limit.PerMinute(5)).WithLimit(limit.PerMinute(1_000_000)); err != nil || plan.Algorithm() != limit.GCRA() {
