@@ -14,12 +14,12 @@ func ExampleParse() {
 			fmt.Println(err)
 			continue
 		}
-		fmt.Println(l.Quota(), "units in any", l.Window())
+		fmt.Println(l.Quota(), "units in any", l.WindowString())
 	}
 	// Output:
-	// 10 units in any 1m0s
+	// 10 units in any 1m
 	// 5 units in any 1s
-	// 1000 units in any 24h0m0s
+	// 1000 units in any 24h
 	// 100 units in any 1s
 	// tierlimit: invalid limit: "10 per minute" has no "/": write it as QUOTA/WINDOW, like 10/1m
 }
@@ -42,7 +42,7 @@ func ExampleLimit_WithBurst() {
 
 func ExampleLimit_Validate() {
 	fmt.Println(limit.Per(10, 0).Validate())
-	// Output: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h0m0s
+	// Output: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h
 }
 
 func ExampleParseAlgorithm() {

@@ -96,13 +96,13 @@ func (l Limit) Validate() error {
 	case l.IsCalendar():
 		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
-		return fmt.Errorf("%w: window is %v, must be between %v and %v", ErrInvalidLimit, l.window, MinWindow, MaxWindow)
+		return fmt.Errorf("%w: window is %s, must be between %s and %s", ErrInvalidLimit, written(l.window), written(MinWindow), written(MaxWindow))
 	case l.window%time.Microsecond != 0:
 		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock has no finer ones)", ErrInvalidLimit, l.window)
 	case l.burst < 0 || l.burst > MaxQuota:
 		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for that of the quota", ErrInvalidLimit, l.burst, int64(MaxQuota))
 	case l.burstTooLong():
-		return fmt.Errorf("%w: burst is %d, which at %d units per %v takes longer than %v to return", ErrInvalidLimit, l.burst, l.quota, l.window, MaxWindow)
+		return fmt.Errorf("%w: burst is %d, which at %d units per %s takes longer than %s to return", ErrInvalidLimit, l.burst, l.quota, written(l.window), written(MaxWindow))
 	}
 	return nil
 }
@@ -115,15 +115,33 @@ func (l Limit) burstTooLong() bool {
 	return hi > maxHi || hi == maxHi && lo > maxLo
 }
 
-// String is the form that [Parse] reads: "10/1m0s", with ",burst=5" behind it
+// String is the form that [Parse] reads: "10/1m", with ",burst=5" behind it
 // where a burst was set.
 func (l Limit) String() string {
-	if l.IsCalendar() {
-		return fmt.Sprintf("%d/%v@%v", l.quota, l.calendar, l.zone)
-	}
-	s := strconv.FormatInt(l.quota, 10) + "/" + l.window.String()
-	if l.HasBurst() {
+	s := strconv.FormatInt(l.quota, 10) + "/" + l.WindowString()
+	if l.HasBurst() && !l.IsCalendar() {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
+	}
+	return s
+}
+
+// WindowString is the window as [Parse] reads it: "1m", "24h", "1h30m", and of the calendar
+// "month@Europe/Berlin".
+func (l Limit) WindowString() string {
+	if l.IsCalendar() {
+		return fmt.Sprintf("%v@%v", l.calendar, l.zone)
+	}
+	return written(l.window)
+}
+
+// written is a duration as people write it: as time.Duration does, less the minutes and seconds
+// at its end that are zero.
+func written(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
 	}
 	return s
 }

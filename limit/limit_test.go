@@ -85,7 +85,7 @@ func TestValidate(t *testing.T) {
 
 		// A burst takes burst*window/quota to return, at most MaxWindow. The products
 		// pass 64 bits.
-		{Per(1, MaxWindow).WithBurst(2), "burst is 2, which at 1 units per 8784h0m0s takes longer than 8784h0m0s"},
+		{Per(1, MaxWindow).WithBurst(2), "burst is 2, which at 1 units per 8784h takes longer than 8784h"},
 		{Per(10, MaxWindow).WithBurst(10), ""},
 		{Per(10, MaxWindow).WithBurst(11), "burst is 11,"},
 		{PerSecond(1).WithBurst(366 * 24 * 3600), ""},
