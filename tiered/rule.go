@@ -33,6 +33,10 @@ type Rule struct {
 	metrics    ruleMetrics
 	shadow     *shadow     // nil: none
 	lease      *leaseTerms // nil: none
+
+	// Guarded by the limiter's mu:
+	held   bool   // Limiter.Rule has returned it
+	source string // that put it in force, see PutInForceFrom
 }
 
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
