@@ -25,7 +25,7 @@ func (i inside) Context() context.Context { return i.l.ctx }
 
 func (i inside) Snapshot() inspect.Snapshot {
 	l := i.l
-	s := inspect.Snapshot{
+	shown := inspect.Snapshot{
 		At:                time.Now(),
 		State:             l.State().String(),
 		Breaker:           l.breakerState().String(),
@@ -35,13 +35,18 @@ func (i inside) Snapshot() inspect.Snapshot {
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
 	}
+	for _, s := range l.shards() {
+		if err := s.reason(); err != nil && s.state() == Outage {
+			shown.Reason = err.Error()
+		}
+	}
 	l.mu.Lock()
 	for _, r := range l.rules {
-		s.Rules = append(s.Rules, r.inspected())
+		shown.Rules = append(shown.Rules, r.inspected())
 	}
 	l.mu.Unlock()
-	slices.SortFunc(s.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
-	return s
+	slices.SortFunc(shown.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
+	return shown
 }
 
 func (r *Rule) inspected() inspect.Rule {

@@ -42,6 +42,7 @@ func (s *shard) meet() error {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.config.deadline)
 		}
+		s.checkNode()
 		return nil
 	}
 	return s.notMet(err)
@@ -52,6 +53,7 @@ func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
+	s.failed(err)
 	s.warn("start", "Redis cannot be reached; starting in outage mode", "error", err, "assumed_fleet_size", s.fleet.Size())
 	s.breaker.ForceOpen(err)
 	return nil
@@ -151,7 +153,9 @@ func (s *shard) beat() {
 	if err != nil {
 		return
 	}
-	err = s.beatWithin(s.limiter.config.deadline)
+	if err = s.beatWithin(s.limiter.config.deadline); err != nil {
+		s.failed(err)
+	}
 	done(err)
 }
 
@@ -166,6 +170,7 @@ func (s *shard) probe() {
 		return s.beatWithin(s.limiter.config.deadline)
 	})
 	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.limiter.ctx.Err() == nil {
+		s.failed(err)
 		s.warn("lost", "Redis is still out of reach", "error", err)
 	}
 }

@@ -32,6 +32,7 @@ type Watcher func(rule, key string, denied bool)
 type Snapshot struct {
 	At                time.Time
 	State             string // who decides: "healthy", "outage" or "settling"
+	Reason            string // why Redis could not be asked last, if it counts as lost
 	Breaker           string // "closed", "half-open" or "open"
 	FleetSize         int
 	FleetHeard        bool // the size is Redis's word, not an assumption
