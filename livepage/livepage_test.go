@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -26,7 +27,18 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // newLimiter makes a limiter on the shared Redis with the rule "search" of 3 per hour.
 func newLimiter(t *testing.T) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
-	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
+	return newLimiterOf(t, redistest.Prefix())
+}
+
+// beside makes another limiter with the same rule and counts, as another process has.
+func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
+	t.Helper()
+	return newLimiterOf(t, inspect.Of(l).Snapshot().Prefix)
+}
+
+func newLimiterOf(t *testing.T, prefix string) (*tiered.Limiter, *tiered.Rule) {
+	t.Helper()
+	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
 		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
 		t.Fatal(err)

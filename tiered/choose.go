@@ -33,5 +33,5 @@ func (c *config) choose(l limit.Limit) (limit.Limit, limit.Algorithm, string) {
 		return l, limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), fmt.Sprintf("chosen by the size of the limit, which is above %d and up to %d.", c.logUpTo, c.counterUpTo)
 	}
 	l = l.WithBurst(max((l.Quota()+9)/10, c.counterUpTo))
-	return l, limit.GCRA(), fmt.Sprintf("chosen by the size of the limit, which is above %d; the burst is a tenth of the limit, but at least %d, lest a larger limit grant less at once than a smaller one.", c.counterUpTo, c.counterUpTo)
+	return l, limit.GCRA(), fmt.Sprintf("chosen by the size of the limit, which is above %d; the burst is a tenth of the limit, but at least %d, so that no smaller limit grants more at once.", c.counterUpTo, c.counterUpTo)
 }

@@ -3,6 +3,7 @@ package tiered
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 func init() {
@@ -52,13 +54,27 @@ func (i inside) Snapshot() inspect.Snapshot {
 func (r *Rule) inspected() inspect.Rule {
 	shown := inspect.Rule{
 		Name:         r.name,
-		Limit:        r.limit,
-		Algorithm:    r.algorithm,
+		Limit:        r.asked,
+		Algorithm:    plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}.String(),
+		Capacity:     r.capacity,
 		WorstCase:    r.WorstCase(),
 		Why:          r.why,
 		OutagePolicy: r.config.policy.String(),
 		Peek:         r.Peek,
 		Reset:        r.Reset,
+		OwnLimit: func(key string) (l limit.Limit, ok bool) {
+			if own := r.limiter.ownLimits.Load(); own != nil {
+				l, ok = own.of(r.name, key)
+			}
+			return l, ok
+		},
+		WithLimit: func(l limit.Limit) (inspect.Rule, error) {
+			other, err := r.limiter.describedRule(r.name, l, r.config)
+			if err != nil {
+				return inspect.Rule{}, err
+			}
+			return other.inspected(), nil
+		},
 	}
 	if r.config.dryRun {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
@@ -89,9 +105,16 @@ func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
 	return func() { i.l.watcher.CompareAndSwap(&f, nil) }, true
 }
 
-// watched tells the watcher, if there is one, of a decision. Where there is none it
-// costs the load of a pointer.
+func (i inside) RememberOwnLimits() {
+	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
+}
+
+// watched tells those who watch decisions of one. Where there is no live page it costs the
+// loads of two pointers.
 func (r *Rule) watched(key string, d *limit.Decision) {
+	if own := r.limiter.ownLimits.Load(); own != nil {
+		own.decided(r, key)
+	}
 	if watcher := r.limiter.watcher.Load(); watcher != nil {
 		(*watcher)(r.name, key, d.Denied())
 	}

@@ -71,7 +71,8 @@ type Limiter struct {
 
 	longest atomic.Int64 // window of all rules
 
-	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	watcher   atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: nobody asks
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule

@@ -31,6 +31,7 @@ type Rule struct {
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
+	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *leaseTerms // nil: none
 
@@ -39,7 +40,21 @@ type Rule struct {
 	source string // that put it in force, see PutInForceFrom
 }
 
+// newRule makes a rule that decisions are to be made by.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	r, err := l.describedRule(name, lim, c)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(r.limit.Window()); ; {
+		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
+			return r, nil
+		}
+	}
+}
+
+// describedRule makes a rule that may be looked at, and leaves no trace.
+func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
@@ -75,11 +90,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
-	for window := int64(lim.Window()); ; {
-		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
-			return r, nil
-		}
-	}
+	return r, nil
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -87,7 +98,12 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 // tenant's plan; prepare one rule per plan at start. If the rule chose its
 // algorithm by the size of its limit, it chooses again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
-	return r.limiter.newRule(r.name, lim, r.config)
+	other, err := r.limiter.newRule(r.name, lim, r.config)
+	if err != nil {
+		return nil, err
+	}
+	other.own = true
+	return other, nil
 }
 
 // WithOutage returns the same rule with another outage policy: same limit, same counts
@@ -98,7 +114,12 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	if err := OnOutage(p)(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", r.name, err)
 	}
-	return r.limiter.newRule(r.name, r.asked, c)
+	other, err := r.limiter.newRule(r.name, r.asked, c)
+	if err != nil {
+		return nil, err
+	}
+	other.own = r.own
+	return other, nil
 }
 
 // Name is the rule's name.

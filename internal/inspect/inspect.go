@@ -20,6 +20,9 @@ type Inside interface {
 	// Watch has f called after each decision, by whoever asked for it, until stop is
 	// called. There is one watcher at most: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)
+	// RememberOwnLimits has the limiter remember from now on which keys have a limit of their
+	// own, see Rule.OwnLimit.
+	RememberOwnLimits()
 	// Context ends when the limiter is closed.
 	Context() context.Context
 }
@@ -45,13 +48,20 @@ type Snapshot struct {
 // Rule is a rule and what it has decided.
 type Rule struct {
 	Name         string
-	Limit        limit.Limit
-	Algorithm    limit.Algorithm
+	Limit        limit.Limit // as it was given
+	Algorithm    string      // with its dials, and GCRA's burst
+	Capacity     int64       // the largest cost that fits
 	WorstCase    int64
 	Why          string // it has this algorithm
 	OutagePolicy string
 	Counts       []Count // by tier
 	Errors       uint64
+
+	// OwnLimit is the limit of its own that this process held a key to last; ok is false if it
+	// knows of none.
+	OwnLimit func(key string) (l limit.Limit, ok bool)
+	// WithLimit is the rule under another limit.
+	WithLimit func(limit.Limit) (Rule, error)
 
 	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
 	Reset func(ctx context.Context, key string) error
