@@ -120,7 +120,7 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tie
 		d.Status = http.StatusServiceUnavailable
 	}
 	for i := range decisions {
-		if admission.Violated(decisions[i]) {
+		if decisions[i].Denied() {
 			d.Violated = append(d.Violated, requests[i].Rule.Name())
 		}
 	}

@@ -10,7 +10,11 @@ import (
 
 // Open is [New] with a client of its own, made from options with the settings
 // that a limiter needs; Close closes it. One node, Sentinel and Cluster are told
-// apart as by redis.NewUniversalClient.
+// apart as by redis.NewUniversalClient; and where there is one address, by asking the server: a
+// Cluster of several masters gets a Cluster's client, as if IsClusterMode were set. That takes a
+// second at most, before the time that New takes. If there is no answer, or if slots
+// move away from a Cluster's only master later, the client stays one of one node, and the
+// log says so: where there may be a Cluster behind one address, set IsClusterMode.
 //
 // What Open sets, and what to set in a client handed to New:
 //
@@ -38,11 +42,14 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	if o.MaintNotificationsConfig == nil {
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	client := redis.NewUniversalClient(&o)
+	client, cluster := behind(o)
 	owned := func(c *config) error { c.ownsClient = true; return nil }
 	l, err := New(client, append(limiterOptions[:len(limiterOptions):len(limiterOptions)], owned)...)
 	if err != nil {
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
+	}
+	if cluster {
+		l.log.info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards()))
 	}
 	return l, nil
 }
