@@ -198,6 +198,16 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	return r, nil
 }
 
+// MustRule is [Limiter.Rule] for rules that are written into a program, whose mistakes a first
+// run shows: it panics where Rule returns an error.
+func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) *Rule {
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // ChangeRule puts another limit, and other options, in force under a rule's name at
 // run time, or makes the rule. What was charged goes on to count, as far as the old
 // algorithm remembers it: see "Changes under a live key" in docs/architecture.md. It

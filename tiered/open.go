@@ -2,10 +2,14 @@ package tiered
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tierlimit/tierlimit/internal/redisurl"
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // Open is [New] with a client of its own, made from options with the settings
@@ -52,6 +56,25 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 		l.log.info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards()))
 	}
 	return l, nil
+}
+
+// OpenURL is [Open] with the server's address as a URL, in the forms that go-redis reads:
+//
+//	redis://user:password@host:6379/0               one node, or a Cluster behind one address
+//	rediss://user:password@host:6379                the same with TLS
+//	unix://user:password@/path/to/redis.sock        a Unix socket
+//	redis://host:6379?addr=other:6379               a Cluster, by several of its nodes
+//	redis://host:26379?master_name=mymaster         Sentinel, whose addresses these are
+//
+// Other settings of the client may follow, like pool_size=50. Errors are those of Open; one
+// about the URL wraps [limit.ErrInvalidOption] and shows no part of it, since it may hold a
+// password.
+func OpenURL(url string, options ...Option) (*Limiter, error) {
+	o, _, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
+	}
+	return Open(o, options...)
 }
 
 // ignoreClosed drops the error of closing a client that New has closed already.
