@@ -146,6 +146,8 @@ func (r *Rule) WorstCase() int64 {
 	return worst
 }
 
+var _ limit.Allower = (*Rule)(nil)
+
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
 func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 	return r.AllowN(ctx, key, 1)
