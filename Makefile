@@ -7,7 +7,10 @@ ROOT := $(CURDIR)
 # How many cases each random test tries in a soak.
 SOAK_CHECKS ?= 5000
 
-# And under the race detector, which random cases say nothing new to: enough to run all code.
+# And for how long it runs each fuzz target.
+FUZZ_TIME ?= 1m
+
+# Under the race detector, which random cases say nothing new to: enough to run all code.
 RACE_CHECKS ?= 20
 
 # One package at a time: tests of deadlines measure the machine too, and must not
@@ -35,8 +38,9 @@ race: redis ## run all tests under the race detector
 	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m $$tested)
 
 .PHONY: soak
-soak: redis ## run the tests for long, on many random cases (SOAK_CHECKS=5000)
+soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), each fuzz target for long (FUZZ_TIME=1m)
 	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
+	$(call each,$(ROOT)/scripts/fuzz $(FUZZ_TIME))
 	go -C bench/outage run . -scenario random -schedules 100 -window 2s
 
 .PHONY: matrix

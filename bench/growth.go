@@ -147,9 +147,20 @@ func tripsOf(cost int64, batch int) int64 {
 	return max(1, min(trips, mostWritten/(cost*int64(batch))))
 }
 
+// largest is the largest limit that an algorithm's curve goes to.
+func largest(a limit.Algorithm) int64 {
+	switch a {
+	case limit.SlidingLog():
+		return remote.MaxLogQuota
+	case limit.SlidingLogZSet():
+		return remote.MaxLogZSetQuota
+	}
+	return 1_000_000
+}
+
 func (g *growth) byLimit(ctx context.Context) ([]curve, error) {
 	return g.each(func(a limit.Algorithm) ([]point, error) {
-		return along(10, 1_000_000, func(quota int64) (float64, error) {
+		return along(10, largest(a), func(quota int64) (float64, error) {
 			// So many keys that none is used up.
 			each := min(parts*trips, quota/4+1)
 			keys := g.keys(int(parts*trips/each) + 1)
@@ -159,8 +170,8 @@ func (g *growth) byLimit(ctx context.Context) ([]curve, error) {
 }
 
 func (g *growth) byCost(ctx context.Context) ([]curve, error) {
-	const quota = 1_000_000
 	return g.each(func(a limit.Algorithm) ([]point, error) {
+		quota := largest(a)
 		return along(1, quota/10, func(cost int64) (float64, error) {
 			keys := g.keys(int(parts*tripsOf(cost, 1)*cost/(quota/2)) + 1)
 			return g.redisTime(ctx, a, quota, keys, 1, cost, 1)

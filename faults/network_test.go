@@ -145,7 +145,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 		case units > 1:
 			t.Errorf("%s: decided without Redis, and charged %d times", key, units)
 		}
-		if o.tier == limit.TierFallback {
+		if o.tier.Degraded() {
 			unanswered++
 			ran += units
 			if o.faulty {

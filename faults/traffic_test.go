@@ -98,7 +98,7 @@ func (tr *traffic) ask(p place, cost int64) {
 		tr.redis.Add(1)
 		a.granted += d.Granted
 		a.decided = time.Now()
-	case d.Tier == limit.TierFallback:
+	case d.Degraded():
 		tr.fallback.Add(1)
 		a.unknown += cost
 	}

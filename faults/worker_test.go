@@ -26,6 +26,7 @@ const workerVariable = "FAULTS_WORKER"
 type task struct {
 	Addr, Prefix string
 	Worker       int
+	Commanded    bool // see obey
 }
 
 const (
@@ -64,6 +65,9 @@ func work(encoded string) (err error) {
 	var t task
 	if err := json.Unmarshal([]byte(encoded), &t); err != nil {
 		return err
+	}
+	if t.Commanded {
+		return obey(t)
 	}
 	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{t.Addr}},
 		tiered.Prefix(t.Prefix), tiered.Deadline(patient), tiered.Logger(slog.New(slog.DiscardHandler)))

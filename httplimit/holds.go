@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"hash/maphash"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,47 +11,56 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// maxHolds is how many hosts are held back at once: who calls more than that may not
+// maxHolds is how many upstreams are held back at once: who calls more than that may not
 // keep away from all.
 const maxHolds = 1024
 
-// holds are the hosts that asked to be left alone, and until when.
+// upstream is what asks to be left alone: a host, as it answers those who call it under a
+// key. What it says to one tenant says nothing of another's quota (law 7).
+type upstream struct{ host, key string }
+
+// holds are the upstreams that asked to be left alone, and until when. They are kept by
+// hash, under a seed that nobody can know: a key may have 64 kB (law 7), and two upstreams of
+// one hash are not to be expected.
 type holds struct {
 	longest time.Duration
+	seed    maphash.Seed
 
 	mu    sync.Mutex // guards until
-	until map[string]time.Time
+	until map[uint64]time.Time
 }
 
-// hold keeps away from a host for d, or longest. It never shortens a hold: an answer
+func newHolds(longest time.Duration) holds {
+	return holds{longest: longest, seed: maphash.MakeSeed(), until: make(map[uint64]time.Time)}
+}
+
+// hold keeps away from an upstream for d, or longest. It never shortens a hold: an answer
 // may be older than the one that was heard of last.
-func (h *holds) hold(host string, d time.Duration) {
+func (h *holds) hold(u upstream, d time.Duration) {
 	if d = min(d, h.longest); d <= 0 {
 		return
 	}
 	now := time.Now()
-	end := now.Add(d)
+	end, hash := now.Add(d), maphash.Comparable(h.seed, u)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until == nil {
-		h.until = make(map[string]time.Time)
-	}
-	if _, known := h.until[host]; !known && len(h.until) >= maxHolds {
+	if _, known := h.until[hash]; !known && len(h.until) >= maxHolds {
 		h.makeRoom(now)
 	}
-	if end.After(h.until[host]) {
-		h.until[host] = end
+	if end.After(h.until[hash]) {
+		h.until[hash] = end
 	}
 }
 
 // makeRoom forgets holds that are over, or else the one that is over first.
 func (h *holds) makeRoom(now time.Time) {
-	var first string
-	for host, until := range h.until {
+	var first uint64
+	var soonest time.Time // when first is over
+	for hash, until := range h.until {
 		if !until.After(now) {
-			delete(h.until, host)
-		} else if first == "" || until.Before(h.until[first]) {
-			first = host
+			delete(h.until, hash)
+		} else if soonest.IsZero() || until.Before(soonest) {
+			first, soonest = hash, until
 		}
 	}
 	if len(h.until) >= maxHolds {
@@ -58,17 +68,18 @@ func (h *holds) makeRoom(now time.Time) {
 	}
 }
 
-// left is for how long to keep away from a host; 0 if it may be called.
-func (h *holds) left(host string) time.Duration {
+// left is for how long to keep away from an upstream; 0 if it may be called.
+func (h *holds) left(u upstream) time.Duration {
+	hash := maphash.Comparable(h.seed, u)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until, known := h.until[host]
+	until, known := h.until[hash]
 	if !known {
 		return 0
 	}
 	left := time.Until(until)
 	if left <= 0 {
-		delete(h.until, host)
+		delete(h.until, hash)
 		return 0
 	}
 	return left

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"io"
+	"math"
 	"net"
 	"net/http"
 )
@@ -46,10 +47,23 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps sendfile possible, which io.Copy asks the writer itself for.
-func (w *recorder) ReadFrom(source io.Reader) (int64, error) {
-	n, err := io.Copy(w.ResponseWriter, source)
-	w.bytes += n
+// ReadFrom keeps sendfile possible, which io.Copy asks the writer itself for: of a file, or
+// of one in an io.LimitedReader. Such a reader also tells how far the copy came if the source
+// panics.
+func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
+	limited, ok := source.(*io.LimitedReader)
+	if !ok {
+		limited = &io.LimitedReader{R: source, N: math.MaxInt64}
+	}
+	before, returned := limited.N, false
+	defer func() {
+		if !returned {
+			n = before - limited.N
+		}
+		w.bytes += n
+	}()
+	n, err = io.Copy(w.ResponseWriter, limited)
+	returned = true
 	return n, err
 }
 

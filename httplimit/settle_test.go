@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,5 +134,122 @@ func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 		if got := used(t, rule, q.Key); got != want {
 			t.Errorf("settled after %v: %d units are charged, want %d", ago, got, want)
 		}
+	}
+}
+
+// breaking is a source of n bytes whose next Read panics.
+type breaking struct{ left int }
+
+func (b *breaking) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	n := min(len(p), b.left)
+	b.left -= n
+	return n, nil
+}
+
+// What was transferred is charged, however the handler ends; and a panic goes on.
+func TestSettleChargesWhatWasTransferredBeforeTheEnd(t *testing.T) {
+	const size = 500_000
+	l := newLimiter(t)
+	body := strings.Repeat("x", size)
+	for name, handler := range map[string]http.HandlerFunc{
+		"source-panics": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, &breaking{size}) },
+		"limited-source-panics": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.CopyN(w, &breaking{size}, 10*size)
+		},
+		"source-panics-after-writes": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body[:size/2])
+			_, _ = io.Copy(w, &breaking{size / 2})
+		},
+		"aborts": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body)
+			panic(http.ErrAbortHandler)
+		},
+		"hijacks": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.Close()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := newRule(t, l, name, limit.PerHour(1000))
+			limited := newMiddleware(t, l, Limit(rule, Everyone, Settle(func(_ *http.Request, r Response) int64 {
+				if !r.Aborted {
+					t.Error("the handler is said to have returned")
+				}
+				return r.Bytes / 1000
+			})))(handler)
+			ended := make(chan any, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					p := recover()
+					ended <- p
+					panic(p)
+				}()
+				limited.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			if response, err := http.Get(server.URL); err == nil {
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+			if p := <-ended; p != http.ErrAbortHandler {
+				t.Errorf("the panic has become %v", p)
+			}
+			if got := used(t, rule, "all"); got != size/1000 {
+				t.Errorf("%d units are charged, want %d", got, size/1000)
+			}
+		})
+	}
+}
+
+// A file is still sent by the system, and counted.
+func TestSettleCountsFiles(t *testing.T) {
+	const size = 500_000
+	l := newLimiter(t)
+	rule := newRule(t, l, "files", limit.PerHour(1001))
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(newMiddleware(t, l, Limit(rule, Everyone, Settle(func(_ *http.Request, r Response) int64 { return r.Bytes / 1000 })))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/served" {
+				http.ServeFile(w, r, path)
+				return
+			}
+			file, err := os.Open(path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer file.Close()
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+			n, err := w.(io.ReaderFrom).ReadFrom(file)
+			if n != size || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		})))
+	for _, path := range []string{"/served", "/copied"} {
+		response, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if n != size || err != nil {
+			t.Errorf("%s: %d bytes, %v", path, n, err)
+		}
+	}
+	server.Close() // and with it the handlers, which settle
+	if got := used(t, rule, "all"); got != 2*size/1000 {
+		t.Errorf("%d units are charged, want %d", got, 2*size/1000)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (e *NotSentError) Unwrap() error { return e.Reason }
 // DefaultMaxWait is how long a [Transport] lets a request wait, see [MaxWait].
 const DefaultMaxWait = time.Minute
 
-// DefaultMaxHold is how long a [Transport] keeps away from a host, see [MaxHold].
+// DefaultMaxHold is how long a [Transport] keeps away from an upstream, see [MaxHold].
 const DefaultMaxHold = 10 * time.Minute
 
 // Transport is an http.RoundTripper that keeps a fleet within the quota of the
@@ -55,8 +56,10 @@ const DefaultMaxHold = 10 * time.Minute
 // context's deadline (which an http.Client's Timeout sets, too) nor [MaxWait]. If it
 // would have to, it gets a [*NotSentError] at once.
 //
-// When an upstream answers 429 or 503 with Retry-After, this process sends it nothing
-// more until then. The answer itself goes to the caller: nothing is sent twice.
+// When a host answers 429 or 503 with Retry-After, this process sends it nothing more under
+// the same key (see [TransportKey]) until then, or for [MaxHold] at most. Requests with other
+// keys, such as other tenants' credentials, go on. The answer itself goes to the caller:
+// nothing is sent twice. Of 1,024 such holds at once, those that end first are forgotten.
 //
 // A request is charged before it is sent, and stays charged if it fails: whether the
 // upstream counted it is not known.
@@ -88,7 +91,7 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 		key:     Host,
 		cost:    func(*http.Request) int64 { return 1 },
 		maxWait: DefaultMaxWait,
-		holds:   holds{longest: DefaultMaxHold},
+		holds:   newHolds(DefaultMaxHold),
 	}
 	for _, option := range options {
 		if err := option(t); err != nil {
@@ -98,17 +101,19 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 	return t, nil
 }
 
-// Host is the host that an outgoing request goes to, with its port unless that is the
-// scheme's own: the key of a [Transport] that is not told another.
+// Host is the host that an outgoing request goes to, in lower case, without the dot of the
+// root, and with its port unless that is the scheme's own; an IPv6 address is in brackets and in
+// its shortest form. It is the key of a [Transport] that is not told another.
 func Host(r *http.Request) string {
-	host := strings.ToLower(r.URL.Host)
-	switch r.URL.Scheme {
-	case "https":
-		return strings.TrimSuffix(host, ":443")
-	case "http":
-		return strings.TrimSuffix(host, ":80")
+	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
+	if address, err := netip.ParseAddr(host); err == nil && address.Is6() {
+		host = "[" + address.String() + "]"
 	}
-	return host
+	port := strings.TrimLeft(r.URL.Port(), "0") // 0443 is 443 to net.Dial
+	if port == "" || port == "443" && r.URL.Scheme == "https" || port == "80" && r.URL.Scheme == "http" {
+		return host
+	}
+	return host + ":" + port
 }
 
 // TransportKey says which quota an outgoing request uses; without it, its [Host]'s.
@@ -143,7 +148,7 @@ func MaxWait(d time.Duration) TransportOption {
 }
 
 // MaxHold bounds for how long an upstream's Retry-After is believed; the default is
-// [DefaultMaxHold]. With 0 it is ignored.
+// [DefaultMaxHold], 10 minutes. With 0 it is ignored.
 func MaxHold(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		if d < 0 {
@@ -157,7 +162,8 @@ func MaxHold(d time.Duration) TransportOption {
 // RoundTrip sends a request when there is room for it. Errors are a [*NotSentError],
 // those of tiered.Rule.Wait, and those of the base transport.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.admit(r); err != nil {
+	u := upstream{host: Host(r), key: keys.OrNone(t.key(r))}
+	if err := t.admit(r, u); err != nil {
 		if r.Body != nil { // a RoundTripper closes it in any case
 			_ = r.Body.Close()
 		}
@@ -166,7 +172,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.base.RoundTrip(r)
 	if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable) {
 		if after, ok := retryAfter(response.Header, time.Now()); ok {
-			t.holds.hold(Host(r), after)
+			t.holds.hold(u, after)
 		}
 	}
 	return response, err
@@ -179,41 +185,41 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// admit waits until the host may be called and the request is charged.
-func (t *Transport) admit(r *http.Request) error {
+// admit waits until the upstream may be called and the request is charged.
+func (t *Transport) admit(r *http.Request, u upstream) error {
 	ctx, cancel := context.WithTimeout(r.Context(), t.maxWait)
 	defer cancel()
-	host, key, cost := Host(r), keys.OrNone(t.key(r)), t.cost(r)
+	cost := t.cost(r)
 	for {
-		if err := t.waitForHost(r.Context(), ctx, host); err != nil {
+		if err := t.waitForHold(r.Context(), ctx, u); err != nil {
 			return err
 		}
-		d, err := t.charge(r.Context(), ctx, key, cost)
+		d, err := t.charge(r.Context(), ctx, u.key, cost)
 		switch {
 		case errors.Is(err, limit.ErrWouldExceedDeadline):
-			return &NotSentError{Reason: ErrQuota, Host: host, RetryAfter: d.RetryAfter}
+			return &NotSentError{Reason: ErrQuota, Host: u.host, RetryAfter: d.RetryAfter}
 		case err != nil:
 			return err
-		case t.holds.left(host) == 0:
+		case t.holds.left(u) == 0:
 			return nil
 		}
-		// The host asked to be left alone while this request waited for its turn.
-		if err := t.rule.Refund(context.WithoutCancel(ctx), key, &d, d.Granted); err != nil {
+		// The upstream asked to be left alone while this request waited for its turn.
+		if err := t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted); err != nil {
 			return err
 		}
 	}
 }
 
-// waitForHost waits until a host no longer asks to be left alone. ctx ends with the
+// waitForHold waits until an upstream no longer asks to be left alone. ctx ends with the
 // longest wait, request with the request.
-func (t *Transport) waitForHost(request, ctx context.Context, host string) error {
+func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error {
 	for {
-		wait := t.holds.left(host)
+		wait := t.holds.left(u)
 		if wait == 0 {
 			return nil
 		}
 		if deadline, _ := ctx.Deadline(); time.Until(deadline) <= wait {
-			return &NotSentError{Reason: ErrHeldBack, Host: host, RetryAfter: wait}
+			return &NotSentError{Reason: ErrHeldBack, Host: u.host, RetryAfter: wait}
 		}
 		timer := time.NewTimer(wait)
 		select {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -31,8 +33,8 @@ func newTransport(t testing.TB, rule *tiered.Rule, options ...TransportOption) *
 	return transport
 }
 
-// upstream counts what reaches it.
-func upstream(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
+// upstreamServer counts what reaches it.
+func upstreamServer(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
 	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -48,7 +50,7 @@ func TestAFleetStaysWithinAnUpstreamsQuota(t *testing.T) {
 	const quota, window, cost, calls = 20, 300 * time.Millisecond, 2, 60
 	var mu sync.Mutex
 	var seen []time.Time
-	server, _ := upstream(t, func(http.ResponseWriter, *http.Request) {
+	server, _ := upstreamServer(t, func(http.ResponseWriter, *http.Request) {
 		mu.Lock()
 		seen = append(seen, time.Now())
 		mu.Unlock()
@@ -89,7 +91,7 @@ func TestAFleetStaysWithinAnUpstreamsQuota(t *testing.T) {
 // Law 6, for clients: what cannot be sent in time is an error that says why and when.
 func TestTransportFailsClearly(t *testing.T) {
 	l := newLimiter(t)
-	server, calls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	server, calls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
 	rule := newRule(t, l, "upstream", limit.PerHour(1))
 	for name, c := range map[string]struct {
 		options []TransportOption
@@ -138,7 +140,7 @@ func (c *closable) Close() error { c.closed.Store(true); return nil }
 
 func TestTransportIsCancelledWhileItWaits(t *testing.T) {
 	l := newLimiter(t)
-	server, _ := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	server, _ := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
 	rule := newRule(t, l, "upstream", limit.PerHour(1))
 	transport := newTransport(t, rule, MaxWait(2*time.Hour))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -162,13 +164,13 @@ func TestTransportIsCancelledWhileItWaits(t *testing.T) {
 func TestTransportHonoursRetryAfter(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.PerHour(100))
-	server, calls := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	server, calls := upstreamServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/full" {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
-	other, otherCalls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	other, otherCalls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
 	transport := newTransport(t, rule, TransportKey(Everyone))
 	do := func(ctx context.Context, url string) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -215,7 +217,7 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	l := newLimiter(t, tiered.Metrics(metrics))
 	rule := newRule(t, l, "upstream", limit.Per(2, 1500*time.Millisecond))
-	server, calls := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	server, calls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
 	transport := newTransport(t, rule, MaxWait(time.Minute))
 	r, err := http.NewRequest(http.MethodGet, server.URL, nil)
 	if err != nil {
@@ -234,7 +236,7 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	}()
 	waitFor(t, "the request to be denied at first", func() bool { return decisions(t, metrics, "denied") > 0 })
 	start := time.Now()
-	transport.holds.hold(Host(r), 1800*time.Millisecond)
+	transport.holds.hold(upstream{Host(r), Host(r)}, 1800*time.Millisecond)
 	if err := <-sent; err != nil || calls.Load() != 1 {
 		t.Fatalf("error %v after %d calls", err, calls.Load())
 	}
@@ -274,28 +276,77 @@ func decisions(t *testing.T, metrics *prometheus.Registry, outcome string) float
 
 func TestHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := holds{longest: time.Minute}
-		h.hold("a", 10*time.Second)
-		h.hold("a", time.Second) // an older answer
-		h.hold("b", time.Hour)
-		h.hold("c", -time.Second)
-		if a, b, c := h.left("a"), h.left("b"), h.left("c"); a != 10*time.Second || b != time.Minute || c != 0 {
+		h := newHolds(time.Minute)
+		a, b, c := upstream{"a", "key"}, upstream{"b", "key"}, upstream{"c", "key"}
+		h.hold(a, 10*time.Second)
+		h.hold(a, time.Second) // an older answer
+		h.hold(b, time.Hour)
+		h.hold(c, -time.Second)
+		if a, b, c := h.left(a), h.left(b), h.left(c); a != 10*time.Second || b != time.Minute || c != 0 {
 			t.Errorf("held for %v, %v and %v", a, b, c)
 		}
+		if other, joined := h.left(upstream{"a", "other"}), h.left(upstream{"ak", "ey"}); other != 0 || joined != 0 {
+			t.Errorf("another key is held for %v, and one that reads the same together with its host for %v", other, joined)
+		}
 		time.Sleep(10 * time.Second)
-		if a, b := h.left("a"), h.left("b"); a != 0 || b != 50*time.Second {
+		if a, b := h.left(a), h.left(b); a != 0 || b != 50*time.Second {
 			t.Errorf("10 s later: %v and %v", a, b)
 		}
+		before := heap()
 		for i := range 3 * maxHolds {
-			h.hold(strings.Repeat("x", i), time.Duration(1+i)*time.Millisecond)
+			h.hold(upstream{"a", strings.Repeat("x", limit.MaxKey-i)}, time.Duration(1+i)*time.Millisecond)
 		}
 		if len(h.until) > maxHolds {
-			t.Errorf("%d hosts are remembered", len(h.until))
+			t.Errorf("%d upstreams are remembered", len(h.until))
 		}
-		if h.left("b") == 0 {
+		if grown := heap() - before; grown > 1<<20 { // the keys have 64 MB
+			t.Errorf("the heap has grown by %d bytes", grown)
+		}
+		if h.left(b) == 0 {
 			t.Error("the longest hold was forgotten first")
 		}
 	})
+}
+
+// What a host says to one tenant holds up no other, under however many names the tenant
+// calls it.
+func TestAHoldIsForOneKey(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "upstream", limit.PerHour(100))
+	server, calls := upstreamServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Tenant") == "greedy" {
+			w.Header().Set("Retry-After", "600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+	transport := newTransport(t, rule, TransportKey(Header("Tenant")), MaxWait(time.Second))
+	do := func(host, tenant string) error {
+		r, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://%s:%d/", host, port), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Tenant", tenant)
+		response, err := transport.RoundTrip(r)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return err
+	}
+	if err := do("localhost", "greedy"); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "LOCALHOST", "localhost."} {
+		if err := do(host, "greedy"); !errors.Is(err, ErrHeldBack) {
+			t.Errorf("%s, the tenant that was told to wait: %v", host, err)
+		}
+		if err := do(host, "modest"); errors.Is(err, ErrHeldBack) {
+			t.Errorf("%s, another tenant: %v", host, err)
+		}
+	}
+	if err := do("localhost", "modest"); err != nil || calls.Load() < 3 {
+		t.Errorf("another tenant: %v after %d calls", err, calls.Load())
+	}
 }
 
 func TestRetryAfterHeader(t *testing.T) {
@@ -327,9 +378,9 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Add("Sat, 21 Nov 2026 12:00:30 GMT", "Sat, 21 Nov 2026 12:00:00 GMT")
 	f.Fuzz(func(t *testing.T, text, date string) {
 		after, ok := retryAfter(http.Header{"Retry-After": {text}, "Date": {date}}, time.Now())
-		h := holds{longest: time.Minute}
-		if h.hold("a", after); h.left("a") > time.Minute || !ok && after != 0 {
-			t.Errorf("%q, %q: %v, held for %v", text, date, after, h.left("a"))
+		h, a := newHolds(time.Minute), upstream{"a", "key"}
+		if h.hold(a, after); h.left(a) > time.Minute || !ok && after != 0 {
+			t.Errorf("%q, %q: %v, held for %v", text, date, after, h.left(a))
 		}
 	})
 }
@@ -338,6 +389,9 @@ func TestHost(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://API.example/a": "api.example", "https://api.example:443": "api.example",
 		"http://api.example:80/": "api.example", "http://api.example:443/": "api.example:443",
+		"https://api.example.:443/": "api.example", "https://api.example:/": "api.example", "http://api.example:080/": "api.example",
+		"http://[::1]:80/": "[::1]", "http://[0:0::0001]:8080/": "[::1]:8080", "http://[FE80::1%25eth0]/": "[fe80::1%eth0]",
+		"http://127.0.0.1:8080/": "127.0.0.1:8080",
 	} {
 		r, err := http.NewRequest(http.MethodGet, url, bytes.NewReader(nil))
 		if err != nil {

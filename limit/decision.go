@@ -9,6 +9,12 @@ type Decision struct {
 	// true); if it is false nothing has.
 	Allowed bool
 
+	// HeldBack says that this limit did not deny: the request was denied by another of the
+	// limits that tiered.Limiter.AllowAll decided about together. This one would have granted
+	// its cost, or was not asked at all (Remaining is then 0). Allowed is false and
+	// RetryAfter is 0.
+	HeldBack bool
+
 	// DryRun says that the rule never denies, see tiered.DryRun.
 	DryRun bool
 
@@ -40,7 +46,7 @@ type Decision struct {
 	Used int64
 
 	// RetryAfter is how long to wait until the same cost would be granted if
-	// nobody else used the key; zero when Allowed (but see WouldDeny). Decided by Redis it is exact to
+	// nobody else used the key; zero when Allowed (but see WouldDeny) or HeldBack. Decided by Redis it is exact to
 	// the microsecond; decided elsewhere it may be too short, never too long by
 	// more than the time a message takes.
 	RetryAfter time.Duration
@@ -56,9 +62,13 @@ type Decision struct {
 	Algorithm Algorithm
 }
 
+// Denied reports whether this limit stood in the request's way: the request may not proceed,
+// and not because of another limit only, see HeldBack. A rule on a dry run never denies.
+func (d Decision) Denied() bool { return !d.Allowed && !d.HeldBack }
+
 // Degraded reports whether the decision was made without Redis, by the rule's
 // outage policy.
-func (d Decision) Degraded() bool { return d.Tier == TierFallback }
+func (d Decision) Degraded() bool { return d.Tier.Degraded() }
 
 // Tier says who made a decision.
 type Tier uint8
@@ -68,14 +78,22 @@ const (
 	TierRedis Tier = iota
 	// TierLocal: this process remembered that Redis denied the key until later.
 	TierLocal
-	// TierFallback: Redis could not be asked in time; the rule's outage policy
-	// decided.
+	// TierFallback: Redis is lost, or after an outage does not know all yet; the rule's
+	// outage policy decided.
 	TierFallback
 	// TierLease: this process had units on lease, which Redis had charged before.
 	TierLease
+	// TierOverload: Redis is there but could not decide in time, because too many decisions
+	// waited for it or its answers took too long; the rule's outage policy decided, or, while
+	// that lasts, denied what this instance's share has no room for.
+	TierOverload
 )
 
-// String returns "redis", "local", "fallback" or "lease".
+// Degraded reports whether the tier is one that decides without Redis, by the rule's outage
+// policy.
+func (t Tier) Degraded() bool { return t == TierFallback || t == TierOverload }
+
+// String returns "redis", "local", "fallback", "lease" or "overload".
 func (t Tier) String() string {
 	switch t {
 	case TierRedis:
@@ -86,6 +104,8 @@ func (t Tier) String() string {
 		return "fallback"
 	case TierLease:
 		return "lease"
+	case TierOverload:
+		return "overload"
 	}
 	return "unknown"
 }

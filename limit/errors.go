@@ -46,6 +46,10 @@ var (
 	// ErrAuth: Redis refused the user name or password, or wants one.
 	ErrAuth = errors.New("tierlimit: Redis refused the credentials")
 
+	// ErrTLS: the certificate that Redis shows is of an unknown authority or for another
+	// host, or Redis refuses this client's.
+	ErrTLS = errors.New("tierlimit: no trusted TLS connection to Redis")
+
 	// ErrNotRedis: what answers at the address does not speak Redis's protocol,
 	// or cannot run what the limiter needs (Lua scripts; Redis 6.2 or newer).
 	ErrNotRedis = errors.New("tierlimit: not a usable Redis server")

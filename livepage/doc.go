@@ -9,7 +9,8 @@
 // [HottestKeys]), and what a given key's state is now.
 //
 // Nothing is mounted by importing the package. Like pprof the page has no login: mount
-// it where only operators come. Keys may be personal data or credentials: see
+// it where only operators come. It is served under localhost and IP addresses, and under
+// names only with [Hosts]. Keys may be personal data or credentials: see
 // [HashKeys]. It changes nothing unless [AllowReset] is given. It loads nothing from
 // elsewhere; without JavaScript it shows what was when it was loaded.
 //

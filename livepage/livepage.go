@@ -35,6 +35,7 @@ type Page struct {
 	hottest    *hottest                  // nil: not asked for
 	allowReset bool
 	sameOrigin *http.CrossOriginProtection
+	hosts      live.Hosts
 	streams    *live.Streams
 	done       <-chan struct{} // closed with the page, or the limiter
 	close      context.CancelFunc
@@ -84,6 +85,21 @@ func AllowReset() Option {
 	}
 }
 
+// Hosts are names that browsers may ask for the page under, like limits.example.org: without
+// scheme and port. Without it the page is served under localhost and IP addresses only, with
+// any port, and requests for any other host get status 421 (Misdirected Request): a site
+// whose name is made to resolve to this server (DNS rebinding) could else have a visitor's
+// browser read keys, and reset them, as if it were the page. A reverse proxy that passes the
+// client's Host on needs it.
+func Hosts(names ...string) Option {
+	return func(p *Page) (err error) {
+		if p.hosts, err = live.NewHosts(names...); err != nil {
+			return fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
+		}
+		return nil
+	}
+}
+
 // New returns the page of a limiter. Close it if it is not needed for as long as the
 // limiter; and when an http.Server shuts down, which else waits for pages that are
 // being updated: server.RegisterOnShutdown(page.Close).
@@ -105,6 +121,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 			return nil, err
 		}
 	}
+	p.inside.RememberOwnLimits()
 	if p.hottest != nil {
 		p.hottest.name = p.name
 		stop, ok := p.inside.Watch(p.hottest.watch)
@@ -131,6 +148,9 @@ func (p *Page) Close() {
 // ServeHTTP serves the page and what belongs to it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live.Secure(w)
+	if !p.hosts.Accept(w, r, "livepage.Hosts") {
+		return
+	}
 	index := r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/")
 	switch {
 	case index && r.Method == http.MethodPost:

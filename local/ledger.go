@@ -131,16 +131,17 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 		l.heal(set, i, a)
 	} else {
 		fresh = l.newRecord(a)
-		fresh.indebt(o, a, now)
 	}
 	quota := r.share(o, a, now)
 	newest := r.advance(length, now)
-	free := max(0, quota-r.used(newest, length, now))
+	used := r.used(newest, length, now)
+	free := max(0, o.reached(quota, a.Window, now)-used)
 	switch {
 	case least > quota:
 		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit for as long as the quota is so small
 	case least > free:
-		return Grant{Free: free, RetryAfter: r.wait(newest, length, now, quota-least)}
+		wait := max(r.wait(newest, length, now, quota-least), o.reaches(used+least, quota, a.Window, now))
+		return Grant{Free: free, RetryAfter: wait}
 	}
 	granted := min(most, free)
 	if granted > 0 {

@@ -16,9 +16,11 @@ type Outage struct {
 	// Fleet is how many instances share the limit.
 	Fleet int
 	// Newborn says that this process began without Redis, at Born: it may have
-	// replaced one that had its share already.
-	Newborn bool
-	Born    int64
+	// replaced one that had its share already. So its own share grows from a single
+	// unit to all of it within ColdStart, or within the window if that is shorter.
+	Newborn   bool
+	Born      int64
+	ColdStart time.Duration
 }
 
 // Known is what Redis said of a key, in a reply that charged or denied units.
@@ -156,18 +158,27 @@ func shareOf(part uint16, quota int64) int64 {
 	return max(1, int64(part)*quota/wholePart)
 }
 
-// indebt fills the record of a process that began without Redis with what the one
-// that it may have replaced would have been granted: its share, evenly over the
-// window before. So it begins with nothing, and what it may grant grows with the time
-// since.
-func (r *record) indebt(o Outage, a *Account, now int64) {
-	if !o.Newborn || now-o.Born >= int64(a.Window) {
-		return
+// coldStart is how long the share of a limit takes to grow to all of it.
+func (o *Outage) coldStart(window time.Duration) int64 {
+	return int64(min(o.ColdStart, window))
+}
+
+// reached is how much of a share a process may use that began without Redis. It may have
+// replaced one that was granted its share just before; so what it may grant grows evenly
+// with the time since it began (law 11). A single unit is free at once.
+func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
+	since, all := now-o.Born, o.coldStart(window)
+	if !o.Newborn || since >= all {
+		return share
 	}
-	length, share := subWindow(a.Window), max(1, a.Quota/int64(max(1, o.Fleet)))
-	for index := max(0, now/length-ledgerBuckets); index*length < o.Born; index++ {
-		before := min(length, o.Born-index*length)
-		r.add(r.advance(length, index*length), mulDivUp(share, before, length*ledgerBuckets))
+	return max(1, mulDivUp(share, max(0, since), all)) // rounded up: the first unit at once
+}
+
+// reaches is how long until that many units of a share may be used.
+func (o *Outage) reaches(units, share int64, window time.Duration, now int64) time.Duration {
+	if !o.Newborn {
+		return 0
 	}
-	r.part, r.at, r.frozen = partOf(share, a.Quota), o.Number, true
+	at := o.Born + mulDivUp(o.coldStart(window), min(units, share)-1, share) + 1
+	return time.Duration(max(0, at-now))
 }

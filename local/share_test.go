@@ -187,24 +187,100 @@ func TestForgottenReplies(t *testing.T) {
 }
 
 // Law 11: a process that began without Redis may have replaced one that used up its
-// share just before.
-func TestLaw11RestartInAnOutageGrantsNoSecondShare(t *testing.T) {
-	const window = 160 * time.Second
-	account := &Account{Hash: 7, Window: window, Quota: 1000, Key: "key"}
-	o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon}
-	for after, want := range map[int64]int64{0: 0, 40: 62, 80: 125, 160: 250, 1000: 250} {
-		l := NewLedger(1)
-		g := l.TakeUpTo(account, o, noon+after*second, 1000)
-		if g.Granted > want || g.Granted < want-17 {
-			t.Errorf("%d s after its start it granted %d, want %d", after, g.Granted, want)
+// share just before. Its own share grows evenly within its cold start, or the window if
+// that is shorter, from a unit that is free at once.
+func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		window, coldStart time.Duration
+		after             int64 // seconds
+		want              int64 // of a share of 250
+	}{
+		{160 * time.Second, 200 * time.Second, 0, 1},
+		{160 * time.Second, 200 * time.Second, 40, 63},
+		{160 * time.Second, 200 * time.Second, 80, 125},
+		{160 * time.Second, 200 * time.Second, 160, 250},
+		{160 * time.Second, time.Minute, 0, 1},
+		{160 * time.Second, time.Minute, 30, 125},
+		{160 * time.Second, time.Minute, 60, 250},
+		{24 * time.Hour, time.Minute, 0, 1},
+		{24 * time.Hour, time.Minute, 6, 25},
+		{24 * time.Hour, time.Minute, 3600, 250},
+		{24 * time.Hour, 0, 0, 250},
+	} {
+		account := &Account{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
+		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon, ColdStart: test.coldStart}
+		l, at := NewLedger(1), noon+test.after*second
+		if g := l.TakeUpTo(account, o, at, 1000); g.Granted != test.want {
+			t.Errorf("%+v: granted %d", test, g.Granted)
 		}
-		if g := l.TakeUpTo(account, o, noon+after*second, 1000); g.Granted != 0 {
-			t.Errorf("%d s after its start it granted %d more", after, g.Granted)
+		if test.want == 250 {
+			continue
+		}
+		// What is not free yet is when it says.
+		g := l.Take(account, o, at, 100)
+		if g.Granted != 0 || g.RetryAfter <= 0 {
+			t.Fatalf("%+v: then %+v", test, g)
+		}
+		at += int64(g.RetryAfter)
+		if g := l.Take(account, o, at-int64(time.Millisecond), 100); test.want <= 150 && g.Granted != 0 {
+			t.Errorf("%+v: granted before its time", test)
+		}
+		if g := l.Take(account, o, at, 100); g.Granted != 100 {
+			t.Errorf("%+v: not granted when it said: %+v", test, g)
 		}
 	}
-	o.Newborn = false
+	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
+	o := Outage{Number: 1, Cut: noon, Fleet: 4, Born: noon, ColdStart: time.Minute}
 	if g := NewLedger(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
 		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
+	}
+}
+
+// Law 11: instances that are added while Redis is away, and that never heard of the fleet,
+// add the limit over the size they assume, each; and no more in the first window than what
+// a cold start lets through.
+func TestLaw11ScalingUpInAnOutage(t *testing.T) {
+	const window, quota, members, added = 160 * time.Second, 12_800, 4, 8
+	account := &Account{Hash: 7, Window: window, Quota: quota, Key: "key"}
+	for _, assumed := range []int{members, 10, members + added} {
+		cut := noon + 160*second
+		var ledgers []*Ledger
+		var outages []Outage
+		for range members { // all of them at their even part of the limit
+			l := NewLedger(1)
+			for at := noon; at < cut; at += second {
+				l.Learn(account, at, Known{Granted: quota / members / 160, Free: 0, Capacity: quota, Sliding: true})
+			}
+			ledgers, outages = append(ledgers, l), append(outages, Outage{Number: 1, Cut: cut, Fleet: members})
+		}
+		began := cut + 20*second
+		for range added {
+			ledgers = append(ledgers, NewLedger(1))
+			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
+		}
+		var granted []int64 // a second
+		most, sum := int64(0), int64(0)
+		for at := cut; at < cut+600*second; at += second {
+			n := int64(0)
+			for i, l := range ledgers {
+				if outages[i].Cut <= at {
+					n += l.TakeUpTo(account, outages[i], at, quota).Granted
+				}
+			}
+			granted = append(granted, n)
+			sum += n
+			if len(granted) > 160 {
+				sum -= granted[len(granted)-161]
+			}
+			most = max(most, sum)
+		}
+		bound := (quota + added*float64(quota)/float64(assumed)) * 17 / 16 // the ledger's own
+		if float64(most) > bound {
+			t.Errorf("assuming %d instances: %d units in a window, bound %.0f", assumed, most, bound)
+		}
+		if float64(most) < 0.9*bound {
+			t.Errorf("assuming %d instances: %d units in a window, so the bound of %.0f says nothing", assumed, most, bound)
+		}
 	}
 }
 

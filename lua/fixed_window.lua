@@ -3,7 +3,8 @@
 --
 -- Of the calendar the script knows what Go tells it: where the window before the
 -- present one, the present one, the next, and the one after that begin. Redis's clock
--- may be off by a whole window from the asking process's.
+-- may be off by a whole window from the asking process's. A key's own time may be further
+-- ahead: the windows there are taken to be as long as the last one known.
 --
 --   tag 5: header, count (6 bytes)
 
@@ -27,7 +28,9 @@ make[4] = function()
         return bounds[i], bounds[i + 1]
       end
     end
-    return bounds[4], bounds[4] + (bounds[4] - bounds[3])
+    local length = bounds[4] - bounds[3]
+    local start = t - (t - bounds[4]) % length
+    return start, start + length
   end
 
   -- Most requests are for units that are free, of a key that is new, or was charged before and
@@ -72,15 +75,20 @@ make[4] = function()
     return rule
   end
 
+  function fixed.read(s)
+    if #s.raw ~= HEADER + 6 then
+      return false
+    end
+    s.count = unpack_int(s.raw, HEADER + 1, 6)
+    return s.count <= MOST_UNITS
+  end
+
   function fixed.look(s, rule)
-    s.count = 0
     local start = window_of(s.now, rule)
-    if s.tag ~= 0 and window_of(s.newest, rule) == start then
-      if s.tag == FIXED then
-        s.count = fixed.held(s)
-      else
-        s.count = since(start, inherit(s, rule))
-      end
+    if s.tag == 0 or window_of(s.newest, rule) ~= start then
+      s.count = 0
+    elseif s.tag ~= FIXED then
+      s.count = since(start, inherit(s, rule))
     end
     s.free = math.max(0, rule.quota - s.count)
   end
@@ -137,7 +145,7 @@ make[4] = function()
   end
 
   function fixed.held(s)
-    return unpack_int(s.raw, HEADER + 1, 6)
+    return s.count
   end
 
   return fixed

@@ -16,6 +16,9 @@
 --   reply    clock (µs), instances that count now, those of them that have not settled,
 --            generation, the sequence found (-1 if none)
 --
+-- Nobody else writes to these keys. One that is damaged, or of another type, counts as lost and
+-- is made anew: a beat that failed for it would count as an outage, for as long as the key lasts.
+--
 -- A beat that comes after a later one of its instance (it was on its way while Redis hung)
 -- changes nothing. Generation and sequence must outlive an outage, or its end would look
 -- like a loss of memory: they are kept as long as the longest window (366 days), and for a
@@ -26,10 +29,28 @@ local GENERATION_LIFE, SEQUENCE_LIFE = '31622400000', '86400000' -- ms
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local instance, ttl, sequence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local survived = tonumber(redis.call('GET', KEYS[4]) or '-1')
+
+-- What a reading command replies, or nothing if its key is of another type.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' then
+    return reply
+  elseif not string.find(reply.err, 'WRONGTYPE', 1, true) then
+    redis.call(...) -- fails again
+  end
+end
+
+local text = read('GETRANGE', KEYS[4], '0', '63') or ''
+local survived = string.find(text, '^%d+$') and tonumber(text) or -1
+if survived >= 2 ^ 53 then
+  survived = -1
+end
 
 -- Keeps the instance in a set for the ttl, or takes it out; returns how many are in it.
 local function count(key, member)
+  if not read('ZCARD', key) then
+    redis.call('DEL', key)
+  end
   if sequence > survived and member then
     redis.call('ZADD', key, string.format('%.0f', now + ttl), instance)
     redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl / 1000)))
@@ -42,7 +63,10 @@ end
 
 local size = count(KEYS[1], ttl > 0)
 local unsettled = count(KEYS[2], ttl > 0 and ARGV[4] == '1')
-local generation = redis.call('GET', KEYS[3]) or ARGV[5]
+local generation = read('GETRANGE', KEYS[3], '0', '63') or ''
+if generation == '' then
+  generation = ARGV[5]
+end
 if ttl == 0 then
   redis.call('DEL', KEYS[4])
 else

@@ -155,10 +155,11 @@ local function write(s)
   end
 end
 
--- Reads a key under a rule into s. Returns false if it is not ours to read.
+-- Reads a key under a rule into s. Returns false if it is not ours to read, or damaged.
 local function look_at(s, key, rule)
-  if open(s, key) and (s.tag == 0 or code_of[s.tag]) then
+  if open(s, key) and (s.raw == '' or sound(s, rule)) then
     s.rule = rule
+    keep_time(s)
     rule.algorithm.look(s, rule)
     return true
   end
@@ -170,10 +171,7 @@ end
 -- not ours to read.
 local function read_marker(e)
   local text = pcall('GET', e.marker)
-  if type(text) == 'table' then
-    return false
-  end
-  e.known = text and tonumber(text) or 0
+  e.known = text and whole(text) or 0
   return not text or e.known > 0
 end
 
@@ -192,7 +190,9 @@ local function charge_past(e, s, rule)
   if s.changed then
     s.newest, s.charged = s.now, true
     write(s)
-    look_at(s, e.key, rule)
+    if not look_at(s, e.key, rule) then
+      return UNREADABLE
+    end
   end
   local life = MARKER_LONGEST
   if not virtual then
@@ -208,6 +208,11 @@ end
 local function look(e, s)
   if e.late then
     e.fits = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
+    return
+  end
+  if e.operation == FORGET then
+    write(s)
+    e.fits = 1 -- whatever the key holds
     return
   end
   -- A refund finds its charge in what is stored, and units of the past their place.
@@ -269,7 +274,9 @@ local function settle(e, s, charge)
       outcome = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
     end
     write(s)
-    look_at(s, e.key, rule)
+    if not look_at(s, e.key, rule) then
+      outcome = UNREADABLE
+    end
   elseif operation == FORGET then
     call('DEL', e.key)
     look_at(s, e.key, rule)
@@ -277,6 +284,9 @@ local function settle(e, s, charge)
     outcome = lend(e, s, rule)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
+  end
+  if outcome == UNREADABLE then -- it was damaged, in a way that showed only when it was written
+    return answer(1, outcome)
   end
   local reset = rule.algorithm.reset(s, rule)
   if operation == LEASE then

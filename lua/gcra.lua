@@ -11,7 +11,9 @@
 make[3] = function()
   local GCRA = 4
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
-  local MOST = 2 ^ 52 -- debt that a change of limits can make of another: 142 years
+  -- The largest debt that a change of limits can make of another: four times what takes the
+  -- longest window to pay off, which is the most that charges make.
+  local MOST = MOST_LIMITS * LONGEST_WINDOW
   local GROUPS = 256 -- of the units that another algorithm is told of
 
   local gcra = {}
@@ -33,9 +35,8 @@ make[3] = function()
     return 0
   end
 
-  -- The interval of the limit that the state was written under, and its d.
-  local function rate_of(s)
-    local quota, window = unpack_int(s.raw, HEADER + 8, 6), unpack_int(s.raw, HEADER + 14, 6)
+  -- A limit's interval, and its d.
+  local function rate_of(quota, window)
     local divisor, rest = quota, window
     while rest > 0 do -- Euclid's algorithm
       local next_rest = divisor % rest -- (miniredis gets a parallel assignment wrong)
@@ -155,20 +156,42 @@ make[3] = function()
     return rule
   end
 
+  -- Sets s.interval and s.d, of the limit that the state was written under; and s.same, whether
+  -- that is the rule's.
+  function gcra.read(s, rule)
+    local raw = s.raw
+    if #raw ~= SHORT and #raw ~= LONG then
+      return false
+    end
+    s.tat, s.part = unpack_time(raw, HEADER + 1), part_of(raw)
+    s.same = sub(raw, HEADER + 8, SHORT) == rule.rate
+    if s.same then
+      s.interval, s.d = rule.interval, rule.d
+    else
+      local quota, window = unpack_int(raw, HEADER + 8, 6), unpack_int(raw, HEADER + 14, 6)
+      if quota < 1 or quota > MOST_UNITS or window < 1 or window > LONGEST_WINDOW then
+        return false
+      end
+      s.interval, s.d = rate_of(quota, window)
+    end
+    -- A debt that a change of limits has made may be written long after the newest charge, when
+    -- units are given back.
+    return s.part < s.d and s.tat >= s.newest and s.tat <= s.newest + 2 * MOST
+  end
+
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == GCRA then
-      local tat = unpack_time(s.raw, HEADER + 1)
-      debt = tat - s.now
+      debt = s.tat - s.now
       if debt < 0 then
         debt = 0
       else
-        part = part_of(s.raw)
+        part = s.part
       end
-      if sub(s.raw, HEADER + 8, SHORT) == rule.rate then
-        s.lasts = matters(rule, s.newest, tat, part)
+      if s.same then
+        s.lasts = matters(rule, s.newest, s.tat, part)
       else
-        local interval, d = rate_of(s)
+        local interval, d = s.interval, s.d
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
         local units, rest = muldiv(debt, d, interval)
@@ -297,8 +320,7 @@ make[3] = function()
   -- the last window that the new rule asks for, but no longer than the old one's, which is
   -- how long the key lives.
   function gcra.past(s, rule)
-    local interval, d = rate_of(s)
-    local tat, part, newest = unpack_time(s.raw, HEADER + 1), part_of(s.raw), s.newest
+    local interval, d, tat, part, newest = s.interval, s.d, s.tat, s.part, s.newest
     local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))
     local units, rest = muldiv(tat - newest + longest - 1, d, interval)
     units = math.min(rule.quota, units + floor((rest + part) / interval))

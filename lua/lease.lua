@@ -22,13 +22,15 @@ local LONGEST_LEASE = 1000000 -- µs
 -- is nearly used up, its last units are left to be decided one by one.
 local function lend(e, s, rule)
   local raw = pcall('GET', e.leases) or char(LEASES)
-  if type(raw) == 'table' or byte(raw) ~= LEASES then
-    return 0 -- nothing of ours, or of a later version
+  if type(raw) == 'table' or byte(raw) ~= LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
+    return 0 -- nothing of ours, or of a later version, or damaged
   end
   local kept, out, latest, changed = {}, 0, 0, false
   for from = 2, #raw, LEASE_BYTES do
     local id, ends, units = sub(raw, from, from + 7), unpack_time(raw, from + 8), unpack_time(raw, from + 15)
-    if id == e.over then
+    if units > MOST_UNITS then
+      return 0
+    elseif id == e.over then
       changed = true
     elseif ends > s.now then
       if ends > s.now + LONGEST_LEASE then

@@ -15,6 +15,7 @@
 
 make[1] = function()
   local SLOTS = HEADER + 23 -- the slots start behind this byte
+  local MOST = 100000 -- units of the largest log, see lua.go
 
   local ring = {}
 
@@ -25,13 +26,26 @@ make[1] = function()
     return 6
   end
 
-  function ring.load(s)
+  function ring.read(s)
+    local raw = s.raw
+    if #raw < SLOTS then
+      return false
+    end
     s.width = s.tag + 4
-    s.longest = unpack_int(s.raw, HEADER + 1, 6)
-    s.keep = unpack_int(s.raw, HEADER + 7, 5)
-    s.capacity = unpack_int(s.raw, HEADER + 12, 4)
-    s.head = unpack_int(s.raw, HEADER + 16, 4)
-    s.count = ring.held(s)
+    s.longest = unpack_int(raw, HEADER + 1, 6)
+    s.keep = unpack_int(raw, HEADER + 7, 5)
+    s.capacity = unpack_int(raw, HEADER + 12, 4)
+    s.head = unpack_int(raw, HEADER + 16, 4)
+    s.count = unpack_int(raw, HEADER + 20, 4)
+    if s.longest > LONGEST_WINDOW or s.keep > MOST or s.capacity > s.keep or s.head >= s.capacity or s.count > s.capacity then
+      return false
+    end
+    local size = SLOTS + s.capacity * s.width
+    if #raw < PREFIX or size <= PREFIX then
+      return #raw == size
+    end
+    -- Its last byte is there, and none behind it.
+    return #call('GETRANGE', s.key, decimal(size - 1), decimal(size)) == 1
   end
 
   function ring.stamp(s, i)
@@ -40,7 +54,8 @@ make[1] = function()
     if from + s.width <= #s.raw then
       slot = unpack_int(s.raw, from + 1, s.width)
     else
-      slot = unpack_int(call('GETRANGE', s.key, decimal(from), decimal(from + s.width - 1)), 1, s.width)
+      -- Straight through, a ring that was cut off is noticed only when it is written.
+      slot = unpack_int(call('GETRANGE', s.key, decimal(from), decimal(from + s.width - 1)), 1, s.width) or 0
     end
     return s.base - (s.base - slot) % 256 ^ s.width
   end
@@ -70,6 +85,28 @@ make[1] = function()
     return high
   end
 
+  -- Slots of 5 bytes, oldest first, as slots of 6. Their sixth byte is that of the newest
+  -- charge, or of the 12.7 days before: it goes in front of all slots at once, since to unpack
+  -- and pack each takes ten times as long.
+  local function widened(slots, s)
+    local newest = s.base % 256 ^ 5
+    local low, high = 0, s.count -- find how many are from before
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if unpack_int(slots, middle * 5 + 1, 5) > newest then
+        low = middle + 1
+      else
+        high = middle
+      end
+    end
+    local sixth = (s.base - newest) / 256 ^ 5
+    local function prefixed(text, n)
+      local prefix = char(n % 256)
+      return (gsub(text, '.....', (prefix == '%' and '%%' or prefix) .. '%0'))
+    end
+    return prefixed(sub(slots, 1, low * 5), sixth - 1) .. prefixed(sub(slots, low * 5 + 1), sixth)
+  end
+
   -- The stored units as one string of slots of the wanted width, oldest first.
   local function unroll(s, width)
     if s.count == 0 then
@@ -93,17 +130,7 @@ make[1] = function()
     if width == s.width then
       return slots
     end
-    -- In chunks: miniredis's table.concat fails on a few thousand pieces.
-    local chunks, chunk = {}, {}
-    for i = 1, s.count do
-      local slot = unpack_int(slots, (i - 1) * s.width + 1, s.width)
-      chunk[#chunk + 1] = pack_int((s.base - (s.base - slot) % 256 ^ s.width) % 256 ^ width, width)
-      if #chunk == 200 or i == s.count then
-        chunks[#chunks + 1] = concat(chunk)
-        chunk = {}
-      end
-    end
-    return concat(chunks)
+    return widened(slots, s)
   end
 
   local function fields(s)
@@ -200,13 +227,13 @@ make[1] = function()
     end
     for i = 1, #stamps do
       local place = 2 * (#stamps - i + 1)
-      local from = ring.log.up_to(s, stamps[i])
+      local from = math.min(to, ring.log.up_to(s, stamps[i]))
       pieces[place + 1] = piece(from)
       local some = math.min(room, units[i])
       pieces[place] = rep(pack_int(stamps[i] % 256 ^ width, width), some)
       room, to = room - some, from
     end
-    pieces[1] = piece(ring.log.up_to(s, s.now - s.longest))
+    pieces[1] = piece(math.min(to, ring.log.up_to(s, s.now - s.longest)))
     s.count, s.width = s.keep - room, width
     write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
   end
@@ -219,10 +246,6 @@ make[1] = function()
     else
       write_added(s, rule)
     end
-  end
-
-  function ring.held(s)
-    return unpack_int(s.raw, HEADER + 20, 4)
   end
 
   local function four_bytes(n)
@@ -254,7 +277,7 @@ make[1] = function()
     a, b, c, d, e, f, g, h, i, j, k, l = byte(raw, HEADER + 12, SLOTS)
     local capacity = ((a * 256 + b) * 256 + c) * 256 + d
     local head, count, width = ((e * 256 + f) * 256 + g) * 256 + h, ((i * 256 + j) * 256 + k) * 256 + l, tag + 4
-    if newest > now then
+    if newest > now or capacity > rule.quota or head >= capacity or count > capacity or (#raw < PREFIX and #raw ~= SLOTS + capacity * width) then
       return
     end
 
@@ -270,7 +293,7 @@ make[1] = function()
     end
     seen_key = nil
 
-    local stamp
+    local size, stamp = SLOTS + capacity * width, nil
     e, f, g, h, i, j, k = bytes_of(now)
     if width == 5 then
       stamp = char(g, h, i, j, k)
@@ -280,7 +303,9 @@ make[1] = function()
     if cost > 1 then
       stamp = rep(stamp, cost)
     end
-    call('SETRANGE', key, decimal(SLOTS + slot * width), stamp)
+    if call('SETRANGE', key, decimal(SLOTS + slot * width), stamp) ~= size then
+      return -- it is damaged, as whoever reads all of it will say
+    end
     l, m, n, o = four_bytes(head)
     local front = char(tag, e, f, g, h, i, j, k, 0, 0, 0, 0, 0, 0, 0) .. rule.dims .. char(a, b, c, d, l, m, n, o, four_bytes(count))
     call('SETRANGE', key, '0', front)

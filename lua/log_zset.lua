@@ -3,29 +3,33 @@
 --
 -- A member for each unit, scored with its time stamp. Its name is the stamp and a
 -- number to tell units of the same µs apart. What the header of a string holds is
--- held by members of their own, with scores far below any stamp (the newest charge's
--- is negative, for that reason).
+-- held by members of their own, the marks, with scores far below any stamp (the newest
+-- charge's is negative, for that reason).
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
 make[5] = function()
   local ZSET = 6
-  local MARKS = 4 -- members that are no units: they come first
+  local MOST = 5000 -- units of the largest log, see lua.go
 
   local zset = {}
 
-  function zset.load(s)
-    s.longest = tonumber(call('ZSCORE', s.key, LONGEST))
-    s.keep = tonumber(call('ZSCORE', s.key, KEEP))
-    s.count = zset.held(s)
+  function zset.read(s)
+    if type(s.raw) ~= 'table' then -- a string that begins with the tag of a sorted set
+      return false
+    end
+    s.count = call('ZCARD', s.key) - MARKS
+    return s.longest <= LONGEST_WINDOW and s.keep <= MOST and s.count <= s.keep
   end
 
   function zset.stamp(s, i)
-    return tonumber(call('ZRANGE', s.key, decimal(MARKS + i), decimal(MARKS + i), 'WITHSCORES')[2])
+    local score = tonumber(call('ZRANGE', s.key, decimal(MARKS + i), decimal(MARKS + i), 'WITHSCORES')[2])
+    return floor(math.max(0, math.min(s.base, score)))
   end
 
+  -- Of a damaged state even the marks' scores may be above it.
   function zset.expired(s, threshold)
-    return call('ZCOUNT', s.key, '-inf', decimal(threshold)) - MARKS
+    return math.max(0, call('ZCOUNT', s.key, '-inf', decimal(threshold)) - MARKS)
   end
 
   local function mark(s)
@@ -47,9 +51,15 @@ make[5] = function()
   local function add(s, stamp, n)
     local score = decimal(stamp)
     local last = call('ZREVRANGEBYSCORE', s.key, score, score, 'LIMIT', '0', '1')[1]
-    local number = last and unpack_int(last, 8, 4) + 1 or 0
-    for i = number, number + n - 1 do
-      call('ZADD', s.key, score, pack_int(stamp, 7) .. pack_int(i, 4))
+    local number = last and unpack_int(last, 8, 4) or -1
+    local name, more = pack_int(stamp, 7), {}
+    for i = 1, n do
+      more[#more + 1] = score
+      more[#more + 1] = name .. pack_int(number + i, 4)
+      if i == n or #more == 200 then -- many at once take a fraction of the time
+        call('ZADD', s.key, unpack(more))
+        more = {}
+      end
     end
   end
 
@@ -98,10 +108,6 @@ make[5] = function()
       mark(s)
       expire(s, s.newest + s.longest)
     end
-  end
-
-  function zset.held(s)
-    return call('ZCARD', s.key) - MARKS
   end
 
   return sliding_log(zset)

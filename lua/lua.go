@@ -113,6 +113,13 @@ const (
 	HasCount = 64
 )
 
+// The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that
+// many units, during which Redis serves nobody else: for some 10 to 20 ms.
+const (
+	MaxLogUnits     = 100_000
+	MaxLogZSetUnits = 5_000
+)
+
 // LongestLease is the longest that a lease may last, in µs.
 const LongestLease = 1_000_000
 
@@ -134,8 +141,8 @@ const (
 	// Expired: the entry came after its not-after. Nothing was charged.
 	Expired = -1
 	// Unreadable: the key holds something that this version does not know:
-	// another type, or an encoding of a later version. Nothing was charged or
-	// overwritten.
+	// another type, a damaged value, or an encoding of a later version. Nothing was
+	// charged.
 	Unreadable = -2
 	// HeldBack: the cost fits, but another entry of the group does not. Nothing
 	// was charged.

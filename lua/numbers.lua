@@ -4,11 +4,11 @@
 
 -- Set at the beginning of the first run: while a library of functions is loaded, Redis hides
 -- these from it.
-local byte, char, sub, rep, find, format, concat, floor, call, pcall
+local byte, char, sub, rep, find, gsub, format, concat, floor, call, pcall
 
 local function import()
-  byte, char, sub, rep, find, format = string.byte, string.char, string.sub, string.rep, string.find, string.format
-  concat, floor = table.concat, math.floor
+  byte, char, sub, rep, find, gsub = string.byte, string.char, string.sub, string.rep, string.find, string.gsub
+  format, concat, floor = string.format, table.concat, math.floor
   call, pcall = redis.call, redis.pcall
 end
 
@@ -84,6 +84,14 @@ local function divide_up(x, m)
     return x / m
   end
   return (x - r) / m + 1
+end
+
+-- The whole number from 0 to 2^53 that a text says; or nothing if it says none.
+local function whole(text)
+  local n = type(text) == 'string' and tonumber(text)
+  if n and n >= 0 and n < 9007199254740992 and n % 1 == 0 then
+    return n
+  end
 end
 
 -- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53.

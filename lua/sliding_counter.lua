@@ -22,6 +22,7 @@
 make[2] = function()
   local COUNTER = 3
   local COUNTS = HEADER + 15 -- the counts start behind this byte
+  local MOST_K, WIDEST = 256, 6
 
   local counter = {}
 
@@ -75,7 +76,7 @@ make[2] = function()
     local used = s.total
     if used > 0 and not rule.strict then
       local oldest = count_of(s, s.index - rule.k, rule)
-      used = used - oldest + muldiv_up(oldest, rule.window - s.into, rule.window)
+      used = math.max(0, used - oldest) + muldiv_up(oldest, rule.window - s.into, rule.window)
     end
     s.free = math.max(0, rule.quota - used)
   end
@@ -102,7 +103,7 @@ make[2] = function()
   local function plain(key, cost, rule)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
-    if #raw < COUNTS then -- a new key, or no counter
+    if #raw ~= rule.bytes then -- a new key, or another limit's, or no counter
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
@@ -119,6 +120,9 @@ make[2] = function()
     used = total + cost
     if not rule.strict then
       local oldest = count_of(p, index - rule.k, rule)
+      if oldest > total then
+        return
+      end
       used = used - oldest + muldiv_up(oldest, rule.window - into, rule.window)
     end
     if used > rule.quota or count == 0 then
@@ -134,24 +138,34 @@ make[2] = function()
   function counter.rule(quota, window, dials)
     local k, width = unpack_int(packed, dials, 2), bytes_for(quota)
     return {
-      algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain,
+      algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain, bytes = COUNTS + (k + 1) * width,
       strict = byte(packed, dials + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
     }
+  end
+
+  -- That the counts come to the total is not checked, which would take longer than all else.
+  function counter.read(s)
+    if #s.raw == PREFIX then
+      s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MOST_K + 1) * WIDEST))
+    end
+    local raw = s.raw
+    if #raw < COUNTS then
+      return false
+    end
+    local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
+    s.total = unpack_int(raw, HEADER + 10, 6)
+    return width > 0 and width <= WIDEST and k <= MOST_K and #raw == COUNTS + (k + 1) * width and s.total <= MOST_UNITS
   end
 
   function counter.look(s, rule)
     s.index, s.into = sub_window(s.now, rule)
     s.newest_index = s.index
     local width = bytes_for(rule.quota)
-    s.total = 0
-    if s.tag ~= 0 then
+    if s.tag == 0 then
+      s.total = 0
+    else
       s.newest_index = sub_window(s.newest, rule)
-      if s.tag == COUNTER then
-        if #s.raw == PREFIX then
-          s.raw = call('GET', s.key)
-        end
-        s.total = counter.held(s)
-      else
+      if s.tag ~= COUNTER then
         s.inherited = inherit(s, rule)
         s.total = s.inherited.units
       end
@@ -185,6 +199,7 @@ make[2] = function()
         for i = s.newest_index - rule.k, s.index - rule.k - 1 do
           s.total = s.total - count_of(s, i, rule)
         end
+        s.total = math.max(0, s.total)
         if same then
           s.lasts = s.now + counter.reset(s, rule)
         end
@@ -202,12 +217,12 @@ make[2] = function()
       if index - rule.k <= s.newest_index then
         oldest = count_of(s, index - rule.k, rule)
       end
-      if later <= room then
+      if later <= room or index - rule.k > s.newest_index then
         return math.max(0, time_of(index, 0, rule) - s.now)
       end
       if not rule.strict and later - oldest <= room then
         local excess = later - room -- of the oldest, to be weighed away
-        return time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now
+        return math.max(0, time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now)
       end
       later = later - oldest
       index = index + 1
@@ -298,14 +313,14 @@ make[2] = function()
       return 0
     end
     local last = s.newest_index
-    while count_of(s, last, rule) == 0 do
+    while last > s.index - rule.k and count_of(s, last, rule) == 0 do
       last = last - 1
     end
     return time_of(last + rule.k + 1, 0, rule) - s.now
   end
 
   function counter.held(s)
-    return unpack_int(s.raw, HEADER + 10, 6)
+    return s.total
   end
 
   return counter

@@ -8,17 +8,19 @@
 -- How units are stored is an encoding's business: log_ring.lua, log_zset.lua. An
 -- encoding is a table of functions:
 --
---   load(s)              sets s.count, the units stored, s.longest and s.keep
+--   read(s)              sets s.count, the units stored, s.longest and s.keep. Returns
+--                        whether they can be right
 --   stamp(s, i)          the time stamp of the i-th stored unit, the oldest being 0
 --   expired(s, threshold)
 --                        how many stored units have a stamp up to threshold
 --   write(s, rule)       writes s.added units charged now; or takes out the s.given
 --                        units behind the s.left ones that have left; or puts those of
 --                        s.past in their places: the units at each of its stamps
---   held(s)              the units stored
+--
+-- The stamps of a damaged state may be in any order, but are never above s.base.
 
 local function sliding_log(encoding)
-  local log = { held = encoding.held, write = encoding.write }
+  local log = { read = encoding.read, write = encoding.write }
 
   -- The units that count now, under the rule's own window.
   local function live(s)
@@ -53,14 +55,12 @@ local function sliding_log(encoding)
 
   function log.look(s, rule)
     s.base = s.newest -- of the newest charge stored
-    s.count, s.longest, s.keep = 0, rule.window, rule.quota
-    s.width, s.capacity = nil, nil -- of a ring, if there is one already
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
-      encoding.load(s)
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
-    elseif s.tag ~= 0 then
-      s.inherited = inherit(s, rule)
-      s.count = s.inherited.units
+    else
+      s.inherited = s.tag ~= 0 and inherit(s, rule)
+      s.count, s.longest, s.keep = s.inherited and s.inherited.units or 0, rule.window, rule.quota
+      s.width, s.capacity = nil, nil -- there is no ring yet
     end
     s.left = log.up_to(s, s.now - rule.window)
     s.added, s.given, s.past = 0, 0, nil -- units charged and given back in this run
@@ -69,7 +69,7 @@ local function sliding_log(encoding)
 
   function log.wait(s, rule, cost)
     local must_leave = live(s) + cost - rule.quota
-    return stamp(s, s.left + s.given + must_leave - 1) + rule.window - s.now
+    return math.max(0, stamp(s, s.left + s.given + must_leave - 1) + rule.window - s.now)
   end
 
   function log.take(s, _, cost)
@@ -131,7 +131,11 @@ local function sliding_log(encoding)
       return 0
     end
     -- The youngest unit need not be the newest charge's: that may have been given back.
-    return stamp(s, s.count + s.added - 1) + rule.window - s.now
+    return math.max(0, stamp(s, s.count + s.added - 1) + rule.window - s.now)
+  end
+
+  function log.held(s)
+    return s.count
   end
 
   encoding.log = log

@@ -4,6 +4,7 @@
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
 --                is a sorted set, see log_zset.lua; 7 is no state, see lease.lua.
+--                0 is never written: in memory it stands for a key that is not there.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
@@ -12,6 +13,13 @@
 -- back, so that the key's would fall behind its newest charge, the offset grows
 -- by the difference: the key's time goes on from there at its normal pace.
 -- Nothing is granted again, and nothing is frozen (law 5).
+--
+-- Whoever can write to Redis can put anything here, and memory can fail. Every state is
+-- checked when it is read (see sound, and each algorithm's read): lengths, and every field that
+-- says how much to read, to write or to loop. So a damaged value makes its own entry
+-- UNREADABLE and no other, and never raises an error, which would end the whole batch (law 7).
+-- What is left, single stamps and counts, can only make a decision wrong: numbers made of them
+-- are kept in range where they are made.
 
 local HEADER = 15
 local NO_OFFSET = '\0\0\0\0\0\0\0'
@@ -40,8 +48,14 @@ local function decimal(n)
   return format('%d', n)
 end
 
--- The members of a sorted set that hold what the header of a string does.
+-- The members of a sorted set that hold what the header of a string does. They come first.
 local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
+local MARKS = 4
+
+-- What no state exceeds that this version writes. Times below LATEST (the year 2112) leave
+-- room for sums below 2^53.
+local LATEST = 2 ^ 52
+local LONGEST_WINDOW = 31622400000000 -- µs: 366 days
 
 -- Every field that most states have, so that the table is made in one piece.
 local function new_state()
@@ -56,7 +70,7 @@ local function read_state(key)
   return pcall('GETRANGE', key, '0', '127')
 end
 
--- Reads a key into s. Returns false when it holds something that is not ours.
+-- Reads a key's header into s. Returns false when it holds something that is not ours.
 local function open(s, key)
   local raw
   if key == seen_key then
@@ -75,15 +89,22 @@ local function open(s, key)
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
   elseif type(raw) == 'table' then -- an error: another type
-    local offset = pcall('ZSCORE', key, OFFSET)
-    if type(offset) ~= 'string' then
-      return false
+    local first, marks = pcall('ZRANGE', key, '0', decimal(MARKS - 1), 'WITHSCORES'), {}
+    for i = 1, #first, 2 do
+      marks[first[i]] = first[i + 1]
     end
-    s.tag, s.offset = 6, tonumber(offset)
-    s.newest = -tonumber(call('ZSCORE', key, NEWEST))
+    s.tag, s.offset, s.newest = 6, whole(marks[OFFSET]), whole(sub(marks[NEWEST] or '', 2)) -- that is negative
+    s.longest, s.keep = whole(marks[LONGEST]), whole(marks[KEEP])
+    return s.offset and s.newest and s.longest and s.keep
   else
     return false
   end
+  return true
+end
+
+-- Sets the key's own time.
+local function keep_time(s)
+  local key = s.key
   s.now = clock + s.offset
   if s.now < s.newest then
     local step = s.newest - s.now
@@ -99,7 +120,6 @@ local function open(s, key)
       call('PEXPIRE', key, decimal(math.max(1, call('PTTL', key) - floor(step / 1000))))
     end
   end
-  return true
 end
 
 -- The header of a key without offset that is charged now, as nearly all are; and the keys
@@ -162,6 +182,7 @@ end
 -- Units of the past are charged without asking whether they fit, but only up to what
 -- makes so many times a limit: numbers stay small, and no mistake locks a key for long.
 local MOST_LIMITS = 4
+local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- of a key: four times the largest limit
 
 -- How answers begin that are no states, see frame.lua.
 local ALLOWED, WITH_PARTS = 255, '\254'
@@ -176,7 +197,10 @@ local ALLOWED, WITH_PARTS = 255, '\254'
 --                         writes what most requests are, straight through: units that are
 --                         free. It returns the answer (see frame.lua), or nothing where there
 --                         is more to it: then nothing was decided
---   look(s, rule)         reads the rest of the state; sets s.free, the units free now
+--   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever the
+--                         rule's algorithm is. Returns whether they can be right
+--   look(s, rule)         takes over what was read, or a state of another algorithm; sets
+--                         s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
 --   turn(s, rule)         µs until leased units must have been spent; most have no such
 --   take(s, rule, cost)   charges cost units, at most s.free, in memory
@@ -209,6 +233,14 @@ end
 
 -- The code of the algorithm that wrote a state, by tag.
 local code_of = { 1, 1, 2, 3, 4, 5 }
+
+-- Reads the rest of a state, and returns whether it can be one that this version wrote. The
+-- offset is no larger than the newest charge's time: that was read from a clock, which the
+-- offset was added to.
+local function sound(s, rule)
+  local code = code_of[s.tag]
+  return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
+end
 
 -- When a rule's algorithm changes, the new one starts with what the old one may have
 -- granted in the last window, each unit as late as that may have been: no earlier than

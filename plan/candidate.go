@@ -21,7 +21,7 @@ var buckets = []int{1, 2, 4, 8, 12, 16, 24, 32, 48, 60, 96, 128, 192, limit.MaxB
 var bursts = []int64{1, 2, 5, 10, 20, 50, 100}
 
 // maxLog is the largest quota that a sliding log holds, see remote.MaxLogQuota.
-const maxLog = 10_000_000
+const maxLog = 100_000
 
 // Candidates returns the configurations that [Choose] chooses from: a sliding log,
 // counters of 1 to [limit.MaxBuckets] sub-windows under both roundings, GCRA with
@@ -51,7 +51,7 @@ func Candidates(l limit.Limit) ([]Candidate, error) {
 }
 
 func withBursts(l limit.Limit) []limit.Limit {
-	if hasBurst(l) {
+	if l.HasBurst() {
 		return []limit.Limit{l}
 	}
 	var all []limit.Limit
@@ -64,9 +64,6 @@ func withBursts(l limit.Limit) []limit.Limit {
 	}
 	return all
 }
-
-// hasBurst reports whether a burst was set, as opposed to the automatic one.
-func hasBurst(l limit.Limit) bool { return l != l.WithBurst(0) }
 
 // String is the algorithm with its dials, GCRA's burst included:
 // "sliding-counter:k=16,strict", "gcra:burst=100".

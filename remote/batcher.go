@@ -20,9 +20,10 @@ var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadlin
 // entry was not sent. It is made once: under overload many calls end with it.
 var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", ErrNoAnswer, errNotRun)
 
-// ErrUnreadable: the key in Redis holds something that is not this library's, or
-// was written by a later version of it.
-var ErrUnreadable = errors.New("tierlimit: the key's state in Redis cannot be read")
+// ErrUnreadable: the key in Redis holds something that is not this library's, is damaged, or
+// was written by a later version of it. It is left as it is, until it expires or is forgotten
+// (lua.Forget).
+var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version. Until it expires, Rule.Reset of the key makes it anew")
 
 // Hooks connect the batcher to what it must not know. They are called once for each
 // trip, or for each of its entries, by the goroutine that makes it.
@@ -70,16 +71,15 @@ type Batcher struct {
 	running sync.WaitGroup // who makes trips
 
 	mu       sync.Mutex // guards the fields below
-	queue    []*call
+	queue    queue
 	trips    []*trip // under way
 	spare    []*trip // to be used again
 	inFlight int     // places taken
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
-	failed   bool // the last trip
-	slow     bool // Redis, or the last trip failed
-	// Of the last trip:
-	lastEntries, lastCalls int
+	failed   bool  // the last trip
+	slow     bool  // Redis, or the last trip failed
+	last     cargo // of the last trip
 
 	closed bool
 	reaper *time.Timer
@@ -94,7 +94,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 		hooks.Answered = func(*Entry, *Reply, int64) {}
 	}
 	b := &Batcher{
-		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks, lastCalls: 1,
+		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()
@@ -185,8 +185,7 @@ func (b *Batcher) late(c *call) error {
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true
-	waiting := b.queue
-	b.queue = nil
+	waiting := b.queue.take(nil).calls
 	b.mu.Unlock()
 	fail(waiting, limit.ErrClosed)
 	b.running.Wait()

@@ -81,7 +81,7 @@ func awaitState(t testing.TB, b *Batcher, inFlight, queued int) {
 	await(t, fmt.Sprintf("%d trips under way, %d decisions waiting", inFlight, queued), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.inFlight == inFlight && len(b.queue) == queued
+		return b.inFlight == inFlight && b.queue.len() == queued
 	})
 }
 

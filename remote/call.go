@@ -58,12 +58,12 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
-// redisKey is the key of the i-th of the call's entries.
-func (c *call) redisKey(i int) string {
+// described is what errors say of the i-th of the call's entries.
+func (c *call) described(i int) string {
 	if c.group != nil {
-		return c.group[i].redisKey()
+		return c.group[i].described()
 	}
-	return c.entry.redisKey()
+	return c.entry.described()
 }
 
 // lead says that the call's caller makes the next trip. It reports false for one that

@@ -3,6 +3,8 @@ package remote
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -102,6 +104,16 @@ func (e *Entry) redisKey() string {
 	return e.name
 }
 
+// described is what errors, which are logged, say of the entry: its rule, and of a key that
+// stands in Redis as a hash that hash. Other keys may be credentials or personal data.
+func (e *Entry) described() string {
+	text := "rule " + strconv.Quote(e.Rule.name)
+	if strings.HasPrefix(e.Key, hashedKey) {
+		text += ", key " + e.Key
+	}
+	return text
+}
+
 // leaseKey is the key that tells what is out on lease of the entry's. No rule's name has
 // a colon.
 func (e *Entry) leaseKey() string {
@@ -120,9 +132,10 @@ func (e *Entry) sameKey(before *Entry) bool {
 	return e.redisKey() == before.redisKey()
 }
 
-// work is how many units the script writes one by one for the entry.
+// work is how many units the script writes one by one for the entry; one of a sorted set counts
+// as several.
 func (e *Entry) work() int64 {
-	if !e.Rule.perUnit {
+	if e.Rule.unitWork == 0 {
 		return 0
 	}
 	if e.Operation == lua.Charge {
@@ -131,9 +144,9 @@ func (e *Entry) work() int64 {
 		for _, c := range e.charges() {
 			work += min(c.Units, e.Rule.quota)
 		}
-		return work
+		return work * e.Rule.unitWork
 	}
-	return e.Cost * e.count()
+	return e.Cost * e.count() * e.Rule.unitWork
 }
 
 // longestAgo is further back than any unit counts, and not before clocks begin.

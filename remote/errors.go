@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ type Kind string
 const (
 	Timeout     Kind = "timeout"     // no answer in time, or no free connection to ask on
 	Unreachable Kind = "unreachable" // refused, reset, no route, no such host
-	Auth        Kind = "auth"        // credentials or permissions
+	Auth        Kind = "auth"        // credentials, permissions or certificates
 	Unavailable Kind = "unavailable" // it answers, but cannot serve (LOADING, READONLY, OOM, ...)
 	Protocol    Kind = "protocol"    // what answers does not speak Redis, or lacks scripts
 	Other       Kind = "other"
@@ -80,12 +81,23 @@ func KindOf(err error) Kind {
 	switch {
 	case errors.As(err, &notTLS):
 		return Protocol
+	case isOfCertificates(err):
+		return Auth
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return Timeout
 	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, redis.ErrClosed):
 		return Unreachable
 	}
 	return Other
+}
+
+// isOfCertificates reports whether a TLS handshake failed for a certificate: of the server's,
+// or of this client's, which the server then says in an alert.
+func isOfCertificates(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	var alert *net.OpError
+	return errors.As(err, &unverified) ||
+		errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
 }
 
 // serverError is what the server said, if the error is from there. An error of a
@@ -104,6 +116,25 @@ func serverError(err error) (text string, ok bool) {
 	}
 	return text, true
 }
+
+// withoutArguments is an error without what was asked: a server quotes the arguments of a
+// command that it does not know, and keys, which no log may have, are among them.
+func withoutArguments(err error) error {
+	if text, _ := serverError(err); text != "" {
+		if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
+			return refusal(told)
+		}
+	}
+	return err
+}
+
+// refusal is what a server said.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (refusal) RedisError() {}
 
 var (
 	errNotRun  = errors.New("it charged nothing")
@@ -137,8 +168,9 @@ func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(er
 func MayHaveRun(err error) bool {
 	var onTheWay *net.OpError
 	var lookUp *net.DNSError
+	var notTLS tls.RecordHeaderError
 	switch {
-	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable),
+	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable), isOfCertificates(err), errors.As(err, &notTLS),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &lookUp):
 		return false
 	case errors.As(err, &onTheWay):
@@ -150,14 +182,19 @@ func MayHaveRun(err error) bool {
 	return true
 }
 
-// Misconfigured turns an error that waiting will not mend into one that says
-// what to do: wrong credentials, or a server that is no Redis. It returns nil for
-// all others.
+// Misconfigured turns an error that waiting will not mend into one that says what to do:
+// wrong credentials or certificates, or a server that is no Redis. It returns nil for all
+// others; a certificate that has expired is one of them, since Redis's may be renewed.
 func Misconfigured(err error) error {
-	switch KindOf(err) {
-	case Auth:
+	var invalid x509.CertificateInvalidError
+	switch kind := KindOf(err); {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return nil
+	case isOfCertificates(err):
+		return fmt.Errorf("%w: check the authority (RootCAs), the host name (ServerName) and this client's Certificates in the client's TLSConfig: %w", limit.ErrTLS, err)
+	case kind == Auth:
 		return fmt.Errorf("%w: check user name, password and ACL (EVALSHA, SCRIPT LOAD, TIME and the commands in package lua): %w", limit.ErrAuth, err)
-	case Protocol:
+	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	}
 	return nil

@@ -259,8 +259,16 @@ func skipCommand(r *bufio.Reader) error {
 		return err
 	}
 	words, err := strconv.Atoi(strings.Trim(head, "*\r\n"))
-	for range 2 * words {
-		if _, err := r.ReadString('\n'); err != nil {
+	for range words {
+		size, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		bytes, err := strconv.Atoi(strings.Trim(size, "$\r\n"))
+		if err != nil {
+			return err
+		}
+		if _, err := r.Discard(bytes + 2); err != nil {
 			return err
 		}
 	}

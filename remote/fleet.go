@@ -171,6 +171,11 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	if !heard.read(values) {
 		return Heard{}, fmt.Errorf("%w: %v", errReply, values)
 	}
+	// Should what Redis keeps be larger, because it is damaged, later beats must be larger still,
+	// or they would count for nothing.
+	for sent := f.beats.Load(); sent < heard.Survived && !f.beats.CompareAndSwap(sent, heard.Survived); {
+		sent = f.beats.Load()
+	}
 	return heard, nil
 }
 

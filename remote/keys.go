@@ -15,6 +15,10 @@ import (
 // callers who pass on untrusted bytes cannot fill Redis with them (law 7).
 const maxPlainKey = 64
 
+// hashedKey is what a key begins with that is a hash. It cannot come out of the escaper: a
+// hashed key never equals a plain one.
+const hashedKey = "%#"
+
 // UserKey is a user's key as it stands in Redis keys: escaped, and if it is long, its hash. It
 // is never longer than 64 bytes.
 type UserKey string
@@ -29,9 +33,8 @@ func NewUserKey(said string) UserKey {
 			return UserKey(escaped)
 		}
 	}
-	// "%#" cannot come out of the escaper: a hashed key never equals a plain one.
 	sum := sha256.Sum256([]byte(said))
-	return UserKey("%#" + base64.RawURLEncoding.EncodeToString(sum[:]))
+	return UserKey(hashedKey + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
 var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")

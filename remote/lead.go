@@ -35,21 +35,21 @@ func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
 	if b.closed {
 		return false, false, limit.ErrClosed
 	}
-	if n := len(b.queue); n >= b.opt.Queue || n >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(c.asked) {
+	if n := b.queue.entries; n >= b.opt.Queue || n >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(c.asked) {
 		return false, false, ErrNoRoom
 	}
-	b.queue = append(b.queue, c)
+	b.queue.add(c)
 	if !b.mayStart() {
 		b.setReaper(c)
 		return false, false, nil
 	}
 	b.start()
 	if c.lead() {
-		return true, b.lastCalls > 1, nil
+		return true, b.last.calls > 1, nil
 	}
 	b.setReaper(c)
 	if !b.elect() {
-		go b.lead(nil, b.lastCalls > 1)
+		go b.lead(nil, b.last.calls > 1)
 	}
 	return false, false, nil
 }
@@ -60,7 +60,7 @@ func (b *Batcher) mayStart() bool {
 		return true
 	}
 	// Calls of one key share an entry: the last batch tells how many do.
-	if len(b.queue)*b.lastEntries < fullBatch*b.lastCalls || b.inFlight >= b.opt.InFlight || b.slow {
+	if b.queue.entries*b.last.sent < fullBatch*max(1, b.last.asked) || b.inFlight >= b.opt.InFlight || b.slow {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
@@ -81,8 +81,8 @@ func (b *Batcher) start() {
 // elect has a trip that may start led by one of those who wait: who came last has the most
 // time left to do so. It reports false if none of them can. The lock is held.
 func (b *Batcher) elect() bool {
-	for i := len(b.queue) - 1; i >= 0; i-- {
-		if c := b.queue[i]; c.lead() {
+	for i := b.queue.len() - 1; i >= 0; i-- {
+		if c := b.queue.calls[i]; c.lead() {
 			c.elected = true
 			c.done <- struct{}{}
 			return true
@@ -93,7 +93,7 @@ func (b *Batcher) elect() bool {
 
 // startNext has a trip made for those who wait, if one may start. The lock is held.
 func (b *Batcher) startNext() {
-	if len(b.queue) == 0 || !b.mayStart() {
+	if b.queue.len() == 0 || !b.mayStart() {
 		return
 	}
 	b.start()
@@ -149,7 +149,7 @@ func (b *Batcher) resign(leader *call) {
 func (b *Batcher) awaitCompany() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()
-		waiting, enough := len(b.queue), b.opt.MaxBatch*b.lastCalls/max(1, b.lastEntries)
+		waiting, enough := b.queue.entries, b.opt.MaxBatch*b.last.asked/max(1, b.last.sent)
 		b.mu.Unlock()
 		if waiting <= before || waiting >= enough {
 			return

@@ -16,6 +16,13 @@ func waitingCall(rule *Rule, left int64) *call {
 	return c
 }
 
+func queueOf(calls ...*call) (q queue) {
+	for _, c := range calls {
+		q.add(c)
+	}
+	return q
+}
+
 // After a failed trip one call goes ahead alone, the one that has come last: if Redis hangs,
 // the others were not sent, and cannot have been charged.
 func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
@@ -24,15 +31,15 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	for failed, want := range map[bool]int{false: 3, true: 1} {
 		first, second, last := waitingCall(rule, 1000*ms), waitingCall(rule, 1000*ms), waitingCall(rule, 1000*ms)
 		b.mu.Lock()
-		b.queue, b.failed, b.inFlight = []*call{first, second, last}, failed, 1
+		b.queue, b.failed, b.inFlight = queueOf(first, second, last), failed, 1
 		b.mu.Unlock()
 		trip := b.load(nil)
-		if len(trip.calls) != want || failed && (trip.calls[0] != last || len(b.queue) != 2 || first.state.Load() != callWaiting) {
-			t.Errorf("after a failure %v: %d of 3 calls sent, %d wait", failed, len(trip.calls), len(b.queue))
+		if len(trip.calls) != want || failed && (trip.calls[0] != last || b.queue.len() != 2 || first.state.Load() != callWaiting) {
+			t.Errorf("after a failure %v: %d of 3 calls sent, %d wait", failed, len(trip.calls), b.queue.len())
 		}
 		b.mu.Lock()
 		b.remove(trip)
-		b.queue, b.failed, b.inFlight = nil, false, 0
+		b.queue, b.failed, b.inFlight = queue{}, false, 0
 		b.mu.Unlock()
 	}
 }

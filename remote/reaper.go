@@ -1,9 +1,6 @@
 package remote
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // The reaper ends what must not wait any longer: calls whose deadline has passed or
 // whose context was cancelled, sent or not, and trips. One timer does that for all
@@ -65,8 +62,8 @@ func (b *Batcher) reap() {
 			}
 		}
 	}
-	reap(b.queue, nil)
-	b.queue = slices.DeleteFunc(b.queue, (*call).claimed)
+	reap(b.queue.calls, nil)
+	b.queue.dropClaimed()
 	for i := len(b.trips) - 1; i >= 0; i-- { // giving up takes one out
 		t := b.trips[i]
 		switch {

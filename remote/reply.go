@@ -20,7 +20,7 @@ const (
 	// Expired: the entry came after its not-after. Nothing was charged.
 	Expired
 	// Unreadable: the key holds something that this version does not know: another
-	// type, or an encoding of a later version. Nothing was charged or overwritten.
+	// type, a damaged value, or an encoding of a later version. Nothing was charged.
 	Unreadable
 	// HeldBack: the cost fits, but another entry of the group does not. Nothing was
 	// charged.

@@ -117,11 +117,11 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			await(t, "it waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.queue) == i+1 })
+			await(t, "it waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.queue.len() == i+1 })
 		}
 		if late {
 			b.mu.Lock()
-			b.queue[0].asked -= 3_500_000
+			b.queue.calls[0].asked -= 3_500_000
 			b.mu.Unlock()
 		}
 		server.Resume()

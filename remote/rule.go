@@ -9,9 +9,13 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// MaxLogQuota is the largest limit that a sliding log can hold: at 6 bytes a unit
-// a key then takes 60 MB. Larger limits need another algorithm.
-const MaxLogQuota = 10_000_000
+// MaxLogQuota is the largest limit that a sliding log can hold, and MaxLogZSetQuota that of one
+// in a sorted set: so that no request holds Redis for longer than some 20 ms. Larger limits need
+// another algorithm.
+const (
+	MaxLogQuota     = lua.MaxLogUnits
+	MaxLogZSetQuota = lua.MaxLogZSetUnits
+)
 
 // Rule is a limit under an algorithm, encoded once for the script. It is safe for
 // concurrent use.
@@ -21,8 +25,8 @@ type Rule struct {
 	quota      int64
 	window     time.Duration
 	rate       gcra.Rate // of GCRA
-	// perUnit is the script's work per unit of cost: a log writes each one.
-	perUnit bool
+	// unitWork is the script's work per unit of cost, in units of a ring: a log writes each one.
+	unitWork int64
 	// calendar is set for windows of the calendar, which change with time.
 	calendar *calendar
 
@@ -62,12 +66,13 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	code := 0
 	switch {
 	case a.Same(limit.SlidingLog()):
-		if l.Quota() > MaxLogQuota {
-			return nil, fmt.Errorf("%w: a sliding log holds up to %d units, the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, MaxLogQuota, l)
-		}
-		code, r.perUnit = lua.SlidingLog, true
+		code, r.unitWork = lua.SlidingLog, 1
+		most := int64(MaxLogQuota)
 		if a == limit.SlidingLogZSet() {
-			code = lua.SlidingLogZSet
+			code, r.unitWork, most = lua.SlidingLogZSet, MaxLogQuota/MaxLogZSetQuota, MaxLogZSetQuota
+		}
+		if l.Quota() > most {
+			return nil, fmt.Errorf("%w: a %v holds up to %d units, the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, a, most, l)
 		}
 	case a.Same(limit.GCRA()):
 		code = lua.GCRA

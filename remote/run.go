@@ -168,7 +168,7 @@ func (p *part) read(cmd chargeCmd, replies []Reply) error {
 	if p.positions != nil {
 		own = make([]Reply, len(p.entries))
 	}
-	err := cmd.Err()
+	err := withoutArguments(cmd.Err())
 	if err == nil {
 		err = decode(cmd.Val(), p.entries, own)
 	}

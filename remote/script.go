@@ -2,9 +2,11 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
@@ -22,10 +24,17 @@ type Script struct {
 
 	library form
 	script  form
-	// plain is set for good when libraries turned out not to be had.
-	plain atomic.Bool
-	load  singleflight.Group
+	// checked: the server has our library, and not another one of its name. plain is set for good
+	// when libraries turned out not to be had.
+	checked, plain atomic.Bool
+	load           singleflight.Group
+	foreign        func(error)
 }
+
+// ErrForeignLibrary: a server has a library of functions under this library's name that is
+// another one. Whoever may load functions there can have put it in place of it, to run their own
+// code with the rights of this process's user. It is not called.
+var ErrForeignLibrary = errors.New("tierlimit: a library of functions on the server has this version's name and other code: see who may load functions there, FUNCTION DELETE it, and restart")
 
 // form is one of the ways to run the script.
 type form struct {
@@ -69,11 +78,46 @@ func (s *Script) Rest() { s.held.rest() }
 // EVALSHA. Call it before the first run.
 func (s *Script) WithoutLibrary() { s.plain.Store(true) }
 
-func (s *Script) form() *form {
-	if s.plain.Load() {
+// OnForeignLibrary has f called, at most once, if a server has another library in place of the
+// Script's, which then runs by EVALSHA: Redis itself computes that digest. Call it before the
+// first run.
+func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
+
+// withoutLibrary is told why libraries are not to be had.
+func (s *Script) withoutLibrary(why error) {
+	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
+		s.foreign(why)
+	}
+}
+
+// checkWithin is for how long the library is looked for, whatever the deadline of the run that
+// began it: on a slow way the next run finds it checked.
+const checkWithin = time.Second
+
+// form is how to run the script now. Before its first use the library is loaded or, if the
+// server has one of its name, compared.
+func (s *Script) form(ctx context.Context) *form {
+	if s.checked.Load() && !s.plain.Load() {
+		return &s.library
+	} else if s.plain.Load() {
 		return &s.script
 	}
-	return &s.library
+	loaded := s.load.DoChan("check", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), checkWithin)
+		defer cancel()
+		return nil, s.loadForm(ctx, &s.library)
+	})
+	select {
+	case result := <-loaded:
+		if result.Err == nil {
+			return &s.library
+		}
+		if _, ok := serverError(result.Err); errors.Is(result.Err, ErrForeignLibrary) || ok && KindOf(result.Err) != Unavailable {
+			s.withoutLibrary(result.Err)
+		}
+	case <-ctx.Done():
+	}
+	return &s.script
 }
 
 // Run decides all entries, in order, and returns a reply for each. clock, if not
@@ -89,7 +133,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 
 // runPart is Run for entries of one part, without what several need.
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	form := s.form()
+	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
 	switch err := s.process(ctx, cmd); {
 	case err == nil:
@@ -102,7 +146,7 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
 	default:
 		reloadCluster(ctx, s.client)
-		return nil, err
+		return nil, withoutArguments(err)
 	}
 }
 
@@ -121,14 +165,18 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	}
 	// A part that was not run is sent again: its answer proves that nothing was charged.
 	for range 4 {
-		form := s.form()
+		form := s.form(ctx)
 		r.send(ctx, again, form.call)
 		missing, refused := r.failed(form.isMissing), r.failed(form.isRefused)
 		if again = slices.Concat(missing, refused, r.divideTorn()); again == nil {
 			break
 		}
-		if refused != nil || missing != nil && s.loadForm(ctx, form) != nil {
-			s.plain.Store(true)
+		if refused != nil {
+			s.withoutLibrary(nil)
+		} else if missing != nil {
+			if err := s.loadForm(ctx, form); err != nil {
+				s.withoutLibrary(err)
+			}
 		}
 	}
 	if again != nil {
@@ -185,10 +233,11 @@ func BySlot(entries []Entry) (parts [][]int) {
 // settles which form is used.
 func (s *Script) Load(ctx context.Context) error {
 	if !s.plain.Load() {
-		if s.loadForm(ctx, &s.library) == nil {
+		err := s.loadForm(ctx, &s.library)
+		if err == nil {
 			return nil
 		}
-		s.plain.Store(true)
+		s.withoutLibrary(err)
 	}
 	return s.loadForm(ctx, &s.script)
 }
@@ -200,19 +249,26 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 		if !ok {
 			return nil, f.loadInto(ctx, s.client)
 		}
-		var loaded atomic.Bool
+		var loaded, foreign atomic.Bool
 		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			err := f.loadInto(ctx, node)
 			if err == nil {
 				loaded.Store(true)
+			} else if errors.Is(err, ErrForeignLibrary) {
+				foreign.Store(true)
 			}
 			return err
 		})
-		if loaded.Load() {
+		if foreign.Load() {
+			return nil, ErrForeignLibrary
+		} else if loaded.Load() {
 			return nil, nil // a node that is down must not keep the others from working
 		}
 		return nil, err
 	})
+	if err == nil && f == &s.library {
+		s.checked.Store(true)
+	}
 	return err
 }
 
@@ -220,11 +276,21 @@ func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
 	if f.verb == "evalsha" {
 		return node.ScriptLoad(ctx, f.source).Err()
 	}
-	err := node.(redis.Cmdable).FunctionLoad(ctx, f.source).Err()
-	if err != nil && strings.Contains(err.Error(), "already exists") {
-		return nil // another instance was first
+	functions := node.(redis.Cmdable)
+	err := functions.FunctionLoad(ctx, f.source).Err()
+	if err == nil || !strings.Contains(err.Error(), "already exists") {
+		return err
 	}
-	return err
+	// Another instance was first; or somebody else, since anyone can know the name.
+	name := f.call[1].(string)
+	libraries, err := functions.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
+	if err != nil {
+		return err
+	}
+	if len(libraries) != 1 || libraries[0].Code != f.source {
+		return ErrForeignLibrary
+	}
+	return nil
 }
 
 // isMissing reports whether err says that the form was not loaded.

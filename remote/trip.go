@@ -14,9 +14,10 @@ import (
 type trip struct {
 	calls []*call
 	batch batch
-	full  bool    // it could not carry all who waited
-	alone bool    // it was to carry one
-	rest  []*call // an array for the queue
+	cargo cargo
+	left  queue // those that it could not carry
+	full  bool  // there are some
+	alone bool  // it was to carry one
 
 	// Guarded by the batcher's lock:
 	leader   *call        // nil: a goroutine
@@ -28,6 +29,14 @@ type trip struct {
 	passedOn bool // its place, when it was given up
 }
 
+// cargo is how much a trip carries.
+type cargo struct {
+	calls int
+	asked int  // entries of the calls
+	sent  int  // entries: calls of one key share one
+	group bool // a large one is among them
+}
+
 // load takes waiting calls on board, first come, first served. There may be none.
 func (b *Batcher) load(leader *call) *trip {
 	// The whole queue is taken, and what does not fit goes back to its front: so the lock is
@@ -37,9 +46,11 @@ func (b *Batcher) load(leader *call) *trip {
 	if n := len(b.spare); n > 0 {
 		t, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
-	t.calls, b.queue = b.queue, t.calls[:0]
+	taken := b.queue.take(t.calls)
+	t.calls = taken.calls
+	passGroups := b.last.group && taken.groups > 0 && taken.groups < taken.len()
 	t.leader, t.entries, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, nil, nil, false, false
-	most, calls := b.share(len(t.calls)), len(t.calls)
+	most, calls := b.share(taken.entries), len(t.calls)
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
@@ -56,37 +67,36 @@ func (b *Batcher) load(leader *call) *trip {
 	if newestFirst {
 		slices.Reverse(t.calls)
 	}
-	boarded, seen := b.board(t, t.calls[:calls], most)
-	t.full = seen < calls
+	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, groups: taken.groups}
+	boarded := b.board(t, t.calls[:calls], most, passGroups && !t.alone)
+	t.full = t.left.len() > 0
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
 	}
+	t.left.calls = append(t.left.calls, t.calls[calls:]...)
+	clear(t.calls[boarded:])
+	t.calls = t.calls[:boarded]
+	if newestFirst {
+		slices.Reverse(t.left.calls)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if rest := t.calls[seen:]; len(rest) > 0 {
-		if newestFirst {
-			slices.Reverse(rest)
-		}
-		t.rest = append(append(t.rest[:0], rest...), b.queue...)
-		b.queue, t.rest = t.rest, b.queue[:0]
-		t.entries = len(t.batch.runs)
-		b.lastEntries, b.lastCalls = t.entries, max(1, boarded)
+	if t.left.len() > 0 {
+		t.left.calls = b.queue.putFirst(t.left)
+		t.entries, b.last = t.cargo.sent, t.cargo
 		if b.closed { // it fails who waits; those were not there
-			fail(b.queue, limit.ErrClosed)
-			b.queue = nil
+			fail(b.queue.take(nil).calls, limit.ErrClosed)
 		} else {
 			b.startNext()
 		}
 	}
-	clear(t.calls[boarded:])
-	t.calls = t.calls[:boarded]
 	if boarded == 0 {
 		b.remove(t)
 	}
 	return t
 }
 
-// share is how many entries the next trip may carry, if so many calls wait: as many as the
+// share is how many entries the next trip may carry, if so many wait: as many as the
 // other trips and this one would carry if they divided all calls evenly, unless those are few.
 // The lock is held.
 func (b *Batcher) share(waiting int) int {
@@ -97,26 +107,39 @@ func (b *Batcher) share(waiting int) int {
 }
 
 // board puts calls, the first of the trip's, into the batch as long as they fit, up to most
-// entries, and to the front of t.calls.
-func (b *Batcher) board(t *trip, calls []*call, most int) (boarded, seen int) {
+// entries, and to the front of t.calls. It puts those that do not fit into t.left, and, with
+// passGroups, large groups: see largeGroup.
+func (b *Batcher) board(t *trip, calls []*call, most int, passGroups bool) (boarded int) {
 	t.batch.reset()
+	t.cargo = cargo{}
 	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
-	for _, c := range calls {
+	for i, c := range calls {
 		switch {
 		case c.claimed(): // its caller has left
 		case c.deadline <= now:
 			c.fail(b.late(c))
+		case passGroups && c.isLargeGroup():
+			t.left.calls = append(t.left.calls, c)
+			continue
 		case t.batch.add(c, most, b.opt.MaxWork, spread):
 			// If its caller leaves just now, it rides along and is not answered.
 			c.send()
 			t.calls[boarded] = c
 			boarded++
+			t.cargo.asked += c.entries()
+			t.cargo.group = t.cargo.group || c.isLargeGroup()
+		case c.isLargeGroup(): // others may fit
+			t.left.calls = append(t.left.calls, c)
+			continue
 		default:
-			return boarded, seen
+			t.left.calls = append(t.left.calls, calls[i:]...)
+			t.cargo.calls, t.cargo.sent = boarded, len(t.batch.runs)
+			return boarded
 		}
-		seen++
+		t.left.count(c, -1)
 	}
-	return boarded, seen
+	t.cargo.calls, t.cargo.sent = boarded, len(t.batch.runs)
+	return boarded
 }
 
 // run makes the trip and hands out the answers. It reports whether the trip still has
@@ -160,11 +183,11 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	now := localTime()
 	took := now - started
 	b.mu.Lock()
-	b.lastEntries, b.lastCalls = len(t.batch.entries), len(t.calls)
+	b.last = t.cargo
 	b.failed = err != nil
 	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
 	if err == nil && !t.alone {
-		b.room.ended(now, took, len(t.calls), t.full, b.opt.Deadline.Microseconds())
+		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 	}
 	b.mu.Unlock()
 	done(b.blame(err, took))
@@ -287,7 +310,7 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 		case r.Err != nil:
 			err = r.Err
 		case r.Status == Unreadable && (err == nil || errors.Is(err, errExpired)):
-			err = fmt.Errorf("%w: %q", ErrUnreadable, c.redisKey(i))
+			err = fmt.Errorf("%w: %s", ErrUnreadable, c.described(i))
 		case r.Status == Expired && err == nil:
 			err = errExpired
 		}
@@ -320,7 +343,11 @@ func (b *Batcher) again(calls []*call) {
 		fail(calls, limit.ErrClosed)
 		return
 	}
-	b.queue = append(calls, b.queue...)
+	first := queue{}
+	for _, c := range calls {
+		first.add(c)
+	}
+	b.queue.putFirst(first)
 	for _, c := range calls {
 		b.setReaper(c)
 	}

@@ -21,6 +21,16 @@ type file struct {
 	keys  map[string]planOf // plans of keys, in all rules that have the plan
 }
 
+// place is where a rule stands.
+func (f *file) place(rule string) place {
+	for _, s := range f.rules {
+		if s.name == rule {
+			return s.at
+		}
+	}
+	return f.at
+}
+
 // spec is what a file says of one rule.
 type spec struct {
 	name    string
@@ -87,7 +97,7 @@ func (f *file) readTop(body ast.Node, p *problems) {
 		case "keys":
 			f.keys = make(map[string]planOf)
 			for _, k := range p.fields(top.value, "keys") {
-				if text, ok := p.text(k, "the name of a plan"); ok {
+				if text, ok := p.text(ofAKey(k), "the name of a plan"); ok {
 					f.keys[k.name] = planOf{at(k.value), text}
 				}
 			}
@@ -191,6 +201,7 @@ func (p *problems) limit(f field) placedLimit {
 
 // terms reads what a key of a rule has: a plan's name, or a limit, which has a "/".
 func (p *problems) terms(f field) keyTerms {
+	f = ofAKey(f)
 	text, ok := p.text(f, "the name of a plan, or "+likeLimit)
 	switch {
 	case !ok:
@@ -199,6 +210,13 @@ func (p *problems) terms(f field) keyTerms {
 		return keyTerms{limit: p.limit(f)}
 	}
 	return keyTerms{plan: planOf{at(f.value), text}}
+}
+
+// ofAKey is what a key has, without the key, for problems: they are logged, which keys must
+// not be.
+func ofAKey(f field) field {
+	f.name = "what a key has"
+	return f
 }
 
 func (p *problems) outage(f field) tiered.OutagePolicy {

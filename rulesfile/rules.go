@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,9 +48,11 @@ type terms struct {
 	keys  map[string]*tiered.Rule
 }
 
-// Load reads a file, and puts its rules in force on the limiter. It does not watch the
-// file: see [Rules.Watch] and [Rules.Reload]. The names of its rules are the file's: do
-// not use them with [tiered.Limiter.Rule], too.
+// Load reads a file, and puts its rules in force on the limiter. It must be a regular file,
+// or a link to one, of at most 256 kB of UTF-8 and 10,000 fields; a byte order mark before it
+// is left out. It does not watch the file: see [Rules.Watch] and [Rules.Reload]. The names of
+// its rules are the file's: a file, at start or later, that says otherwise of a rule than the
+// program, or another file, already does is refused with a [tiered.ConflictError].
 //
 // Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
 // [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
@@ -116,12 +119,20 @@ func see(path string) sighting {
 	return sighting{text: string(text)}
 }
 
+// readFile reads a regular file, whatever links lead to it. Opening and reading anything
+// else, such as a named pipe, may wait for ever, which O_NONBLOCK and a look at what was opened
+// prevent.
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if is, err := file.Stat(); err != nil {
+		return nil, err
+	} else if !is.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is no regular file, but %v", ErrInvalidFile, path, is.Mode().Type())
+	}
 	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err == nil && len(text) > maxBytes {
 		err = fmt.Errorf("%w: %s has more than %d bytes", ErrInvalidFile, path, maxBytes)
@@ -182,7 +193,12 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	if err := p.err(); err != nil {
 		return 0, err
 	}
-	if err := r.limiter.PutInForce(rules...); err != nil {
+	if err := r.limiter.PutInForceFrom(r.path, rules...); err != nil {
+		var conflict *tiered.ConflictError
+		if errors.As(err, &conflict) {
+			p.add(file.place(conflict.Refused.Name()), err)
+			return 0, p.err()
+		}
 		return 0, err
 	}
 	r.inForce.Store(&next)

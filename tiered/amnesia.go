@@ -67,6 +67,7 @@ func (s *shard) forgot(since int64) {
 	if e == nil {
 		e = s.begin(now, l.born)
 	}
+	e.load.Store(false)
 	if e.forgotten.Swap(true) {
 		since = min(since, e.forgottenSince)
 	}

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
@@ -26,7 +27,7 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 	s.missed(err)
 	a := r.account(key)
 	a.Charged = mayBeCharged(err)
-	d := r.decision(limit.TierFallback)
+	d := r.decision(s.tierWithout(err))
 	d.ResetAfter = r.limit.Window()
 	switch {
 	case r.config.policy == Deny:
@@ -37,8 +38,8 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 		l.ledger.Add(&a, now, cost)
 		d.Allowed, d.Granted, d.Remaining = true, cost, max(0, r.limit.Quota()-cost)
 	case operation == lua.Peek:
-		d.Remaining, d.RetryAfter = l.ledger.Free(&a, s.outage(), now, cost)
-		d.Allowed = d.Remaining >= cost
+		free, retryAfter := l.ledger.Free(&a, s.outage(), now, cost)
+		d.Allowed, d.Remaining, d.RetryAfter = free >= cost, free, min(retryAfter, retryWithin)
 	case operation == lua.TakeUpTo:
 		granted(&d, l.ledger.TakeUpTo(&a, s.outage(), now, cost))
 	default:
@@ -47,12 +48,25 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 	return d
 }
 
+// tierWithout is who decides if asking Redis came to err: that it had no time is load while it
+// answers others.
+func (s *shard) tierWithout(err error) limit.Tier {
+	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.breaker.Closed() {
+		return limit.TierOverload
+	}
+	return limit.TierFallback
+}
+
 // mayBeCharged reports whether Redis may have charged what it was asked for.
 func mayBeCharged(err error) bool {
 	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 }
 
+// retryWithin is the longest RetryAfter that is told without Redis: it may be back by then,
+// and have more to give than this instance's share (law 11).
+const retryWithin = 5 * time.Second
+
 // granted puts the ledger's answer into a decision.
 func granted(d *limit.Decision, g local.Grant) {
-	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, g.RetryAfter
+	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, min(g.RetryAfter, retryWithin)
 }

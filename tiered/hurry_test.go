@@ -37,7 +37,7 @@ func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 				case err != nil:
 					t.Error(err)
 				}
-				if err == nil && d.Tier == limit.TierFallback {
+				if err == nil && d.Degraded() {
 					t.Errorf("decided by policy: %+v", d)
 				}
 			}
@@ -86,11 +86,11 @@ func TestLaw7ACallersOwnDeadlineEnds(t *testing.T) {
 			return err
 		},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		started := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		err := ask(ctx)
 		cancel()
-		if took := time.Since(started); !errors.Is(err, context.DeadlineExceeded) || took < 50*time.Millisecond || took > time.Second {
+		if took := time.Since(started); !errors.Is(err, context.DeadlineExceeded) || took < 49*time.Millisecond || took > time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
 	}

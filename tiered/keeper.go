@@ -2,8 +2,10 @@ package tiered
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"time"
 
@@ -42,6 +44,7 @@ func (s *shard) meet() error {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.config.deadline)
 		}
+		s.checkNode()
 		return nil
 	}
 	return s.notMet(err)
@@ -52,9 +55,33 @@ func (s *shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
-	s.warn("start", "Redis cannot be reached; starting in outage mode", "error", err, "assumed_fleet_size", s.fleet.Size())
+	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.limiter.config.coldStart}
+	if hint := tlsHint(s.limiter.client, err); hint != "" {
+		about = append(about, "hint", hint)
+	}
+	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
+	s.failed(err)
 	s.breaker.ForceOpen(err)
 	return nil
+}
+
+// tlsHint says what may be wrong where only one side speaks TLS. No error tells: a server
+// that does hangs up, and one that does not waits for more.
+func tlsHint(client redis.UniversalClient, err error) string {
+	var config *tls.Config
+	switch client := client.(type) {
+	case *redis.Client:
+		config = client.Options().TLSConfig
+	case *redis.ClusterClient:
+		config = client.Options().TLSConfig
+	}
+	switch {
+	case config == nil && errors.Is(err, io.EOF):
+		return "the server hangs up without an answer: it may speak TLS only (set TLSConfig, or use rediss:// in the URL)"
+	case config != nil && remote.KindOf(err) == remote.Timeout:
+		return "the server does not answer: it may not speak TLS, which the client is set to (TLSConfig)"
+	}
+	return ""
 }
 
 // firstBeat joins the fleet and returns the shortest of three round trips.
@@ -151,7 +178,9 @@ func (s *shard) beat() {
 	if err != nil {
 		return
 	}
-	err = s.beatWithin(s.limiter.config.deadline)
+	if err = s.beatWithin(s.limiter.config.deadline); err != nil {
+		s.failed(err)
+	}
 	done(err)
 }
 
@@ -166,6 +195,7 @@ func (s *shard) probe() {
 		return s.beatWithin(s.limiter.config.deadline)
 	})
 	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.limiter.ctx.Err() == nil {
+		s.failed(err)
 		s.warn("lost", "Redis is still out of reach", "error", err)
 	}
 }
@@ -181,6 +211,9 @@ func (s *shard) beatOnce(ctx context.Context) error {
 		return err
 	}
 	s.silence.Store(nil)
+	if file := s.limiter.fleetFile; file != nil {
+		s.limiter.background.Go(func() { file.heard(heard.Size, time.Now()) }) // which may be slow
+	}
 	if remembers, since := s.memory.remembers(heard, sent); !remembers {
 		s.forgot(since)
 	}

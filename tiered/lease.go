@@ -58,7 +58,6 @@ func LeaseWithinLimit(percent int) RuleOption {
 type leaseTerms struct {
 	most    int64 // units out on lease of a key, over the fleet
 	reserve int64 // units that stay free
-	largest int64 // units of one lease
 	life    time.Duration
 	salt    uint64
 	table   *local.Leases
@@ -95,10 +94,6 @@ func (l *Limiter) leaseTerms(name string, lim limit.Limit, a limit.Algorithm, c 
 	}
 	t.life = t.life.Truncate(time.Microsecond)
 	t.reserve = (a.Capacity(inRedis)*int64(c.leased) + 99) / 100
-	t.largest = t.most
-	if a.Same(limit.SlidingLog()) {
-		t.largest = min(t.largest, maxWork) // each unit is written
-	}
 	t.salt = l.hasher.Salt(fmt.Sprint("lease ", name, " ", lim, " ", a, " ", c.leased, c.leasedWithin))
 	t.table = l.leaseTable()
 	return t, inRedis
@@ -133,7 +128,7 @@ func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Dec
 func (r *Rule) wantLease(key *callKey, granted int64) {
 	l, t := r.limiter, r.lease
 	hash := key.hash ^ t.salt
-	want := t.table.Wanted(hash, l.now(), granted, t.life, t.largest)
+	want := t.table.Wanted(hash, l.now(), granted, t.life, t.most)
 	if want == 0 {
 		return
 	}

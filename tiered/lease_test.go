@@ -165,7 +165,7 @@ func TestLeasesInAnOutage(t *testing.T) {
 	clock.advance(longestLease)
 	for {
 		d := mustAllow(t, r, "k", 1)
-		if d.Tier != limit.TierFallback {
+		if !d.Degraded() {
 			t.Fatalf("%+v", d)
 		}
 		if !d.Allowed {

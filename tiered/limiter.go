@@ -38,20 +38,22 @@ const (
 // Limiter holds limits. Make one per process with [New] or [Open], and close it
 // at the end. It is safe for concurrent use.
 type Limiter struct {
-	config  config
-	client  redis.UniversalClient
-	keys    remote.Keyspace
-	hasher  local.Hasher
-	denials *local.Denials // nil: turned off
-	ledger  *local.Ledger
-	shard   *shard      // the first; the only one but on a Cluster, see shardOf
-	alone   []*shard    // that
-	cluster *clusterMap // nil: no Cluster
-	leases  leaseKeeper
-	metrics *metrics
-	log     *quietLog
-	start   time.Time
-	born    int64 // when that was, see now
+	config    config
+	client    redis.UniversalClient
+	keys      remote.Keyspace
+	hasher    local.Hasher
+	denials   *local.Denials // nil: turned off
+	ledger    *local.Ledger
+	shard     *shard      // the first; the only one but on a Cluster, see shardOf
+	alone     []*shard    // that
+	cluster   *clusterMap // nil: no Cluster
+	leases    leaseKeeper
+	fleetFile *fleetFile // nil: there is none
+	metrics   *metrics
+	log       *quietLog
+	start     time.Time
+	assumed   int   // instances, before Redis has told
+	born      int64 // when that was, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
@@ -71,7 +73,8 @@ type Limiter struct {
 
 	longest atomic.Int64 // window of all rules
 
-	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	watcher   atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: nobody asks
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -85,7 +88,7 @@ type Limiter struct {
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
 // master, cannot be reached it starts all the same, in outage mode, and says so in the
 // log; a service must not depend on Redis to start. Errors are what waiting would not
-// mend: [limit.ErrAuth], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// mend: [limit.ErrAuth], [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c := defaults()
 	for _, option := range options {
@@ -132,6 +135,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		rules:       make(map[string]*Rule),
 	}
 	l.script.HoldConnection()
+	l.script.OnForeignLibrary(func(err error) {
+		l.log.warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
+	})
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
@@ -146,7 +152,11 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
 	}
 	l.batching.Inline = inline
-	l.shard = l.newShard(0, c.fleetSize)
+	if c.fleetFile != "" {
+		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
+	}
+	l.assumed = c.assumedFleet(l.fleetFile)
+	l.shard = l.newShard(0, l.assumed)
 	l.alone = []*shard{l.shard}
 	if client, ok := client.(*redis.ClusterClient); ok {
 		l.cluster = newClusterMap(client, l.shard)
@@ -167,8 +177,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 // "/". The name is part of the Redis keys, so all instances must agree on it. A
 // second call with the same name and settings returns the same rule.
 //
-// Errors wrap [limit.ErrInvalidRule], [limit.ErrInvalidLimit],
-// [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
+// Errors wrap [limit.ErrInvalidRule], of another rule of that name as a [*ConflictError];
+// [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
+// [limit.ErrClosed].
 func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.prepare(name, lim, options)
 	if err != nil {
@@ -177,13 +188,24 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.rules[name]; known != nil {
-		if known.limit == r.limit && known.config == r.config {
-			return known, nil
+		if !known.equal(r) {
+			return nil, fmt.Errorf("%w (use ChangeRule to change it, WithLimit to hold some keys to another limit, and rulesfile.Rules.Rule for a rule of a file)", known.conflict(r))
 		}
-		return nil, fmt.Errorf("%w: %q exists already, with limit %v (use ChangeRule to change it, WithLimit to hold some keys to another limit)", limit.ErrInvalidRule, name, known.limit)
+		r = known
 	}
+	r.held = true
 	l.rules[name] = r
 	return r, nil
+}
+
+// MustRule is [Limiter.Rule] for rules that are written into a program, whose mistakes a first
+// run shows: it panics where Rule returns an error.
+func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) *Rule {
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 // ChangeRule puts another limit, and other options, in force under a rule's name at
@@ -220,13 +242,20 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 }
 
 // FleetSize is the number of instances that share the limits: as last heard from
-// Redis, or as assumed (option [FleetSize]) if it was never heard from.
+// Redis, or as assumed (options [FleetSize], [FleetFile]) if it was never heard from.
 func (l *Limiter) FleetSize() int {
-	size := 0
+	assumed, heard := 0, 0
 	for _, s := range l.shards() {
-		size = max(size, s.fleet.Size())
+		if s.fleet.Heard() {
+			heard = max(heard, s.fleet.Size())
+		} else {
+			assumed = max(assumed, s.fleet.Size())
+		}
 	}
-	return size
+	if heard > 0 {
+		return heard
+	}
+	return assumed
 }
 
 // State is who decides at the moment. On a Cluster it is the worst state of a master:

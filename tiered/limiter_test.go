@@ -135,6 +135,8 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			return err
 		}},
 		"bad option": {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), Deadline(0)); return err }},
+		"cold":       {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), ColdStart(-1)); return err }},
+		"no file":    {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), FleetFile("")); return err }},
 		"no tags":    {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), HashTags(0)); return err }},
 		"many tags": {limit.ErrInvalidOption, func() error {
 			_, err := New(redistest.Shared(t).Client(t), HashTags(16385))

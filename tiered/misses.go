@@ -68,7 +68,9 @@ func (s *shard) settleFrom(now int64) (begun bool) {
 	e := s.episode.Load()
 	switch {
 	case e == nil:
-		s.begin(now, s.limiter.born).back.Store(now)
+		e := s.begin(now, s.limiter.born)
+		e.load.Store(true)
+		e.back.Store(now)
 		s.changed(Settling) // before it can be lost, which is told next
 		return true
 	case e.back.Load() != 0:

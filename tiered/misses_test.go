@@ -77,7 +77,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	eventually(t, "it settles from a later moment on", func() bool { miss(remote.ErrNoAnswer)(); return e.back.Load() > first })
 
 	// Of two instances each has its grants and half of what is free. Redis would grant more.
-	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierFallback {
+	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierOverload {
 		t.Errorf("%+v, %v", d, err)
 	}
 	eventually(t, "Redis decides alone again", func() bool { return l.State() == Healthy })
@@ -96,5 +96,41 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	eventually(t, "all is told", func() bool { return len(told.all()) >= 3 })
 	if s := told.all(); s[0] != Settling || s[1] != Healthy || s[2] != Outage {
 		t.Errorf("told %v", s)
+	}
+}
+
+// Decisions made without Redis because it has no time are told from those made because it is
+// lost.
+func TestLoadIsToldFromALostRedis(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(10))
+	decides := func(err error) limit.Tier {
+		return r.fallback(l.shard, l.now(), keyOf(l, "k"), 1, lua.Peek, err).Tier
+	}
+	for _, test := range []struct {
+		err  error
+		want limit.Tier
+	}{
+		{remote.ErrNoRoom, limit.TierOverload},
+		{remote.ErrNoAnswer, limit.TierOverload},
+		{errors.New("READONLY"), limit.TierFallback},
+		{remote.ErrUnreadable, limit.TierFallback},
+		{breaker.ErrOpen, limit.TierFallback},
+	} {
+		if got := decides(test.err); got != test.want {
+			t.Errorf("%v: %v decides, want %v", test.err, got, test.want)
+		}
+	}
+	server.Pause()
+	t.Cleanup(server.Resume)
+	eventually(t, "Redis has been silent", func() bool {
+		d, err := r.Allow(t.Context(), "k")
+		return err == nil && d.Degraded() && l.shard.silence.Load() != nil
+	})
+	for _, err := range []error{remote.ErrNoRoom, remote.ErrNoAnswer} {
+		if got := decides(err); got != limit.TierFallback {
+			t.Errorf("%v, with a silent Redis: %v decides", err, got)
+		}
 	}
 }

@@ -21,7 +21,9 @@ type config struct {
 	deadline     time.Duration
 	logUpTo      int64
 	counterUpTo  int64
-	fleetSize    int
+	fleetSize    int // 0: not told
+	fleetFile    string
+	coldStart    time.Duration
 	denials      int
 	ledgerKeys   int
 	queue        int
@@ -40,7 +42,7 @@ func defaults() config {
 		deadline:    50 * time.Millisecond,
 		logUpTo:     DefaultLogUpTo,
 		counterUpTo: DefaultCounterUpTo,
-		fleetSize:   1,
+		coldStart:   time.Minute,
 		denials:     100_000,
 		ledgerKeys:  100_000,
 		queue:       100_000,
@@ -96,8 +98,10 @@ func Deadline(d time.Duration) Option {
 }
 
 // Thresholds sets the automatic choice of algorithm: a sliding log for limits of
-// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above.
-// The defaults are 2,000 and 100,000.
+// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above. The
+// burst of that GCRA is a tenth of the limit, but at least counterUpTo: so no limit grants
+// less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst]) is counted
+// by GCRA whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
@@ -108,15 +112,49 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 	}
 }
 
-// FleetSize sets how many instances to assume until Redis has told the real
-// number; the default is 1. It matters to an instance that starts while Redis is
-// out of reach.
+// FleetSize sets how many instances to assume until Redis has told the real number, 1 to
+// 1,000,000; the default is 10. It matters to an instance that starts while Redis cannot
+// be reached: it may grant the limit divided by that. Instances that are added then add
+// as much each, so set it to the most that the fleet grows to (an autoscaler's maximum),
+// and to 1 for a service that is one process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
-		if instances < 1 || instances > 1_000_000 {
+		if instances < 1 || instances > mostInstances {
 			return invalid("fleet size %d, must be between 1 and 1,000,000", instances)
 		}
 		c.fleetSize = instances
+		return nil
+	}
+}
+
+// FleetFile names a file that keeps the largest size of the fleet in the last seven days,
+// for instances that start while Redis cannot be reached: they assume that many, or as
+// many as [FleetSize] says if those are more. Every instance writes it, at most once an hour
+// unless the fleet has grown. It may be on a volume that instances share, or on a disk that
+// outlives the process; limiters of different fleets need different files. The folder must exist.
+// If the file cannot be read or written the log says so, and all goes on without it.
+func FleetFile(path string) Option {
+	return func(c *config) error {
+		if path == "" {
+			return invalid("the name of the fleet's file is empty")
+		}
+		c.fleetFile = path
+		return nil
+	}
+}
+
+// ColdStart sets how long an instance that starts while Redis cannot be reached takes until
+// it grants its whole share of a limit; the default is a minute, and a window that is shorter
+// takes its place. The share grows evenly from a single unit: the instance may have
+// replaced another that granted its share just before, and the longer the time, the less
+// the two grant together. 0 grants the share at once, [limit.MaxWindow] within the limit's
+// whole window, whatever that is.
+func ColdStart(d time.Duration) Option {
+	return func(c *config) error {
+		if d < 0 || d > limit.MaxWindow {
+			return invalid("cold start of %v, must be between 0 and %v", d, limit.MaxWindow)
+		}
+		c.coldStart = d
 		return nil
 	}
 }

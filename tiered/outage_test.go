@@ -249,9 +249,18 @@ func TestStartsWithoutRedis(t *testing.T) {
 		}
 		return n
 	}
-	// Law 11: it may have replaced a process that had its share already.
-	if n := granted(newRule(t, l, "hour", limit.PerHour(10))); n != 0 {
-		t.Errorf("%d granted at the start", n)
+	// Law 11: it may have replaced a process that had its share already. But nobody is
+	// turned away altogether, nor for hours.
+	for _, r := range []*Rule{newRule(t, l, "hour", limit.PerHour(10)), newRule(t, l, "day", limit.PerDay(1)), newRule(t, l, "gcra", limit.PerDay(1000), Use(limit.GCRA()))} {
+		if n := granted(r); n != 1 {
+			t.Errorf("%s: %d granted at the start, want 1", r.Name(), n)
+		}
+		if d := mustAllow(t, r, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > retryWithin {
+			t.Errorf("%s: %+v", r.Name(), d)
+		}
+		if d, err := r.Peek(context.Background(), "k", 1); err != nil || d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > retryWithin {
+			t.Errorf("%s: a look says %+v, %v", r.Name(), d, err)
+		}
 	}
 	const window = 500 * time.Millisecond
 	r := newRule(t, l, "r", limit.Per(10, window))

@@ -44,7 +44,7 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost 
 	}
 	own := l.ledger.Reserve(&a, s.outage(), l.now(), least, most)
 	if own.Granted < min(least, most) || own.Free < least && operation == lua.Peek {
-		d := r.decision(limit.TierFallback)
+		d := r.decision(s.tierSettling())
 		d.ResetAfter = r.limit.Window()
 		granted(&d, own)
 		return d, nil
@@ -66,6 +66,14 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost 
 	return r.fallback(s, l.now(), key, cost, operation, err), nil
 }
 
+// tierSettling is who decides if this instance's share stands in the way.
+func (s *shard) tierSettling() limit.Tier {
+	if e := s.episode.Load(); e != nil && e.load.Load() {
+		return limit.TierOverload
+	}
+	return limit.TierFallback
+}
+
 // settleAtLeast is for how long an episode goes on after Redis is back: others who come
 // back must have been heard of, though they still count as members from before.
 const settleAtLeast = time.Second
@@ -79,7 +87,7 @@ func (s *shard) settle(heard remote.Heard) {
 		return
 	}
 	back, now := e.back.Load(), s.limiter.now()
-	all := heard.Unsettled == 0 && (heard.Size >= e.fleet || now-back >= int64(fleetTTL))
+	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(fleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
 	if (settled || e.isOver(time.Duration(s.limiter.longest.Load()), now)) && s.end(e) {
 		s.changed(Healthy)

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -17,7 +18,8 @@ import (
 // approximation, in tierlimit_shadow_decisions_total (see [Metrics]). Nothing else
 // depends on it: it is asked after the decision was made, in trips of its own, by one
 // goroutine; what that does not keep up with is left out, and counted. Of a rule that
-// is a log itself there is nothing to compare.
+// is a log itself there is nothing to compare. The limit must be one that a log can hold: at most
+// 100,000 units.
 //
 // Which keys are in the sample is the same in all instances of a fleet. Each takes the
 // memory of a log in Redis, see [plan.Candidate.Bytes], and one more decision of
@@ -65,7 +67,7 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 	}
 	encoded, err := remote.NewRule(lim, limit.SlidingLog())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the shadow of rule %q: %w", name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
 	decisions, left := l.metrics.shadow, l.metrics.shadowLeftOut

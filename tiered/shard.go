@@ -30,6 +30,7 @@ type shard struct {
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
 	silence atomic.Pointer[silence] // nil while Redis answers
+	failure atomic.Pointer[error]   // the last one; nil: none so far
 
 	// episode is the outage, or what follows one; nil while Redis decides alone. It is
 	// changed under mu only.
@@ -67,10 +68,12 @@ func (s *shard) run() {
 // it is over.
 type episode struct {
 	number  uint32
-	fleet   int  // instances before the cut
-	newborn bool // the process began without Redis
+	fleet   int  // instances before the cut; 0 if the process began without Redis
+	newborn bool // it did
 	born    int64
 
+	// load: Redis is there all the time, and too slow for many.
+	load atomic.Bool
 	// The limiter's times: of the cut; and since when Redis is back, 0 if it is not.
 	cut, back atomic.Int64
 	// forgotten: Redis has lost its memory of what was granted since forgottenSince.
@@ -85,6 +88,7 @@ func (s *shard) lost(now int64, born int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.episode.Load(); e != nil { // it goes on
+		e.load.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
 		return
@@ -95,7 +99,10 @@ func (s *shard) lost(now int64, born int64) {
 // begin begins an episode. Its number is the limiter's, so that a key finds none that its
 // share was fixed in if it comes from another shard.
 func (s *shard) begin(now, born int64) *episode {
-	e := &episode{fleet: s.fleet.Size(), newborn: !s.fleet.Heard(), born: born}
+	e := &episode{newborn: !s.fleet.Heard(), born: born}
+	if !e.newborn {
+		e.fleet = s.fleet.Size()
+	}
 	if silence := s.silence.Load(); silence != nil {
 		e.number = silence.number
 	} else {
@@ -144,22 +151,39 @@ func (e *episode) isOver(window time.Duration, now int64) bool {
 	return back != 0 && now-back >= int64(window)
 }
 
+// fleetSize is how many instances share what is in this shard: as heard from it, or else
+// from another master, or else as assumed.
+func (s *shard) fleetSize() int {
+	if s.fleet.Heard() {
+		return s.fleet.Size()
+	}
+	return s.limiter.FleetSize()
+}
+
+// fleetBefore is how many instances there were before the cut, who may come back yet.
+func (s *shard) fleetBefore(e *episode) int {
+	if e.newborn && s.fleet.Heard() {
+		return s.limiter.assumed
+	}
+	return e.fleet
+}
+
 // outage is what shares depend on now.
 func (s *shard) outage() local.Outage {
-	size := s.fleet.Size()
-	if !s.fleet.Heard() { // but from another master, maybe
-		size = max(size, s.limiter.FleetSize())
-	}
+	size := s.fleetSize()
 	e := s.episode.Load()
 	if e == nil {
 		o := local.Outage{Fleet: size}
 		if silence := s.silence.Load(); silence != nil {
-			o.Number, o.Cut, o.Newborn, o.Born = silence.number, silence.began, !s.fleet.Heard(), s.limiter.born
+			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.limiter.born, s.limiter.config.coldStart
 		}
 		return o
 	}
 	// Those that have not been heard of since share the limit all the same.
-	return local.Outage{Number: e.number, Cut: e.cut.Load(), Fleet: max(size, e.fleet), Newborn: e.newborn, Born: e.born}
+	return local.Outage{
+		Number: e.number, Cut: e.cut.Load(), Fleet: max(size, s.fleetBefore(e)),
+		Newborn: e.newborn, Born: e.born, ColdStart: s.limiter.config.coldStart,
+	}
 }
 
 // state is the state of a shard.

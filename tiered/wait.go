@@ -230,7 +230,7 @@ func (q *line) answered(w *waiter, granted []limit.Decision, denied *limit.Decis
 	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
 		wait := max(denied.RetryAfter, time.Millisecond)
 		q.expelLate(wait)
-		if denied.Tier == limit.TierFallback {
+		if denied.Degraded() {
 			wait = min(wait, lookAgain) // Redis may be back sooner
 		}
 		if q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {

@@ -16,8 +16,11 @@ var most = map[string]bound{
 	"partition":                      {1.10, 1.40},
 	"slow":                           {1.25, 1.40},
 	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50}, // 1 + that instance's share, and what is measured late
+	"flapping":                       {1.30, 1.60},
 	"rolling-restart":                {1.25, 1.55},
 	"rolling-restart-heaviest-first": {1.25, 1.55},
+	"rolling-restart-heaviest-last":  {1.45*16/15 + 0.02, 1.90},       // see judgeRestart
+	"scale-up":                       {(1+8.0/12)*16/15 + 0.02, 2.20}, // see judgeScaleUp
 	"growth":                         {movedMost, 2.20},
 	"moved":                          {movedMost, 2.20},
 	"flushall":                       {1.33, 1.60}, // what comes in until it is noticed, in about a second

@@ -43,19 +43,33 @@ func newFleet(ctx context.Context, s settings, sc scenario) (*fleet, error) {
 	if f.server, err = bed.startServer(); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
-	for i := range sc.weights {
-		p, err := startProxy(fmt.Sprint("instance", i), f.server.Addr())
-		if err != nil {
+	for range sc.weights {
+		if err := f.add(nil); err != nil {
 			return nil, errors.Join(err, f.close())
 		}
-		f.proxies = append(f.proxies, p)
-		in, err := f.start(i)
-		if err != nil {
-			return nil, errors.Join(err, f.close())
-		}
-		f.instances = append(f.instances, in)
 	}
 	return f, nil
+}
+
+// add starts one more instance, behind a proxy that something may befall first.
+func (f *fleet) add(prepare func(proxy) error) error {
+	i := len(f.instances)
+	p, err := startProxy(fmt.Sprint("instance", i), f.server.Addr())
+	if err != nil {
+		return err
+	}
+	f.proxies = append(f.proxies, p)
+	if prepare != nil {
+		if err := prepare(p); err != nil {
+			return err
+		}
+	}
+	in, err := f.start(i)
+	if err != nil {
+		return err
+	}
+	f.instances = append(f.instances, in)
+	return nil
 }
 
 func (f *fleet) start(i int) (*instance, error) {

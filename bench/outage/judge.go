@@ -23,6 +23,15 @@ func judgeRestart(f *fleet, calls []call) {
 	f.note("bound: the shares of instances not yet replaced and 1/fleet for each that was, here %.2f; 2-1/n in the worst order", largest)
 }
 
+// judgeScaleUp says what bounds instances that are added and know nothing of the fleet.
+func judgeScaleUp(f *fleet, calls []call) {
+	judgeMost(f, calls)
+	n := len(f.weights)
+	added := float64(scaledUp-n) / scaledUp
+	f.note("bound: 1/%d for each of the %d instances that are added, beside the shares of those there were: %.2f if traffic does not move, %.2f in the worst case",
+		scaledUp, scaledUp-n, 1+added, 2-1/float64(n)+added)
+}
+
 // judgeShares says what bounds quotas when instances know different things of a key.
 func judgeShares(f *fleet, calls []call) {
 	judgeMost(f, calls)

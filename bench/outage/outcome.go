@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
-	"github.com/tierlimit/tierlimit/limit"
 )
 
 // outcome is what was measured of one scenario.
@@ -120,11 +119,11 @@ func latencies(calls []call) (all []latency) {
 			continue
 		}
 		took[c.tier.String()] = append(took[c.tier.String()], c.took)
-		if c.degraded && c.tier == limit.TierFallback {
+		if c.degraded && c.tier.Degraded() {
 			took["open"] = append(took["open"], c.took)
 		}
 	}
-	for _, tier := range []string{"redis", "local", "fallback", "open", bareGet} {
+	for _, tier := range []string{"redis", "local", "fallback", "overload", "open", bareGet} {
 		t := took[tier]
 		if len(t) == 0 {
 			continue

@@ -37,10 +37,16 @@ func scenarios() []scenario {
 			play: outage(func(f *fleet) error { return f.proxies[cutOff].drop() }, healAll), judge: judgeCutOff},
 		{name: "slow", about: "answers take about as long as the deadline", weights: skewed, crowded: true,
 			play: outage(delayAll, healAll), judge: judgeOutage},
+		{name: "flapping", about: "Redis hangs every 300 ms for as long", weights: skewed, crowded: true,
+			play: playFlapping, judge: judgeOutage},
 		{name: "rolling-restart", about: "all instances are replaced during the outage, one per window", weights: even,
 			play: playRollingRestart, judge: judgeRestart},
 		{name: "rolling-restart-heaviest-first", about: "the same with uneven traffic", weights: skewed,
 			play: playRollingRestart, judge: judgeRestart},
+		{name: "rolling-restart-heaviest-last", about: "the same in the opposite order", weights: []float64{0.05, 0.10, 0.15, 0.70},
+			play: playRollingRestart, judge: judgeRestart},
+		{name: "scale-up", about: "four instances become twelve during the outage", weights: skewed,
+			duty: func(_ settings, d *duty) { d.FleetSize = scaledUp }, play: playScaleUp, judge: judgeScaleUp},
 		{name: "growth", about: "instances begin one after another, each half a second, then Redis is lost", weights: even,
 			play: playGrowth, judge: judgeShares},
 		{name: "moved", about: "all traffic was on one instance and moves to all four at the cut", weights: []float64{1, 0, 0, 0},
@@ -197,6 +203,66 @@ func playRollingRestart(f *fleet) error {
 		return err
 	}
 	return f.wait(f.Window)
+}
+
+// playFlapping has Redis come and go too often for the breaker to close for long.
+func playFlapping(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		return err
+	}
+	const every = 300 * time.Millisecond
+	f.cut = now()
+	for range f.Outage / (2 * every) {
+		f.server.Pause()
+		if err := f.wait(every); err != nil {
+			return err
+		}
+		f.server.Resume()
+		if err := f.wait(every); err != nil {
+			return err
+		}
+	}
+	if err := f.regain(func(*fleet) error { return nil }); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
+}
+
+const scaledUp = 12 // instances, in the scenario scale-up
+
+// playScaleUp adds instances that never heard of the fleet. Those there were keep their
+// traffic, and each one that is added could use up half of the limit.
+func playScaleUp(f *fleet) error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		return err
+	}
+	if err := f.lose(dropAll); err != nil {
+		return err
+	}
+	if err := f.wait(f.Window / 2); err != nil {
+		return err
+	}
+	for i := len(f.instances); i < scaledUp; i++ {
+		if err := f.add(proxy.drop); err != nil {
+			return err
+		}
+		if err := f.offerOne(i, 0.5); err != nil {
+			return err
+		}
+	}
+	if err := f.wait(f.Outage); err != nil {
+		return err
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
 }
 
 func playGrowth(f *fleet) error {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
-	"github.com/tierlimit/tierlimit/limit"
 )
 
 // interval is a tenth of a window: what was admitted in it of key 0.
@@ -31,7 +30,7 @@ func (f *fleet) timeline(calls []call) (all []interval) {
 		for start := f.began; start+length <= f.end; start += length {
 			i := interval{Seconds: float64(start-f.cut) / 1e6, Subject: by.String()}
 			for ; len(rest) > 0 && rest[0].at < start+length; rest = rest[1:] {
-				if rest[0].tier == limit.TierFallback {
+				if rest[0].tier.Degraded() {
 					i.Without += perSecond
 				} else {
 					i.Redis += perSecond

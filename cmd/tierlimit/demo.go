@@ -11,6 +11,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/demo"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -29,8 +31,10 @@ type demoFlags struct {
 	limit   limit.Limit
 	key     accesslog.KeyKind
 	speed   int
+	most    trace.Bounds
 	redis   string
 	address string
+	hosts   []string
 	file    string
 }
 
@@ -46,8 +50,14 @@ func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 		return err
 	})
 	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
+	boundFlags(set, &f.most)
 	redisFlag(set, &f.redis, "")
 	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any that is free")
+	set.Func("host", "a host `name` to serve the page under, besides localhost and IP addresses (may be repeated)", func(s string) error {
+		f.hosts = append(f.hosts, s)
+		_, err := live.NewHosts(s)
+		return err
+	})
 	if err := parseFlags(set, args, demoUsage, 1, stdout); err != nil {
 		return f, err
 	}
@@ -66,7 +76,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f.file, f.key, stdin, stderr)
+	tr, err := loadTrace(f.file, f.key, f.most, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -80,7 +90,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return err
 	}
 	defer stop()
-	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: options})
+	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: options, Hosts: f.hosts})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 )
 
 // newFlags is the flag set of a command; what is wrong is said once, by main.
@@ -36,6 +38,21 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
 	}
 	return nil
+}
+
+// boundFlags adds the flags that bound how much of a log is kept.
+func boundFlags(set *flag.FlagSet, most *trace.Bounds) {
+	*most = trace.Default
+	atLeastOne := func(n *int) func(string) error {
+		return func(s string) (err error) {
+			if *n, err = strconv.Atoi(s); err != nil || *n < 1 {
+				return errors.New("must be a whole number, at least 1")
+			}
+			return nil
+		}
+	}
+	set.Func("max-requests", fmt.Sprintf("refuse a log of more requests than this `number` (default %d)", most.Requests), atLeastOne(&most.Requests))
+	set.Func("max-keys", fmt.Sprintf("refuse a log of more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
 }
 
 // part reads a part of a whole: "0.05" or "5%".

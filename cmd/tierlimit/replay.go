@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,7 @@ type replayFlags struct {
 	instances  int
 	key        accesslog.KeyKind
 	candidates []candidate
+	most       trace.Bounds
 	redis      string
 	json       bool
 	file       string
@@ -58,6 +60,7 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 		f.candidates = append(f.candidates, c)
 		return err
 	})
+	boundFlags(set, &f.most)
 	redisFlag(set, &f.redis, "")
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	if err := parseFlags(set, args, replayUsage, 1, stdout); err != nil {
@@ -100,7 +103,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f.file, f.key, stdin, stderr)
+	tr, err := loadTrace(f.file, f.key, f.most, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 }
 
 // loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
-func loadTrace(name string, key accesslog.KeyKind, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+func loadTrace(name string, key accesslog.KeyKind, most trace.Bounds, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
 	switch name {
 	case "":
@@ -164,8 +167,13 @@ func loadTrace(name string, key accesslog.KeyKind, stdin io.Reader, stderr io.Wr
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
-	tr, err := trace.Load(reader, key, nil)
-	if err != nil {
+	tr, err := trace.Load(reader, key, most, nil)
+	switch {
+	case errors.Is(err, trace.ErrKeys):
+		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
+	case errors.Is(err, trace.ErrRequests):
+		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 48 bytes", fileName(name), err)}
+	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {

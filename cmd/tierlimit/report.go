@@ -16,6 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/synthetic"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/internal/simulate"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
@@ -35,6 +36,7 @@ Flags:
 type reportFlags struct {
 	limit    limit.Limit
 	key      accesslog.KeyKind
+	most     trace.Bounds
 	load     *synthetic.Load
 	requests int
 	need     plan.Need
@@ -56,6 +58,7 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 		f.key, err = accesslog.ParseKeyKind(s)
 		return err
 	})
+	boundFlags(set, &f.most)
 	set.Func("load", "replay a made-up `load` instead of a log: "+synthetic.Names(), func(s string) error {
 		load, err := synthetic.Parse(s)
 		f.load = &load
@@ -181,7 +184,7 @@ func (r *reporter) load(stdin io.Reader) (err error) {
 	if f.file != "" && f.file != "-" {
 		r.source = filepath.Base(f.file)
 	}
-	tr, err := loadTrace(f.file, f.key, stdin, r.stderr)
+	tr, err := loadTrace(f.file, f.key, f.most, stdin, r.stderr)
 	if err != nil {
 		return err
 	}

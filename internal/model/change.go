@@ -39,6 +39,9 @@ func (k *key) current(t int64) tally {
 			longest = min(longest, window)
 		}
 		old.recharge(fresh, k.clock.newest, longest, quota)
+		if f, ok := fresh.(*fixedWindow); ok {
+			f.belongTo(k.clock.newest)
+		}
 		return fresh
 	}
 	most := quota

@@ -52,6 +52,15 @@ func (f *fixedWindow) charge(t, cost int64) {
 	f.newest = t
 }
 
+// belongTo makes the count one of a key whose newest charge was at t: it counts while that
+// does, under whatever window. What GCRA has held may have been charged before, as part of it
+// was refunded.
+func (f *fixedWindow) belongTo(t int64) {
+	if f.same(t, f.newest) {
+		f.newest = t
+	}
+}
+
 // chargePast counts what lies in the window of t.
 func (f *fixedWindow) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	for _, p := range past {

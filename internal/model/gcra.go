@@ -3,6 +3,9 @@ package model
 import (
 	"math/big"
 	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // gcra holds one time per key: the theoretical arrival time, at which the key
@@ -111,7 +114,7 @@ func (g *gcra) under(t, quota, window, burst int64) *gcra {
 }
 
 // mostDebt is the most, in µs, that a change of limits makes of a debt.
-const mostDebt = 1 << 52
+const mostDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
 // mostGroups is how many groups recharge makes of all units.
 const mostGroups = 256

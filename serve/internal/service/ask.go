@@ -176,7 +176,7 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 	}
 	for i, a := range some {
 		a.decision, a.asked = decisions[i], true
-		a.heldBack = !a.decision.Allowed && a.decision.RetryAfter == 0
+		a.heldBack = a.decision.HeldBack
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -40,6 +41,7 @@ type Config struct {
 	Limit limit.Limit
 	Speed int            // see [Demo.SetSpeed]
 	Redis *redis.Options // of the Redis that all instances share
+	Hosts []string       // names that the pages may be asked for under, see livepage.Hosts
 }
 
 // Demo is a fleet under recorded requests. The limit is held in real time: the faster
@@ -48,6 +50,7 @@ type Demo struct {
 	trace *trace.Trace
 	limit limit.Limit
 	fleet []*instance
+	hosts live.Hosts
 	speed atomic.Int64
 	stop  context.CancelFunc
 	done  <-chan struct{}
@@ -92,7 +95,10 @@ func start(c Config, p pace) (*Demo, error) {
 		return nil, err
 	}
 	var err error
-	if d.fleet, err = startFleet(c.Redis, c.Limit, Instances, p.deadline); err != nil {
+	if d.hosts, err = live.NewHosts(c.Hosts...); err != nil {
+		return nil, err
+	}
+	if d.fleet, err = startFleet(c, Instances, p.deadline); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -181,7 +187,11 @@ func (d *Demo) send(ctx context.Context, key string) {
 			d.failed++
 			d.lastErr = err
 		default:
-			c := &d.now.counts[i][decision.Tier]
+			tier := decision.Tier
+			if decision.Degraded() {
+				tier = limit.TierFallback // the chart does not say why
+			}
+			c := &d.now.counts[i][tier]
 			if decision.Allowed {
 				c.allowed++
 			} else {

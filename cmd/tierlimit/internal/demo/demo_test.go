@@ -31,7 +31,7 @@ func steady() *trace.Trace {
 }
 
 // played starts a demo of 1,000 requests a second whose seconds last a tenth of that.
-func played(t *testing.T, l limit.Limit) *Demo {
+func played(t *testing.T, l limit.Limit, hosts ...string) *Demo {
 	t.Helper()
 	options, err := redis.ParseURL(redistest.Shared(t).URL())
 	if err != nil {
@@ -39,7 +39,7 @@ func played(t *testing.T, l limit.Limit) *Demo {
 	}
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.DialerRetries = 1
-	d, err := start(Config{Trace: steady(), Limit: l, Speed: 100, Redis: options}, pace{second: 100 * time.Millisecond, deadline: 5 * time.Second})
+	d, err := start(Config{Trace: steady(), Limit: l, Speed: 100, Redis: options, Hosts: hosts}, pace{second: 100 * time.Millisecond, deadline: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,5 +218,45 @@ func TestPage(t *testing.T) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("goroutines left behind:\n%s", stacks[:runtime.Stack(stacks, true)])
 		}
+	}
+}
+
+// No other site's name that is made to resolve to this machine reaches the page, its
+// buttons or an instance's page; a name that was set reaches them all.
+func TestRebinding(t *testing.T) {
+	d := played(t, limit.PerSecond(100_000), "demo.example")
+	server := httptest.NewServer(d.Handler("a test", "a Redis"))
+	defer server.Close()
+	for host, want := range map[string]int{"attacker.example": http.StatusMisdirectedRequest, "demo.example": http.StatusOK} {
+		for _, path := range []string{"/", "/instance/1/", "/live.js"} {
+			request, err := http.NewRequest(http.MethodGet, server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = host
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s of %s: %s", path, host, response.Status)
+			}
+		}
+	}
+	request, err := http.NewRequest(http.MethodPost, server.URL+"/", strings.NewReader("cut=all"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "attacker.example"
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Origin", "http://attacker.example")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if s := d.shown(); response.StatusCode != http.StatusMisdirectedRequest || len(s.Cut) != 0 {
+		t.Errorf("%s, cut: %v", response.Status, s.Cut)
 	}
 }

@@ -33,26 +33,26 @@ const ruleName = "demo"
 
 // startFleet starts so many instances. A prefix of their own keeps them apart from
 // whatever else is in the Redis; their keys there expire with the limit's window.
-func startFleet(options *redis.Options, l limit.Limit, size int, deadline time.Duration) (fleet []*instance, err error) {
+func startFleet(c Config, size int, deadline time.Duration) (fleet []*instance, err error) {
 	prefix := "tierlimit-demo-" + strings.ToLower(rand.Text()[:12])
 	for range size {
 		in := &instance{}
 		fleet = append(fleet, in)
-		if err := in.start(options, prefix, l, size, deadline); err != nil {
+		if err := in.start(c, prefix, size, deadline); err != nil {
 			return nil, errors.Join(err, closeFleet(fleet))
 		}
 	}
 	return fleet, nil
 }
 
-func (in *instance) start(options *redis.Options, prefix string, l limit.Limit, size int, deadline time.Duration) (err error) {
+func (in *instance) start(c Config, prefix string, size int, deadline time.Duration) (err error) {
 	in.wire, err = newWire(func() (net.Conn, error) {
-		return net.DialTimeout(options.Network, options.Addr, time.Second)
+		return net.DialTimeout(c.Redis.Network, c.Redis.Addr, time.Second)
 	})
 	if err != nil {
 		return fmt.Errorf("an instance's way to Redis: %w", err)
 	}
-	through := *options
+	through := *c.Redis
 	through.Network, through.Addr = "tcp", in.wire.addr()
 	through.ContextTimeoutEnabled, through.MaxRetries, through.DialTimeout = true, -1, time.Second
 	in.client = redis.NewClient(&through)
@@ -68,12 +68,12 @@ func (in *instance) start(options *redis.Options, prefix string, l limit.Limit, 
 		return err
 	}
 	if in.limiter.Degraded() {
-		return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", options.Addr)
+		return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", c.Redis.Addr)
 	}
-	if in.rule, err = in.limiter.Rule(ruleName, l); err != nil {
+	if in.rule, err = in.limiter.Rule(ruleName, c.Limit); err != nil {
 		return err
 	}
-	in.page, err = livepage.New(in.limiter, livepage.HottestKeys())
+	in.page, err = livepage.New(in.limiter, livepage.HottestKeys(), livepage.Hosts(c.Hosts...))
 	return err
 }
 

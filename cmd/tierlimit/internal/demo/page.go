@@ -144,6 +144,9 @@ func (d *Demo) Handler(source, redis string) http.Handler {
 	protected := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		live.Secure(w)
+		if !d.hosts.Accept(w, r, "-host") {
+			return
+		}
 		protected.ServeHTTP(w, r)
 	})
 }

@@ -5,19 +5,22 @@ package trace
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Event is one request.
 type Event struct {
 	// At is when it arrives, in microseconds since the Unix epoch.
 	At int64
-	// Key is what it is limited by.
+	// Key is what it is limited by; of one above 64 bytes, which logs of strangers'
+	// requests have in any number, its hash.
 	Key string
 }
 
@@ -31,10 +34,31 @@ type Trace struct {
 	BadLines int
 }
 
+// longestKey is the longest key that is kept as it is.
+const longestKey = 64
+
 // progressEvery is how many requests lie between two reports of progress.
 const progressEvery = 10_000
 
-// Load reads all requests that are left in r. If progress is not nil, it is
+// Bounds are how much of a log is kept in memory at most. Neither may be 0.
+type Bounds struct {
+	// Requests, each of which takes 24 bytes, and up to as many again while the log is read.
+	Requests int
+	// Keys, each of which takes some 200 bytes at most, and what a limiter needs of it.
+	Keys int
+}
+
+// Default keeps reading a log below a gigabyte.
+var Default = Bounds{Requests: 10_000_000, Keys: 1_000_000}
+
+// What Load refuses to keep: a small gzip may hold a very large log.
+var (
+	ErrRequests = errors.New("too many requests")
+	ErrKeys     = errors.New("too many distinct keys")
+)
+
+// Load reads all requests that are left in r, as far as the bounds allow: its error wraps
+// [ErrRequests] or [ErrKeys] if there are more. If progress is not nil, it is
 // called from time to time, and at the end, with the number of requests so far.
 //
 // Common Log Format has a resolution of one second: taken as they are, all
@@ -44,11 +68,11 @@ const progressEvery = 10_000
 //
 // If the log cannot be read to its end, the trace of what came before is
 // returned along with the error.
-func Load(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) (*Trace, error) {
+func Load(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress func(n int)) (*Trace, error) {
 	if progress == nil {
 		progress = func(int) {}
 	}
-	events, keys, err := readAll(r, key, progress)
+	events, keys, err := readAll(r, key, most, progress)
 	if wholeSeconds(events) {
 		spread(events)
 	}
@@ -58,7 +82,7 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) (*Tr
 	return &Trace{Events: events, Keys: keys, BadLines: r.BadLines()}, err
 }
 
-func readAll(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) ([]Event, int, error) {
+func readAll(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress func(n int)) ([]Event, int, error) {
 	var events []Event
 	// Each key is kept once, and apart from the log's lines, so that the trace
 	// does not hold the whole log in memory.
@@ -71,9 +95,18 @@ func readAll(r *accesslog.Reader, key accesslog.KeyKind, progress func(n int)) (
 		if err != nil {
 			return events, len(keys), err
 		}
+		if len(events) == most.Requests {
+			return events, len(keys), fmt.Errorf("%w: more than %d", ErrRequests, most.Requests)
+		}
 		name := key.Of(request)
+		if len(name) > longestKey {
+			name = string(remote.NewUserKey(name)) // as a limiter does
+		}
 		kept, known := keys[name]
 		if !known {
+			if len(keys) == most.Keys {
+				return events, len(keys), fmt.Errorf("%w: more than %d, in the first %d requests", ErrKeys, most.Keys, len(events)+1)
+			}
 			kept = strings.Clone(name)
 			keys[kept] = kept
 		}

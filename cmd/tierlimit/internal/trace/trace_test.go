@@ -26,7 +26,7 @@ func load(t *testing.T, r io.Reader, key accesslog.KeyKind, progress func(int)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Load(log, key, progress)
+	return Load(log, key, Default, progress)
 }
 
 func TestWholeSecondsAreSpread(t *testing.T) {

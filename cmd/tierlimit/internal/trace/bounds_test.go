@@ -1,0 +1,81 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
+)
+
+// strangers is a log of n requests, each for a path of its own of a given length: what
+// thousands of them have in common takes a gzip of theirs almost nothing.
+type strangers struct {
+	n, length int
+	written   int
+	rest      bytes.Buffer
+}
+
+func (s *strangers) Read(p []byte) (int, error) {
+	if s.rest.Len() == 0 {
+		if s.written == s.n {
+			return 0, io.EOF
+		}
+		s.written++
+		path := fmt.Sprintf("/%d/", s.written)
+		s.rest.WriteString(line("a", "22:13:20", path+strings.Repeat("x", s.length-len(path))))
+	}
+	return s.rest.Read(p)
+}
+
+// A trace does not hold the log's long paths, but tells them apart.
+func TestLongKeysTakeLittleMemory(t *testing.T) {
+	const n, length = 500, 100_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	trace, err := load(t, &strangers{n: n, length: length}, accesslog.KeyPath, nil)
+	if err != nil || trace.Keys != n || len(trace.Events) != n {
+		t.Fatal(err, trace.Keys, len(trace.Events))
+	}
+	if grown := heap() - before; grown > 4<<20 { // the paths have 50 MB
+		t.Errorf("%d keys of %d bytes take %d bytes", n, length, grown)
+	}
+	for _, e := range trace.Events {
+		if len(e.Key) > longestKey {
+			t.Fatalf("a key of %d bytes is kept", len(e.Key))
+		}
+	}
+	runtime.KeepAlive(trace)
+}
+
+// A log of more requests or keys than may be kept is refused as soon as that shows.
+func TestBounds(t *testing.T) {
+	for _, c := range []struct {
+		most Bounds
+		want error
+	}{
+		{Bounds{Requests: 10, Keys: 10}, nil},
+		{Bounds{Requests: 9, Keys: 10}, ErrRequests},
+		{Bounds{Requests: 10, Keys: 9}, ErrKeys},
+	} {
+		log := &strangers{n: 10, length: 20}
+		reader, err := accesslog.NewReader(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trace, err := Load(reader, accesslog.KeyPath, c.most, nil)
+		if !errors.Is(err, c.want) || len(trace.Events) > c.most.Requests || trace.Keys > c.most.Keys {
+			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, len(trace.Events), trace.Keys)
+		}
+	}
+}

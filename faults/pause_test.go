@@ -1,0 +1,289 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// pausedRules are what processes that are paused share: units are exact, or leased.
+func pausedRules(l *tiered.Limiter) (rules []*tiered.Rule, err error) {
+	for _, r := range []struct {
+		name    string
+		options []tiered.RuleOption
+	}{{"exact", nil}, {"leased", []tiered.RuleOption{tiered.Lease(50)}}} {
+		rule, err := l.Rule(r.name, limit.Per(pausedQuota, pausedWindow), append(r.options, tiered.Use(limit.SlidingLog()))...)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+const (
+	pausedQuota  = 400
+	pausedWindow = 2 * time.Second
+	pausedFor    = 3 * time.Second // longer than all that a process knows holds
+)
+
+// command asks a worker to have so many callers ask for units of a rule, so often each, or
+// for so long, with a pause after each call.
+type command struct {
+	Rule    int
+	Callers int
+	Times   int
+	For     time.Duration
+	Every   time.Duration
+}
+
+// answer is what became of it.
+type answer struct {
+	Operations []operation
+	State      string // of the limiter, then
+	Error      string
+}
+
+// obey is the life of a worker that does as it is told, line by line.
+func obey(t task) (err error) {
+	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{t.Addr}}, tiered.Prefix(t.Prefix),
+		tiered.Deadline(time.Second), tiered.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	rules, err := pausedRules(l)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	lines, told := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
+	for {
+		var c command
+		if lines.Decode(&c) != nil {
+			return nil // the end
+		}
+		operations, err := c.run(rules)
+		a := answer{Operations: operations, State: l.State().String()}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if err := told.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+func (c command) run(rules []*tiered.Rule) (all []operation, failed error) {
+	var mu sync.Mutex // guards all and failed
+	var callers sync.WaitGroup
+	until := monotonic() + int64(c.For)
+	for range c.Callers {
+		callers.Go(func() {
+			var own []operation
+			var err error
+			for i := 0; err == nil && (i < c.Times || monotonic() < until); i++ {
+				var d limit.Decision
+				o := operation{Subject: c.Rule, Cost: 1, Call: monotonic()}
+				d, err = rules[c.Rule].Allow(context.Background(), "k")
+				o.Return, o.Allowed, o.Tier = monotonic(), d.Allowed, d.Tier
+				if c.Times > 0 || o.Allowed || o.Tier.Degraded() {
+					own = append(own, o) // denials are too many otherwise
+				}
+				time.Sleep(c.Every)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, own...)
+			failed = errors.Join(failed, err)
+		})
+	}
+	callers.Wait()
+	return all, failed
+}
+
+func (w *worker) tell(t *testing.T, c command) {
+	t.Helper()
+	line, err := json.Marshal(c)
+	if err == nil {
+		_, err = w.input.Write(append(line, '\n'))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *worker) hear(t *testing.T) (a answer) {
+	t.Helper()
+	line, err := w.output.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &a)
+	}
+	if err != nil || a.Error != "" {
+		t.Fatalf("a worker's answer: %q, %v", a.Error, err)
+	}
+	return a
+}
+
+func (w *worker) ask(t *testing.T, c command) answer {
+	t.Helper()
+	w.tell(t, c)
+	return w.hear(t)
+}
+
+// signal stops the process, as a debugger, a container's freezer or a long garbage collection
+// does, or lets it go on.
+func (w *worker) signal(t *testing.T, s unix.Signal) {
+	t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func allowed(operations []operation) (units int) {
+	for _, o := range operations {
+		if o.Allowed {
+			units++
+		}
+	}
+	return units
+}
+
+// Law 2 and 11: a process that comes back after a pause knows nothing any more that holds.
+// What it has leased is over, what it was denied may be free, and its share is that of a fleet
+// that it has not heard of for long.
+func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := startWorker(t, task{Addr: server.Addr(), Prefix: "pause", Commanded: true})
+	w.awaitReady(t)
+	l := newLimiter(t, server.Client(t), "pause", tiered.Deadline(patient))
+	rules, err := pausedRules(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const exact, leased = 0, 1
+	a := w.ask(t, command{Rule: exact, Callers: 1, Times: pausedQuota + 10})
+	if last := a.Operations[len(a.Operations)-1]; allowed(a.Operations) != pausedQuota || last.Tier != limit.TierLocal {
+		t.Fatalf("%d units granted, then %v", allowed(a.Operations), last)
+	}
+	// It stands still in the middle of spending leased units.
+	w.tell(t, command{Rule: leased, Callers: 1, For: pausedWindow/2 + pausedFor, Every: 10 * time.Millisecond})
+	time.Sleep(pausedWindow / 4)
+	w.signal(t, unix.SIGSTOP)
+	time.Sleep(pausedFor)
+	// Others use up what the leased units were part of.
+	if d, err := rules[leased].AllowUpTo(t.Context(), "k", pausedQuota); err != nil || d.Granted != pausedQuota {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	resumed := monotonic()
+	w.signal(t, unix.SIGCONT)
+	before, after := 0, 0
+	a = w.hear(t)
+	for _, o := range a.Operations {
+		switch {
+		case o.Call >= resumed && o.Allowed:
+			after++
+		case o.Tier == limit.TierLease:
+			before++
+		}
+	}
+	if before == 0 || after > 0 || a.State != "healthy" {
+		t.Errorf("%d units spent of leases before the pause; and %d after it, that others hold; %s", before, after, a.State)
+	}
+	if a := w.ask(t, command{Rule: exact, Callers: 4, Times: 5}); allowed(a.Operations) != 20 || a.State != "healthy" {
+		t.Errorf("%d of 20 units granted that are free after the pause; %s", allowed(a.Operations), a.State)
+	}
+	// Redis is lost during a pause: the share is half of the limit, though it was alone with it before.
+	w.signal(t, unix.SIGSTOP)
+	server.Kill()
+	time.Sleep(pausedFor)
+	w.signal(t, unix.SIGCONT)
+	a = w.ask(t, command{Rule: exact, Callers: 4, Times: pausedQuota})
+	if units := allowed(a.Operations); units < pausedQuota/2-1 || units > pausedQuota/2+1 {
+		t.Errorf("%d units granted without Redis after a pause, want half of %d", units, pausedQuota)
+	}
+}
+
+// Laws 1 and 4: with traffic that goes on, pauses make no window hold more than the algorithm
+// states, and count as no fault of Redis's.
+func TestLaws1And4PausesUnderTraffic(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := startWorker(t, task{Addr: server.Addr(), Prefix: "pauses", Commanded: true})
+	w.awaitReady(t)
+	l := newLimiter(t, server.Client(t), "pauses", tiered.Deadline(patient))
+	rules, err := pausedRules(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const callers, pauses = 8, 2
+	for i, rule := range rules {
+		c := command{Rule: i, Callers: callers, For: 3 * pausedWindow}
+		w.tell(t, c)
+		var own []operation
+		var failed error
+		var busy sync.WaitGroup
+		busy.Go(func() { own, failed = c.run(rules) })
+		for range pauses {
+			time.Sleep(pausedWindow / 4)
+			w.signal(t, unix.SIGSTOP)
+			time.Sleep(pausedWindow * 3 / 4)
+			w.signal(t, unix.SIGCONT)
+		}
+		a := w.hear(t)
+		if busy.Wait(); failed != nil {
+			t.Fatal(failed)
+		}
+		elsewhere := 0
+		for _, o := range a.Operations {
+			if o.Tier.Degraded() {
+				elsewhere++
+			}
+		}
+		// Whoever was asking when the process stood still may have missed its deadline.
+		if a.State == "outage" || elsewhere > pauses*callers {
+			t.Errorf("%s: %d decisions made without Redis, then %s", rule.Name(), elsewhere, a.State)
+		}
+		most, bound := mostInAWindow(slices.Concat(own, a.Operations)), rule.WorstCase()+int64(elsewhere)
+		if most > bound || most < pausedQuota/2 {
+			t.Errorf("%s: %d units in a window, want up to %d", rule.Name(), most, bound)
+		}
+		t.Logf("%s: %d units in a window, up to %d; %d granted here, %d there, %d decisions without Redis", rule.Name(), most, bound, len(own), len(a.Operations), elsewhere)
+	}
+}
+
+// mostInAWindow is the most units that were certainly granted within a window: those of
+// calls that began and ended in it.
+func mostInAWindow(operations []operation) (most int64) {
+	granted := slices.DeleteFunc(operations, func(o operation) bool { return !o.Allowed })
+	slices.SortFunc(granted, func(a, b operation) int { return int(a.Return - b.Return) })
+	for i, first := range granted {
+		units := int64(0)
+		for _, o := range granted[i:] {
+			if o.Return > first.Call+int64(pausedWindow) {
+				break
+			}
+			if o.Call >= first.Call {
+				units++
+			}
+		}
+		most = max(most, units)
+	}
+	return most
+}

@@ -1,0 +1,86 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// callsOf is how often a server was asked to run a command.
+func callsOf(t *testing.T, client *redis.Client, command string) bool {
+	t.Helper()
+	return client.InfoMap(context.Background(), "commandstats").Val()["Commandstats"]["cmdstat_"+command] != ""
+}
+
+// Who may load functions, but not touch our keys, loads one of our name first. It is not
+// called, which is said once; Redis itself vouches for what is run instead.
+func TestAForeignLibraryIsNotCalled(t *testing.T) {
+	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
+		script := NewScript(client)
+		name := script.library.call[1].(string)
+		for _, node := range nodes {
+			if err := node.Client(t).FunctionLoad(context.Background(), "#!lua name="+name+"\nredis.register_function('"+name+"', function(keys) redis.call('SET', keys[1], 'theirs') return '' end)").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var told []error
+		script.OnForeignLibrary(func(err error) { told = append(told, err) })
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		for range 3 {
+			for _, r := range runAll(t, script, []Entry{{Key: "{a}", Rule: rule, Cost: 1, Operation: 3}, {Key: "{b}", Rule: rule, Cost: 1, Operation: 3}, {Key: "{c}", Rule: rule, Cost: 1, Operation: 3}}) {
+				if r.Status != Allowed || r.Err != nil {
+					t.Errorf("%+v", r)
+				}
+			}
+		}
+		for _, node := range nodes {
+			if callsOf(t, node.Client(t), "fcall") {
+				t.Error("it was called")
+			}
+		}
+		if len(told) != 1 || !errors.Is(told[0], ErrForeignLibrary) {
+			t.Errorf("told %v", told)
+		}
+	}
+	t.Run("one node", func(t *testing.T) {
+		server := redistest.Start(t)
+		check(t, server.Client(t), server)
+	})
+	t.Run("cluster, on one of three", func(t *testing.T) {
+		cluster := redistest.StartCluster(t, 3)
+		check(t, cluster.Client(t), cluster.Nodes()[1])
+	})
+}
+
+// A library that another instance has loaded is compared once, and then costs no trip; and who
+// may not compare it does not call it.
+func TestALibraryIsComparedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	admin, ctx := server.Client(t), context.Background()
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	decide(t, NewScript(admin), "k", rule, 0, 1)
+	script := NewScript(server.Client(t))
+	for range 5 {
+		decide(t, script, "k", rule, 0, 1)
+	}
+	stats := admin.InfoMap(ctx, "commandstats").Val()["Commandstats"]
+	if list := stats["cmdstat_function|list"]; !strings.HasPrefix(list, "calls=1,") || !strings.HasPrefix(stats["cmdstat_fcall"], "calls=6,") || !strings.HasPrefix(stats["cmdstat_function|load"], "calls=2,") {
+		t.Errorf("%v", stats)
+	}
+
+	if err := admin.ACLSetUser(ctx, "limiter", "on", ">secret", "~*", "+@all", "-function|list").Err(); err != nil {
+		t.Fatal(err)
+	}
+	script = NewScript(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }))
+	decide(t, script, "k", rule, 0, 1)
+	decide(t, script, "k", rule, 0, 1)
+	if stats := admin.InfoMap(ctx, "commandstats").Val()["Commandstats"]; !strings.HasPrefix(stats["cmdstat_fcall"], "calls=6,") {
+		t.Errorf("it was called by who could not compare it: %v", stats)
+	}
+}

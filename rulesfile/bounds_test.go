@@ -1,0 +1,82 @@
+package rulesfile
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"unicode/utf16"
+)
+
+// Whatever a file of the largest size holds, reading it takes a time and memory that are
+// bounded: what is allocated tells that on any machine.
+func TestReadingIsBounded(t *testing.T) {
+	const most = 128 << 20
+	fill := func(line string) string { return strings.Repeat(line, (maxBytes-100)/len(line)) }
+	distinct := func(format string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < maxBytes-100; i++ {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"keys, all the same, in one line":   good + "keys: {" + fill("abcdefgh: a, ") + "}",
+		"keys in one line":                  good + "keys: {" + distinct("%x: a, ") + "}",
+		"keys, one a line":                  good + "keys:\n" + distinct("  %x: a\n"),
+		"a list in one line":                "rules: [" + fill("a,") + "]",
+		"a list":                            "rules:\n" + fill("- a\n"),
+		"text that does not end":            `rules: "` + fill("x"),
+		"a mistake behind a long line":      "rules: {a: {limit: 1/s}} #" + fill("x") + "\n\t}",
+		"a mistake in front of a long line": "rules: }\n#" + fill("x"),
+		"a mistake in a long line":          "rules: {" + fill("x, ") + "]",
+		"colons":                            "rules: " + fill(":"),
+		"a long name":                       "rules: {" + fill("x") + ": {limit: 1/s}}",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := read("f", []byte(text))
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > most {
+			t.Errorf("%s: reading %d bytes allocates %d MB in all (%.80v)", name, len(text), took>>20, err)
+		}
+	}
+}
+
+func TestFieldsAreBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("rules: {search: {limit: 60/1m, plans: {a: 1/s}}}\nkeys:\n")
+	for i := range maxFields - 6 { // rules, search, limit, plans, a, keys
+		fmt.Fprintf(&b, "  %d: a\n", i)
+	}
+	if _, err := read("f", []byte(b.String())); err != nil {
+		t.Error(err)
+	}
+	b.WriteString("  more: a\n")
+	if _, err := read("f", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "f:9997:7: the file has more than 10000 fields or entries") {
+		t.Error(err)
+	}
+}
+
+// A byte order mark, which editors write unseen, changes nothing; UTF-16, which some write
+// instead of UTF-8, is told in plain words.
+func TestByteOrderMarks(t *testing.T) {
+	for _, text := range []string{good, "# comment\n" + good, "\n" + good, "{rules: {search: {limit: 60/1m}}}", "---\n" + good} {
+		file, err := read("f", []byte("\uFEFF"+text))
+		if err != nil || len(file.rules) != 1 || file.rules[0].name != "search" || file.at.column < 1 {
+			t.Errorf("%q: %+v, %v", text, file, err)
+		}
+	}
+	if _, err := read("f", []byte("\uFEFF"+"rule: 1")); err == nil || !strings.Contains(err.Error(), `f:1:1: unknown field "rule"`) {
+		t.Error(err)
+	}
+	var little, big []byte
+	for _, u := range utf16.Encode([]rune(good)) {
+		little, big = append(little, byte(u), byte(u>>8)), append(big, byte(u>>8), byte(u))
+	}
+	for _, text := range []string{"\xff\xfe" + string(little), "\xfe\xff" + string(big), string(little), string(big), "\xff\xfe\x00\x00", "\x00\x00\xfe\xff"} {
+		if _, err := read("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "f:1:1: this is UTF-16 or UTF-32, must be text in UTF-8") {
+			t.Errorf("%.10q: %v", text, err)
+		}
+	}
+}

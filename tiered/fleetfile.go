@@ -1,0 +1,142 @@
+package tiered
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	// assumedInstances is the size of a fleet that nobody has told. A fleet that is larger
+	// lets more through if it is scaled up in an outage, a smaller one less than its limits.
+	assumedInstances = 10
+	mostInstances    = 1_000_000
+)
+
+// How long the largest size of a fleet is kept in its file, and how often it is written
+// there once more.
+const (
+	fleetFileKeeps = 7 * 24 * time.Hour
+	fleetFileEvery = time.Hour
+	fleetFileMost  = 1 << 10 // bytes that are read
+)
+
+// fleetFile keeps the largest size of the fleet in recent days, for an instance that starts
+// while Redis is away: it knows then how many share the limits (law 11). It is safe for
+// concurrent use.
+type fleetFile struct {
+	path string
+	log  *quietLog
+
+	mu      sync.Mutex // guards the rest, and is held while the file is written
+	largest fleetSize
+	written time.Time
+}
+
+// fleetSize is what the file holds, as JSON.
+type fleetSize struct {
+	Instances int       `json:"instances"`
+	Seen      time.Time `json:"seen"` // that size, last
+}
+
+// assumedFleet is how many instances to assume before Redis has told.
+func (c *config) assumedFleet(file *fleetFile) int {
+	size := c.fleetSize
+	if file != nil {
+		size = max(size, file.read(time.Now()))
+	}
+	if size == 0 {
+		return assumedInstances
+	}
+	return size
+}
+
+// read returns the size that the file holds, 0 if there is none that is recent.
+func (f *fleetFile) read(now time.Time) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	size, err := readFleetSize(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0
+	case err != nil:
+		f.log.warn("fleet file", "the file of the fleet's size cannot be read; it is left out", "file", f.path, "error", err)
+		return 0
+	case now.Sub(size.Seen) > fleetFileKeeps:
+		return 0
+	}
+	f.largest = size
+	return size.Instances
+}
+
+func readFleetSize(path string) (size fleetSize, err error) {
+	if info, err := os.Stat(path); err != nil {
+		return size, err
+	} else if !info.Mode().IsRegular() {
+		return size, errors.New("it is not a regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return size, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, fleetFileMost))
+	if err != nil {
+		return size, err
+	}
+	if err := json.Unmarshal(text, &size); err != nil {
+		return size, fmt.Errorf("it does not hold a fleet's size: %w", err)
+	}
+	if size.Instances < 1 || size.Instances > mostInstances {
+		return size, fmt.Errorf("it says that there are %d instances, which must be between 1 and 1,000,000", size.Instances)
+	}
+	return size, nil
+}
+
+// heard is told of each size that Redis has told. It writes the file if there is something
+// new to say.
+func (f *fleetFile) heard(size int, now time.Time) {
+	if !f.mu.TryLock() {
+		return // the file is being written; more will be heard soon
+	}
+	defer f.mu.Unlock()
+	grown := size > f.largest.Instances
+	if grown || size == f.largest.Instances || now.Sub(f.largest.Seen) > fleetFileKeeps {
+		f.largest = fleetSize{size, now}
+	}
+	if !grown && now.Sub(f.written) < fleetFileEvery {
+		return
+	}
+	f.written = now
+	if err := f.write(now); err != nil {
+		f.log.warn("fleet file", "the file of the fleet's size cannot be written", "file", f.path, "error", err)
+	}
+}
+
+// write replaces the file in one step, unless what is there, from another instance, says
+// more.
+func (f *fleetFile) write(now time.Time) error {
+	if there, err := readFleetSize(f.path); err == nil && there.Instances > f.largest.Instances && now.Sub(there.Seen) <= fleetFileKeeps {
+		f.largest = there
+		return nil
+	}
+	text, err := json.Marshal(f.largest)
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	if err := errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return os.Rename(file.Name(), f.path)
+}

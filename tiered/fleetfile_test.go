@@ -1,0 +1,139 @@
+package tiered
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 11: an instance that starts while Redis is away learns from a file how many
+// instances there were.
+func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	prefix, path := redistest.Prefix(), filepath.Join(t.TempDir(), "fleet")
+	const fleet = 3
+	for range fleet {
+		l := newLimiterOn(t, server.Client(t), prefix, FleetFile(path))
+		defer l.Close()
+	}
+	eventually(t, "the file says that there are three instances", func() bool {
+		size, err := readFleetSize(path)
+		return err == nil && size.Instances == fleet && time.Since(size.Seen) < time.Minute
+	})
+	server.Kill()
+	for _, test := range []struct {
+		options []Option
+		want    int
+	}{
+		{nil, fleet},
+		{[]Option{FleetSize(2)}, fleet},
+		{[]Option{FleetSize(6)}, 6},
+	} {
+		l := newLimiterOn(t, server.Client(t), prefix, append(test.options, FleetFile(path), ColdStart(0))...)
+		if n := l.FleetSize(); n != test.want {
+			t.Errorf("%d options: a fleet of %d, want %d", len(test.options), n, test.want)
+		}
+		if d, err := newRule(t, l, "day", limit.PerDay(60)).AllowUpTo(t.Context(), "k", 60); err != nil || d.Granted != int64(60/test.want) {
+			t.Errorf("a fleet of %d: %+v, %v", test.want, d, err)
+		}
+	}
+	if l := newLimiterOn(t, server.Client(t), prefix); l.FleetSize() != assumedInstances {
+		t.Errorf("without a file: a fleet of %d", l.FleetSize())
+	}
+}
+
+// What is in the file need not be what this program has written.
+func TestFleetFileThatIsOfNoUse(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	dir := t.TempDir()
+	path := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	seen := time.Now().Add(-fleetFileKeeps - time.Hour).Format(time.RFC3339)
+	for _, test := range []struct{ path, says string }{
+		{filepath.Join(dir, "absent"), ""},
+		{path("old", `{"instances": 7, "seen": "`+seen+`"}`), ""},
+		{path("text", "seven"), "does not hold a fleet's size"},
+		{path("none", `{"instances": 0}`), "0 instances"},
+		{path("negative", `{"instances": -3}`), "-3 instances"},
+		{path("long", strings.Repeat(" ", 1<<20)), "does not hold a fleet's size"},
+		{pipe, "not a regular file"},
+		{dir, "not a regular file"},
+	} {
+		var log bytes.Buffer
+		l := newLimiterOn(t, server.Client(t), "of-no-use", FleetFile(test.path), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		if n := l.FleetSize(); n != assumedInstances {
+			t.Errorf("%s: a fleet of %d", test.path, n)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if warned := strings.Contains(log.String(), "fleet's size"); warned != (test.says != "") || !strings.Contains(log.String(), test.says) {
+			t.Errorf("%s: the log says %q, want %q", test.path, log.String(), test.says)
+		}
+	}
+}
+
+// The file keeps the largest size of the last days, whichever instance has seen it.
+func TestFleetFileKeepsTheLargestSize(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet")
+	var log bytes.Buffer
+	newFile := func() *fleetFile {
+		return &fleetFile{path: path, log: newQuietLog(slog.New(slog.NewTextHandler(&log, nil)))}
+	}
+	first, second := newFile(), newFile()
+	now := time.Now()
+	says := func(want int) {
+		t.Helper()
+		if size := newFile().read(now); size != want {
+			t.Errorf("it says %d instances, want %d", size, want)
+		}
+	}
+	first.heard(4, now)
+	says(4)
+	second.heard(12, now)
+	says(12)
+	now = now.Add(fleetFileEvery)
+	first.heard(5, now) // it had not seen twelve
+	says(12)
+	now = now.Add(6 * 24 * time.Hour)
+	second.heard(3, now)
+	says(12)
+	now = now.Add(fleetFileKeeps)
+	says(0)
+	second.heard(3, now)
+	says(3)
+	if log.Len() > 0 {
+		t.Errorf("it logged %s", log.String())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !json.Valid(text) {
+		t.Errorf("%q, %v", text, err)
+	}
+	if left, err := filepath.Glob(path + ".*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	blocked := &fleetFile{path: filepath.Join(path, "below-a-file"), log: first.log}
+	blocked.heard(4, now)
+	if !strings.Contains(log.String(), "cannot be written") {
+		t.Errorf("nothing was said of a file that cannot be written: %q", log.String())
+	}
+}

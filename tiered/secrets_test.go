@@ -1,0 +1,68 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// A key may be a credential: neither the log nor an error, which programs log, has one. They
+// have the rule, and of a key that stands in Redis as a hash that hash.
+func TestKeysAreNotTold(t *testing.T) {
+	server := redistest.Start(t)
+	client, ctx := server.Client(t), context.Background()
+	var log bytes.Buffer
+	l := newLimiterOn(t, client, "tl", Logger(slog.New(slog.NewTextHandler(&log, nil))), RememberDenials(0))
+	r := newRule(t, l, "search", limit.PerMinute(300))
+	short := "secret-token"
+	long := strings.Repeat(short, 10)
+
+	for _, key := range []string{long, short} {
+		if err := client.Set(ctx, l.keys.Key("search", remote.NewUserKey(key)), "someone else's", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		l.log.mu.Lock()
+		clear(l.log.seen) // else the second would be left out
+		l.log.mu.Unlock()
+		if d := mustAllow(t, r, key, 1); d.Tier != limit.TierFallback {
+			t.Fatalf("%+v", d)
+		}
+	}
+	_, err := l.AllowAll(ctx, Request{Rule: r, Key: short, Cost: 1}, Request{Rule: r, Key: "other", Cost: 1}, Request{Rule: r, Key: short, Cost: 1})
+	if !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), `requests 1 and 3 are of rule "search"`) {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	told := log.String()
+	if !strings.Contains(told, `rule \"search\"`) || !strings.Contains(told, string(remote.NewUserKey(long))) {
+		t.Errorf("neither rule nor hash is logged: %s", told)
+	}
+	told += err.Error()
+
+	// A server that does not know the command quotes its arguments.
+	lacking := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "FCALL", "", "--rename-command", "EVAL", "")
+	script := remote.NewScript(lacking.Client(t))
+	encoded, err := remote.NewRule(limit.PerMinute(300), limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := remote.Entry{Key: short, Rule: encoded, Cost: 1}
+	_, err = script.Run(ctx, []remote.Entry{entry}, 0)
+	if err == nil || remote.KindOf(err) != remote.Protocol {
+		t.Errorf("a server without scripts: %v", err)
+	} else {
+		told += err.Error()
+	}
+	if strings.Contains(told, short) {
+		t.Errorf("a key is told: %s", told)
+	}
+}

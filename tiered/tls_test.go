@@ -1,0 +1,88 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// TLS with a private authority, also with a certificate of the client's; and each mistake
+// with it is an error at start that says what is wrong, or a reason in the log where an
+// unreachable Redis looks the same.
+func TestTLS(t *testing.T) {
+	server := redistest.StartTLS(t)
+	asking := redistest.StartTLS(t, "--tls-auth-clients", "yes")
+	if err := server.Server.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		addr     string
+		config   *tls.Config
+		password string
+		err      error
+		says     string // in the error, or in the log
+	}{
+		"all right":            {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA}, password: "right"},
+		"by name":              {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA, ServerName: server.Host}, password: "right"},
+		"client's certificate": {addr: asking.TLSAddr, config: &tls.Config{RootCAs: asking.CA, Certificates: []tls.Certificate{asking.Client}}},
+		"no certificate":       {addr: asking.TLSAddr, config: &tls.Config{RootCAs: asking.CA}, err: limit.ErrTLS, says: "certificate"},
+		"unknown authority":    {addr: server.TLSAddr, config: &tls.Config{RootCAs: x509.NewCertPool()}, err: limit.ErrTLS, says: "RootCAs"},
+		"other name":           {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA, ServerName: "other.example"}, err: limit.ErrTLS, says: "other.example"},
+		"wrong password":       {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA}, password: "wrong", err: limit.ErrAuth, says: "password"},
+		"no password":          {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA}, err: limit.ErrAuth, says: "password"},
+		"no TLS":               {addr: server.TLSAddr, says: "it may speak TLS only"},
+		"no TLS there":         {addr: server.Addr(), config: &tls.Config{RootCAs: server.CA}, says: "it may not speak TLS"},
+		"nobody":               {addr: "127.0.0.1:1", config: &tls.Config{RootCAs: server.CA}, says: "connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			l, err := Open(&redis.UniversalOptions{Addrs: []string{c.addr}, TLSConfig: c.config, Password: c.password},
+				Prefix(redistest.Prefix()), Deadline(5*time.Second), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+			if name == "no TLS there" && errors.Is(err, limit.ErrNotRedis) {
+				return // some servers answer, in plain text, and others wait for more
+			}
+			if !errors.Is(err, c.err) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			var told string
+			if err != nil {
+				told = err.Error()
+			} else {
+				r := newRule(t, l, "search", limit.PerMinute(10))
+				d := mustAllow(t, r, "k", 1)
+				if reached := d.Tier == limit.TierRedis; reached != (c.says == "") {
+					t.Errorf("%+v", d)
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			told += log.String() // nobody writes it any more
+			if !strings.Contains(told, c.says) {
+				t.Errorf("%q is not told: %s", c.says, told)
+			}
+		})
+	}
+}
+
+// A handshake that failed has charged nothing.
+func TestLaw3NothingRunsBeforeTheHandshake(t *testing.T) {
+	server := redistest.StartTLS(t)
+	client := redis.NewClient(&redis.Options{Addr: server.TLSAddr, DialerRetries: 1, MaxRetries: -1, TLSConfig: &tls.Config{RootCAs: x509.NewCertPool()}})
+	defer client.Close()
+	err := client.Ping(context.Background()).Err()
+	if err == nil || mayBeCharged(err) {
+		t.Errorf("%v may have charged something", err)
+	}
+}
