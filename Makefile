@@ -64,6 +64,14 @@ lint: staticcheck ## check format, go vet, staticcheck
 build: ## build every package, command and example, keeping nothing
 	$(call each,go build -o /dev/null ./...)
 
+.PHONY: consumer
+consumer: ## release in a scratch clone, and import and install the release as users do
+	scripts/check-release
+
+.PHONY: tidy
+tidy: ## run go mod tidy in every module
+	scripts/tidy
+
 .PHONY: monitoring
 monitoring: redis ## check dashboard and alerts against a fleet and Prometheus, which must be installed
 	cd docs/monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml

@@ -2,8 +2,6 @@ module github.com/tierlimit/tierlimit/grpclimit
 
 go 1.26.0
 
-replace github.com/tierlimit/tierlimit => ../
-
 require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/tierlimit/tierlimit v0.0.0
