@@ -2,8 +2,6 @@ module github.com/tierlimit/tierlimit/serve
 
 go 1.26.0
 
-replace github.com/tierlimit/tierlimit => ../
-
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
