@@ -9,6 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -18,7 +19,8 @@ import (
 type Rule struct {
 	limiter    *Limiter
 	name       string
-	limit      limit.Limit
+	asked      limit.Limit // as it was given
+	limit      limit.Limit // with the burst that was chosen for it, if any was
 	inRedis    limit.Limit // what Redis holds it to
 	config     ruleConfig
 	algorithm  limit.Algorithm
@@ -29,14 +31,34 @@ type Rule struct {
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
+	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *leaseTerms // nil: none
+
+	// Guarded by the limiter's mu:
+	held   bool   // Limiter.Rule has returned it
+	source string // that put it in force, see PutInForceFrom
 }
 
+// newRule makes a rule that decisions are to be made by.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	r, err := l.describedRule(name, lim, c)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(r.limit.Window()); ; {
+		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
+			return r, nil
+		}
+	}
+}
+
+// describedRule makes a rule that may be looked at, and leaves no trace.
+func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
+	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -53,6 +75,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	r := &Rule{
 		limiter:    l,
 		name:       name,
+		asked:      asked,
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
@@ -67,11 +90,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
-	for window := int64(lim.Window()); ; {
-		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
-			return r, nil
-		}
-	}
+	return r, nil
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -79,7 +98,12 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 // tenant's plan; prepare one rule per plan at start. If the rule chose its
 // algorithm by the size of its limit, it chooses again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
-	return r.limiter.newRule(r.name, lim, r.config)
+	other, err := r.limiter.newRule(r.name, lim, r.config)
+	if err != nil {
+		return nil, err
+	}
+	other.own = true
+	return other, nil
 }
 
 // WithOutage returns the same rule with another outage policy: same limit, same counts
@@ -90,13 +114,18 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	if err := OnOutage(p)(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", r.name, err)
 	}
-	return r.limiter.newRule(r.name, r.limit, c)
+	other, err := r.limiter.newRule(r.name, r.asked, c)
+	if err != nil {
+		return nil, err
+	}
+	other.own = r.own
+	return other, nil
 }
 
 // Name is the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit is the rule's limit.
+// Limit is the rule's limit; with the burst that was chosen for it, if the rule chose GCRA.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
 // Algorithm is how the rule counts: as it was told, or as it chose by the size of
@@ -116,6 +145,8 @@ func (r *Rule) WorstCase() int64 {
 	}
 	return worst
 }
+
+var _ limit.Allower = (*Rule)(nil)
 
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
 func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
@@ -223,7 +254,7 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	case cost < 1:
 		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
 	case cost > r.capacity:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.limit, r.algorithm)
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 	}
 	return ctx.Err()
 }
@@ -259,7 +290,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 // fromRedis turns a reply into a decision.
 func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 	d := r.decision(limit.TierRedis)
-	d.Allowed, d.Granted = reply.Status == remote.Allowed, reply.Granted
+	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
 	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
 	if d.Granted > 0 {
 		d.ChargedAt = reply.Stamp
@@ -270,4 +301,11 @@ func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 // decision is what is the same in all decisions of a tier.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
+}
+
+// heldBack is the decision of a rule that does not deny, where another one does.
+func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
+	d := r.decision(tier)
+	d.HeldBack = true
+	return d
 }
