@@ -210,7 +210,7 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 
 // ChangeRule puts another limit, and other options, in force under a rule's name at
 // run time, or makes the rule. What was charged goes on to count, as far as the old
-// algorithm remembers it: see "Changes under a live key" in docs/architecture.md. It
+// algorithm remembers it: see "Changing a rule" in docs/algorithms.md. It
 // returns the new rule. Rules are immutable: the old one goes on with the old limit
 // for whoever still holds it, so hold a rule that may change in an atomic.Pointer.
 //
