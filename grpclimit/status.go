@@ -25,7 +25,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 	}
 	quota := &errdetails.QuotaFailure{}
 	for i, d := range decisions {
-		if admission.Violated(d) {
+		if d.Denied() {
 			quota.Violations = append(quota.Violations, violation(requests[i].Rule))
 		}
 	}
@@ -37,7 +37,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	return &errdetails.QuotaFailure_Violation{
 		Subject:     rule.Name(),
-		Description: fmt.Sprintf("the quota of %d per %v is used up", rule.Limit().Quota(), rule.Limit().Window()),
+		Description: fmt.Sprintf("the quota of %d per %s is used up", rule.Limit().Quota(), rule.Limit().WindowString()),
 	}
 }
 

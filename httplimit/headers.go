@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -56,10 +55,9 @@ func setDraft(h http.Header, charges []charge, requests []tiered.Request, decisi
 		policy = appendPartition(policy, c.partition)
 	}
 	left := space[256:256]
-	denied := admission.Denied(decisions)
 	for i, c := range charges {
 		d := &decisions[i]
-		if denied && !admission.Violated(*d) {
+		if d.HeldBack {
 			continue // what is left of it was not asked, or is not known
 		}
 		if len(left) > 0 {

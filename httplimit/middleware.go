@@ -39,13 +39,14 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 }
 
 type middleware struct {
-	limiter  *tiered.Limiter
-	limits   []*rateLimit
-	headers  HeaderStyle
-	settles  bool // at least one limit does
-	onDenied func(http.ResponseWriter, *http.Request, Denial)
-	onError  func(http.ResponseWriter, *http.Request, error) bool
-	log      *mistakes
+	limiter   *tiered.Limiter
+	limits    []*rateLimit
+	headers   HeaderStyle
+	settles   bool // at least one limit does
+	inContext bool // handlers may ask what was decided
+	onDenied  func(http.ResponseWriter, *http.Request, Denial)
+	onError   func(http.ResponseWriter, *http.Request, error) bool
+	log       *mistakes
 }
 
 // charge is what belongs to a request to the limiter and is not told it.
@@ -78,14 +79,20 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	m.setHeaders(w.Header(), charges, requests, decisions)
-	switch {
-	case admission.Denied(decisions):
+	if admission.Denied(decisions) {
 		m.deny(w, r, requests, decisions)
-	case m.settles:
-		m.serveAndSettle(w, r, next, charges, requests, decisions)
-	default:
-		next.ServeHTTP(w, r)
+		return
 	}
+	var handed *handed
+	if m.inContext {
+		handed = hand(r.Context(), charges, requests, decisions)
+		r = r.WithContext(context.WithValue(r.Context(), handedKey{}, handed))
+	}
+	if m.settles {
+		m.serveAndSettle(w, r, next, handed, charges, requests, decisions)
+		return
+	}
+	next.ServeHTTP(w, r)
 }
 
 // requests appends what to charge for a request: by the limits that are for it.
@@ -120,7 +127,7 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tie
 		d.Status = http.StatusServiceUnavailable
 	}
 	for i := range decisions {
-		if admission.Violated(decisions[i]) {
+		if decisions[i].Denied() {
 			d.Violated = append(d.Violated, requests[i].Rule.Name())
 		}
 	}
@@ -132,17 +139,18 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tie
 
 // serveAndSettle serves an admitted request and settles its charges, also if the
 // handler panics or the client goes away.
-func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, handed *handed, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
 	began, aborted := time.Now(), true
 	defer func() {
 		response := recorded.response(aborted)
 		ctx := context.WithoutCancel(r.Context())
 		for i, c := range charges {
-			if c.limit.settle == nil {
+			actual, known := c.limit.actual(handed, func() int64 { return c.limit.settle(r, response) })
+			if !known {
 				continue
 			}
-			if err := settle(ctx, requests[i], &decisions[i], c.limit.settle(r, response), time.Since(began)); err != nil {
+			if err := settle(ctx, requests[i], &decisions[i], actual, time.Since(began)); err != nil {
 				m.log.warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
 			}
 		}

@@ -33,9 +33,13 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 				return fmt.Errorf("limit %q: %w", rule.Name(), err)
 			}
 		}
+		if l.byHandler && l.settle != nil {
+			return invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
+		}
 		l.policy = string(appendPolicy(nil, rule, l.unit))
 		m.limits = append(m.limits, l)
-		m.settles = m.settles || l.settle != nil
+		m.settles = m.settles || l.settle != nil || l.byHandler
+		m.inContext = m.inContext || l.byHandler
 		return nil
 	}
 }
@@ -51,6 +55,7 @@ type rateLimit struct {
 	ruleFor   func(*http.Request) *tiered.Rule // nil: rule
 	cost      func(*http.Request) int64        // nil: 1
 	settle    func(*http.Request, Response) int64
+	byHandler bool // SetCost says what a request took
 	unit      string
 	partition KeyFunc // nil: not shown
 	policy    string  // what the client is told of rule
@@ -192,6 +197,20 @@ func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (pro
 	return func(m *middleware) error {
 		m.onError = decide
 		return notNil(decide != nil, "OnError")
+	}
+}
+
+// FailOpen lets requests through for which the limiter returned an error, instead of answering
+// 500 or 503: see [OnError], whose place it takes. Mistakes are logged all the same.
+func FailOpen() Option {
+	return func(m *middleware) error {
+		m.onError = func(_ http.ResponseWriter, r *http.Request, err error) bool {
+			if isMistake(err) {
+				m.log.error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
+			}
+			return true
+		}
+		return nil
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 //	sliding log            N, exactly what a list of all requests would grant
 //	sliding counter strict N, but capacity returns up to W/k late
 //	sliding counter        2N-1 (never above N in any window of W(1-1/k))
-//	GCRA                   N+burst-1
+//	GCRA                   N+burst-1 (2N-1 unless a burst is set)
 //	fixed window           2N
 type Algorithm struct {
 	buckets  int
@@ -76,7 +76,8 @@ func SlidingCounter(k int, rounding Rounding) Algorithm {
 }
 
 // GCRA is the generic cell rate algorithm (ITU-T I.371): one time stamp per
-// key, units return at an even rate, up to the limit's burst at once.
+// key, units return at an even rate, up to the limit's burst at once, which is the whole
+// quota unless [Limit.WithBurst] sets it.
 func GCRA() Algorithm { return Algorithm{kind: kindGCRA} }
 
 // FixedWindow counts units in windows aligned to the Unix epoch: the baseline,

@@ -164,7 +164,7 @@ func TestWorstCaseAndCapacity(t *testing.T) {
 			t.Errorf("%v: capacity %d, want %d", test.a, got, test.capacity)
 		}
 	}
-	if got := GCRA().Capacity(PerMinute(100)); got != 10 {
-		t.Errorf("GCRA with the automatic burst: capacity %d, want 10", got)
+	if l := PerMinute(100); GCRA().Capacity(l) != 100 || GCRA().WorstCase(l) != 199 {
+		t.Errorf("GCRA without a burst: capacity %d, worst case %d, want the limit's 100 and 199", GCRA().Capacity(l), GCRA().WorstCase(l))
 	}
 }

@@ -9,6 +9,12 @@ type Decision struct {
 	// true); if it is false nothing has.
 	Allowed bool
 
+	// HeldBack says that this limit did not deny: the request was denied by another of the
+	// limits that tiered.Limiter.AllowAll decided about together. This one would have granted
+	// its cost, or was not asked at all (Remaining is then 0). Allowed is false and
+	// RetryAfter is 0.
+	HeldBack bool
+
 	// DryRun says that the rule never denies, see tiered.DryRun.
 	DryRun bool
 
@@ -34,8 +40,13 @@ type Decision struct {
 	// was granted, up to a second before: others may have taken of that since.
 	Remaining int64
 
+	// Used is how many units count in the window after this decision, denied ones
+	// included: only of rules that count those (tiered.CountDenied), decided by Redis.
+	// It may be above Limit. 0 for all others.
+	Used int64
+
 	// RetryAfter is how long to wait until the same cost would be granted if
-	// nobody else used the key; zero when Allowed (but see WouldDeny). Decided by Redis it is exact to
+	// nobody else used the key; zero when Allowed (but see WouldDeny) or HeldBack. Decided by Redis it is exact to
 	// the microsecond; decided elsewhere it may be too short, never too long by
 	// more than the time a message takes.
 	RetryAfter time.Duration
@@ -50,6 +61,10 @@ type Decision struct {
 	// Algorithm says how it was decided.
 	Algorithm Algorithm
 }
+
+// Denied reports whether this limit stood in the request's way: the request may not proceed,
+// and not because of another limit only, see HeldBack. A rule on a dry run never denies.
+func (d Decision) Denied() bool { return !d.Allowed && !d.HeldBack }
 
 // Degraded reports whether the decision was made without Redis, by the rule's
 // outage policy.

@@ -14,12 +14,12 @@ func ExampleParse() {
 			fmt.Println(err)
 			continue
 		}
-		fmt.Println(l.Quota(), "units in any", l.Window())
+		fmt.Println(l.Quota(), "units in any", l.WindowString())
 	}
 	// Output:
-	// 10 units in any 1m0s
+	// 10 units in any 1m
 	// 5 units in any 1s
-	// 1000 units in any 24h0m0s
+	// 1000 units in any 24h
 	// 100 units in any 1s
 	// tierlimit: invalid limit: "10 per minute" has no "/": write it as QUOTA/WINDOW, like 10/1m
 }
@@ -30,19 +30,19 @@ func ExampleLimit_WithBurst() {
 	for _, l := range []limit.Limit{
 		limit.PerSecond(1000),
 		limit.PerSecond(1000).WithBurst(1),
-		limit.PerSecond(1000).WithBurst(1000),
+		limit.PerSecond(1000).WithBurst(100),
 	} {
 		fmt.Println(l, "- at once:", limit.GCRA().Capacity(l), "- in a second, at worst:", limit.GCRA().WorstCase(l))
 	}
 	// Output:
-	// 1000/1s - at once: 100 - in a second, at worst: 1099
+	// 1000/1s - at once: 1000 - in a second, at worst: 1999
 	// 1000/1s,burst=1 - at once: 1 - in a second, at worst: 1000
-	// 1000/1s,burst=1000 - at once: 1000 - in a second, at worst: 1999
+	// 1000/1s,burst=100 - at once: 100 - in a second, at worst: 1099
 }
 
 func ExampleLimit_Validate() {
 	fmt.Println(limit.Per(10, 0).Validate())
-	// Output: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h0m0s
+	// Output: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h
 }
 
 func ExampleParseAlgorithm() {
@@ -66,6 +66,6 @@ func ExampleAlgorithm_WorstCase() {
 	// Output:
 	// sliding-log 100
 	// sliding-counter:k=16,strict 100
-	// gcra 109
+	// gcra 199
 	// fixed-window 200
 }

@@ -59,8 +59,9 @@ func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
 
 // WithBurst returns a copy of l that, under GCRA, lets up to burst units
 // through at once; units then return one by one at the limit's even rate. The
-// other algorithms have no notion of a burst and are not affected. Zero means
-// automatic, see [Limit.Burst].
+// other algorithms have no notion of a burst and are not affected, so a rule that
+// chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
+// none is set, see [Limit.Burst].
 func (l Limit) WithBurst(burst int64) Limit {
 	l.burst = burst
 	return l
@@ -73,16 +74,18 @@ func (l Limit) Quota() int64 { return l.quota }
 // without a change of clocks, or of the longest month.
 func (l Limit) Window() time.Duration { return l.window }
 
-// Burst is the number of units that GCRA lets through at once. Where none was
-// set it is a tenth of the quota, rounded up: the worst case of GCRA is
-// quota+burst-1 units in a window, so the automatic burst keeps it within 10 %
-// (and never above the quota itself for quotas of up to 10).
+// Burst is the number of units that GCRA lets through at once: the quota, where none was
+// set. The worst case of GCRA is quota+burst-1 units in a window, so that is one less than
+// twice the quota; a smaller burst keeps it closer to the quota.
 func (l Limit) Burst() int64 {
-	if l.burst != 0 {
+	if l.HasBurst() {
 		return l.burst
 	}
-	return (l.quota + 9) / 10
+	return l.quota
 }
+
+// HasBurst reports whether a burst was set.
+func (l Limit) HasBurst() bool { return l.burst != 0 }
 
 // Validate returns nil, or an error that wraps [ErrInvalidLimit] and names the
 // field and its value.
@@ -93,13 +96,13 @@ func (l Limit) Validate() error {
 	case l.IsCalendar():
 		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
-		return fmt.Errorf("%w: window is %v, must be between %v and %v", ErrInvalidLimit, l.window, MinWindow, MaxWindow)
+		return fmt.Errorf("%w: window is %s, must be between %s and %s", ErrInvalidLimit, written(l.window), written(MinWindow), written(MaxWindow))
 	case l.window%time.Microsecond != 0:
 		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock has no finer ones)", ErrInvalidLimit, l.window)
 	case l.burst < 0 || l.burst > MaxQuota:
-		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for automatic", ErrInvalidLimit, l.burst, int64(MaxQuota))
+		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for that of the quota", ErrInvalidLimit, l.burst, int64(MaxQuota))
 	case l.burstTooLong():
-		return fmt.Errorf("%w: burst is %d, which at %d units per %v takes longer than %v to return", ErrInvalidLimit, l.burst, l.quota, l.window, MaxWindow)
+		return fmt.Errorf("%w: burst is %d, which at %d units per %s takes longer than %s to return", ErrInvalidLimit, l.burst, l.quota, written(l.window), written(MaxWindow))
 	}
 	return nil
 }
@@ -112,15 +115,33 @@ func (l Limit) burstTooLong() bool {
 	return hi > maxHi || hi == maxHi && lo > maxLo
 }
 
-// String is the form that [Parse] reads: "10/1m0s", with ",burst=5" behind it
+// String is the form that [Parse] reads: "10/1m", with ",burst=5" behind it
 // where a burst was set.
 func (l Limit) String() string {
-	if l.IsCalendar() {
-		return fmt.Sprintf("%d/%v@%v", l.quota, l.calendar, l.zone)
-	}
-	s := strconv.FormatInt(l.quota, 10) + "/" + l.window.String()
-	if l.burst != 0 {
+	s := strconv.FormatInt(l.quota, 10) + "/" + l.WindowString()
+	if l.HasBurst() && !l.IsCalendar() {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
+	}
+	return s
+}
+
+// WindowString is the window as [Parse] reads it: "1m", "24h", "1h30m", and of the calendar
+// "month@Europe/Berlin".
+func (l Limit) WindowString() string {
+	if l.IsCalendar() {
+		return fmt.Sprintf("%v@%v", l.calendar, l.zone)
+	}
+	return written(l.window)
+}
+
+// written is a duration as people write it: as time.Duration does, less the minutes and seconds
+// at its end that are zero.
+func written(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
 	}
 	return s
 }

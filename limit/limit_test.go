@@ -32,33 +32,24 @@ func TestConstructors(t *testing.T) {
 func TestWithBurstCopies(t *testing.T) {
 	plain := PerMinute(100)
 	bursting := plain.WithBurst(7)
-	if plain.Burst() != 10 || bursting.Burst() != 7 {
-		t.Errorf("bursts are %d and %d, want 10 and 7", plain.Burst(), bursting.Burst())
+	if plain.Burst() != 100 || bursting.Burst() != 7 {
+		t.Errorf("bursts are %d and %d, want 100 and 7", plain.Burst(), bursting.Burst())
 	}
 	if bursting.WithBurst(0) != plain {
-		t.Error("a burst of zero is not automatic again")
+		t.Error("a burst of zero is not unset again")
 	}
 }
 
-func TestAutomaticBurst(t *testing.T) {
-	for quota, want := range map[int64]int64{
-		1: 1, 9: 1, 10: 1, 11: 2, 20: 2, 21: 3, 1000: 100, 1001: 101,
-		MaxQuota: 1<<40/10 + 1,
-	} {
-		if got := PerDay(quota).Burst(); got != want {
-			t.Errorf("quota %d: burst %d, want %d", quota, got, want)
-		}
-	}
-}
-
-// What Burst promises: the automatic burst keeps GCRA's worst case within 10 % of
-// the quota, and at the quota itself up to 10.
-func TestAutomaticBurstKeepsTheWorstCaseSmall(t *testing.T) {
+// A burst that nobody set is the quota, of any limit, and can be represented with it.
+func TestTheBurstIsTheQuotaUnlessSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quota := rapid.OneOf(rapid.Int64Range(1, 30), rapid.Int64Range(1, MaxQuota)).Draw(t, "quota")
-		worst := GCRA().WorstCase(PerDay(quota))
-		if worst < quota || 10*worst > 11*quota || quota <= 10 && worst != quota {
-			t.Fatalf("quota %d: worst case %d", quota, worst)
+		l := Per(quota, rapid.SampledFrom([]time.Duration{MinWindow, time.Minute, MaxWindow}).Draw(t, "window"))
+		if err := l.Validate(); err != nil || l.HasBurst() || l.Burst() != quota || GCRA().WorstCase(l) != 2*quota-1 {
+			t.Fatalf("%v: burst %d, worst case %d, %v", l, l.Burst(), GCRA().WorstCase(l), err)
+		}
+		if b := l.WithBurst(1); !b.HasBurst() || b.Burst() != 1 || GCRA().WorstCase(b) != quota {
+			t.Fatalf("%v: burst %d, worst case %d", b, b.Burst(), GCRA().WorstCase(b))
 		}
 	})
 }
@@ -94,7 +85,7 @@ func TestValidate(t *testing.T) {
 
 		// A burst takes burst*window/quota to return, at most MaxWindow. The products
 		// pass 64 bits.
-		{Per(1, MaxWindow).WithBurst(2), "burst is 2, which at 1 units per 8784h0m0s takes longer than 8784h0m0s"},
+		{Per(1, MaxWindow).WithBurst(2), "burst is 2, which at 1 units per 8784h takes longer than 8784h"},
 		{Per(10, MaxWindow).WithBurst(10), ""},
 		{Per(10, MaxWindow).WithBurst(11), "burst is 11,"},
 		{PerSecond(1).WithBurst(366 * 24 * 3600), ""},

@@ -58,7 +58,7 @@ func TestParseErrors(t *testing.T) {
 		"10/0s":                  "window is 0s,",
 		"10/-1s":                 "window is -1s,",
 		"10/1ns":                 "window is 1ns,",
-		"10/9000h":               "window is 9000h0m0s,",
+		"10/9000h":               "window is 9000h,",
 		"10/1m,burst=":           `burst ""`,
 		"10/1m,burst=0":          `burst "0"`,
 		"10/1m,burst=x":          `burst "x"`,
@@ -76,11 +76,16 @@ func TestParseErrors(t *testing.T) {
 
 func TestLimitString(t *testing.T) {
 	for want, l := range map[string]Limit{
-		"10/1m0s":                 PerMinute(10),
-		"10/24h0m0s":              PerDay(10),
-		"1/1.000001s":             Per(1, time.Second+time.Microsecond),
-		"10/1m0s,burst=5":         PerMinute(10).WithBurst(5),
-		"1099511627776/8784h0m0s": Per(MaxQuota, MaxWindow),
+		"10/1m":               PerMinute(10),
+		"10/24h":              PerDay(10),
+		"1/1.000001s":         Per(1, time.Second+time.Microsecond),
+		"5/1h30m":             Per(5, 90*time.Minute),
+		"5/1h0m30s":           Per(5, time.Hour+30*time.Second),
+		"5/10m":               Per(5, 10*time.Minute),
+		"5/20h":               Per(5, 20*time.Hour),
+		"5/500ms":             Per(5, 500*time.Millisecond),
+		"10/1m,burst=5":       PerMinute(10).WithBurst(5),
+		"1099511627776/8784h": Per(MaxQuota, MaxWindow),
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

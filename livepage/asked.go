@@ -13,12 +13,17 @@ import (
 
 // asked is what was asked about a key, and the answer.
 type asked struct {
-	Rule, Key, Cost string // as they were written
-	Name            shownKey
-	Answer          *limit.Decision
-	Reset           bool // the key was made as if never used
-	Error           string
+	Rule, Key, Cost, Limit string // as they were written
+	Name                   shownKey
+	Under                  inspect.Rule // what the key is held to
+	Whose                  string       // that limit is
+	Answer                 *limit.Decision
+	Reset                  bool // the key was made as if never used
+	Error                  string
 }
+
+// OwnUnknown reports whether the answer is about the rule's own limit for want of another.
+func (a asked) OwnUnknown() bool { return a.Whose == rulesOwn }
 
 // serveKey answers what a key's state is, or resets it. It is a POST although it may
 // change nothing: addresses end up in logs, where keys should not.
@@ -32,7 +37,7 @@ func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading the form: %v", err), http.StatusBadRequest)
 		return
 	}
-	a := asked{Rule: r.PostForm.Get("rule"), Key: r.PostForm.Get("key"), Cost: r.PostForm.Get("cost")}
+	a := asked{Rule: r.PostForm.Get("rule"), Key: r.PostForm.Get("key"), Cost: r.PostForm.Get("cost"), Limit: r.PostForm.Get("limit")}
 	reset := r.PostForm.Get("do") == "reset"
 	if reset && !p.allowReset {
 		http.Error(w, "the page may only read: livepage.AllowReset is not set", http.StatusForbidden)
@@ -60,11 +65,11 @@ func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
 			return fmt.Errorf("the cost %q is not a whole number", a.Cost)
 		}
 	}
-	rule, err := p.rule(a.Rule)
+	rule, err := p.ruleOf(a, key)
 	if err != nil {
 		return err
 	}
-	a.Name = p.name(key)
+	a.Name, a.Under = p.name(key), rule
 	if reset {
 		if err := rule.Reset(ctx, key); err != nil {
 			return err
@@ -77,6 +82,36 @@ func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
 	}
 	a.Answer = &d
 	return nil
+}
+
+// Whose limit it is that an answer is about.
+const (
+	asAsked  = "as asked"
+	heldTo   = "the last that this process held it to"
+	rulesOwn = "the rule’s own"
+)
+
+// ruleOf is the rule as the key is held to it. Only the program knows which key has a limit of
+// its own: so that is the one asked for, or else the last one that this process has seen.
+func (p *Page) ruleOf(a *asked, key string) (inspect.Rule, error) {
+	rule, err := p.rule(a.Rule)
+	if err != nil {
+		return inspect.Rule{}, err
+	}
+	if a.Limit != "" {
+		l, err := limit.Parse(a.Limit)
+		if err != nil {
+			return inspect.Rule{}, err
+		}
+		a.Whose = asAsked
+		return rule.WithLimit(l)
+	}
+	if own, ok := rule.OwnLimit(key); ok {
+		a.Whose = heldTo
+		return rule.WithLimit(own)
+	}
+	a.Whose = rulesOwn
+	return rule, nil
 }
 
 func (p *Page) rule(name string) (inspect.Rule, error) {

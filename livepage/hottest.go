@@ -72,7 +72,7 @@ func newHottest(name func(string) shownKey, now func() time.Time) *hottest {
 
 // watch is told of each decision. For those outside of the sample it costs a random
 // number.
-func (h *hottest) watch(rule, key string, allowed bool) {
+func (h *hottest) watch(rule, key string, denied bool) {
 	every := h.every.Load()
 	if every > 1 && rand.Uint64()&(every-1) != 0 {
 		return
@@ -88,7 +88,7 @@ func (h *hottest) watch(rule, key string, allowed bool) {
 		e = h.take(hash, rule, key)
 	}
 	e.count += float64(every)
-	if !allowed {
+	if denied {
 		e.denied += float64(every)
 	}
 	heap.Fix(&h.entries, e.heapPos)

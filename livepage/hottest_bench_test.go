@@ -16,7 +16,7 @@ func BenchmarkHottest(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for i := 0; p.Next(); i++ {
-			h.watch("search", keys[i%len(keys)], true)
+			h.watch("search", keys[i%len(keys)], false)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestSpaceSavingBounds(t *testing.T) {
 		for range total {
 			key := fmt.Sprint(int(math.Pow(random.Float64(), float64(skew)) * float64(keys)))
 			seen[key]++
-			h.watch("r", key, true)
+			h.watch("r", key, false)
 		}
 		if len(h.entries) > tracked || len(h.where) != len(h.entries) {
 			t.Fatalf("%d entries, %d known", len(h.entries), len(h.where))
@@ -53,9 +53,9 @@ func TestRates(t *testing.T) {
 		for i := range 1200 { // two minutes
 			time.Sleep(100 * time.Millisecond)
 			for range 5 {
-				h.watch("r", "busy", false)
+				h.watch("r", "busy", true)
 			}
-			h.watch("r", fmt.Sprint("once", i), true)
+			h.watch("r", fmt.Sprint("once", i), false)
 			if seconds := float64(i+1) / 10; i%150 == 149 {
 				top := h.top()
 				if top[0].Key.Text != "busy" || math.Abs(top[0].PerSecond-50) > 1 || top[0].Denied != 1 {
@@ -71,7 +71,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("three minutes later: %+v", top)
 		}
 		time.Sleep(1000 * time.Hour)
-		h.watch("r", "new", true)
+		h.watch("r", "new", false)
 		time.Sleep(time.Second)
 		if top := h.top(); len(top) != 1 || math.Abs(top[0].PerSecond-1) > 0.01 {
 			t.Errorf("long after: %+v", top)
@@ -92,7 +92,7 @@ func TestSampleIsBounded(t *testing.T) {
 		if i%2 == 0 {
 			key = fmt.Sprint(i) // never the same, so that h.name tells of each that is looked at
 		}
-		h.watch("r", key, true)
+		h.watch("r", key, false)
 	}
 	if most := 20 * enough; taken > most {
 		t.Errorf("%d of 3,000,000 looked at, want %d at most", taken, most)
@@ -103,11 +103,11 @@ func TestSampleIsBounded(t *testing.T) {
 	}
 	for i := range 40 * 10 { // and it looks at all again when there is little to do
 		clock = clock.Add(100 * time.Millisecond)
-		h.watch("r", fmt.Sprint(i), true)
+		h.watch("r", fmt.Sprint(i), false)
 	}
 	for i := range 100_000 {
 		clock = clock.Add(100 * time.Millisecond)
-		h.watch("r", fmt.Sprint(i), true)
+		h.watch("r", fmt.Sprint(i), false)
 	}
 	if every := h.every.Load(); every != 1 {
 		t.Errorf("at 10 decisions a second one of %d is looked at", every)

@@ -121,6 +121,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 			return nil, err
 		}
 	}
+	p.inside.RememberOwnLimits()
 	if p.hottest != nil {
 		p.hottest.name = p.name
 		stop, ok := p.inside.Watch(p.hottest.watch)

@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -24,7 +27,18 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // newLimiter makes a limiter on the shared Redis with the rule "search" of 3 per hour.
 func newLimiter(t *testing.T) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
-	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
+	return newLimiterOf(t, redistest.Prefix())
+}
+
+// beside makes another limiter with the same rule and counts, as another process has.
+func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
+	t.Helper()
+	return newLimiterOf(t, inspect.Of(l).Snapshot().Prefix)
+}
+
+func newLimiterOf(t *testing.T, prefix string) (*tiered.Limiter, *tiered.Rule) {
+	t.Helper()
+	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
 		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +72,42 @@ func allow(t *testing.T, r *tiered.Rule, key string, times int) {
 		if _, err := r.Allow(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Who denies nothing is not shown as denying, neither in numbers nor among the hottest keys: what
+// another limit of the same request denied is held back.
+func TestHeldBackIsNotDenied(t *testing.T) {
+	l, r := newLimiter(t)
+	tenant, err := l.Rule("tenant", limit.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page := mounted(t, l, HottestKeys())
+	if _, body := get(t, page); strings.Contains(body, "Held back") {
+		t.Error("without groups there is nothing to hold back")
+	}
+	allow(t, r, "192.0.2.1", 3)
+	for range 7 {
+		if _, err := l.AllowAll(t.Context(), tiered.Request{Rule: tenant, Key: "acme", Cost: 1}, tiered.Request{Rule: r, Key: "192.0.2.1", Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, body := get(t, page)
+	contains(t, body, "Held back in all")
+	if !regexp.MustCompile(`acme</span></th><td class="text">tenant</td><td>[0-9.]+</td><td>0 %</td>`).MatchString(body) {
+		t.Errorf("the tenant is not shown as denied nothing:\n%s", body)
+	}
+	total := 0
+	for _, tier := range []string{"redis", "local"} {
+		row := regexp.MustCompile(`<tr><th scope="row">tenant</th><td class="text">` + tier + `</td>.*<td>0</td><td>0</td><td>(\d)</td></tr>`).FindStringSubmatch(body)
+		if row != nil {
+			n, _ := strconv.Atoi(row[1])
+			total += n
+		}
+	}
+	if total != 7 {
+		t.Errorf("%d of the tenant's are shown as held back and not denied, want 7:\n%s", total, body)
 	}
 }
 

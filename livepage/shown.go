@@ -4,10 +4,12 @@ import (
 	_ "embed" // for the page
 	"fmt"
 	"html/template"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 //go:embed page.html
@@ -22,6 +24,7 @@ type shown struct {
 	inspect.Snapshot
 	Decisions  []decisions
 	Over       time.Duration // what rates are averages of
+	HoldsBack  bool          // some decisions: as groups of several limits do
 	FindsHot   bool
 	Hottest    []hot
 	AllowReset bool
@@ -31,9 +34,10 @@ type shown struct {
 
 // decisions are those of a rule and a tier.
 type decisions struct {
-	Rule, Tier                        string
-	Allowed, Denied                   uint64
+	Rule                              string
+	inspect.Count                     // in all
 	AllowedPerSecond, DeniedPerSecond float64
+	HeldBackPerSecond                 float64
 }
 
 // shown is what is to be seen now, with rates since an earlier time.
@@ -42,6 +46,7 @@ func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
 		Snapshot: now, Decisions: compare(since, now), Over: between(since, now),
 		AllowReset: p.allowReset, Hashes: p.name("").Hashed, Asked: a,
 	}
+	s.HoldsBack = slices.ContainsFunc(s.Decisions, func(d decisions) bool { return d.HeldBack > 0 })
 	if p.hottest != nil {
 		s.FindsHot, s.Hottest = true, p.hottest.top()
 	}
@@ -50,24 +55,28 @@ func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
 
 // compare tells how many decisions each tier makes, of those that have made any.
 func compare(since, now inspect.Snapshot) []decisions {
-	type of struct{ rule, tier string }
+	type of struct {
+		rule string
+		tier limit.Tier
+	}
 	before := make(map[of]inspect.Count)
 	for _, r := range since.Rules {
 		for _, c := range r.Counts {
-			before[of{r.Name, c.Tier.String()}] = c
+			before[of{r.Name, c.Tier}] = c
 		}
 	}
 	seconds := between(since, now).Seconds()
 	var all []decisions
 	for _, r := range now.Rules {
 		for _, c := range r.Counts {
-			if c.Allowed+c.Denied == 0 {
+			if c.Allowed+c.Denied+c.HeldBack == 0 {
 				continue
 			}
-			d := decisions{Rule: r.Name, Tier: c.Tier.String(), Allowed: c.Allowed, Denied: c.Denied}
-			b := before[of{r.Name, d.Tier}]
+			d := decisions{Rule: r.Name, Count: c}
+			b := before[of{r.Name, c.Tier}]
 			d.AllowedPerSecond = float64(c.Allowed-b.Allowed) / seconds
 			d.DeniedPerSecond = float64(c.Denied-b.Denied) / seconds
+			d.HeldBackPerSecond = float64(c.HeldBack-b.HeldBack) / seconds
 			all = append(all, d)
 		}
 	}

@@ -26,6 +26,12 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // served mounts the live page of a limiter with the rule "search" of 3 per hour.
 func served(t *testing.T) (r *tiered.Rule, url string) {
 	t.Helper()
+	_, r, url = servedLimiter(t)
+	return r, url
+}
+
+func servedLimiter(t *testing.T) (l *tiered.Limiter, r *tiered.Rule, url string) {
+	t.Helper()
 	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
 		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
@@ -44,7 +50,7 @@ func served(t *testing.T) (r *tiered.Rule, url string) {
 	mux.Handle("/debug/tierlimit/", p)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.CloseClientConnections)
-	return r, server.URL + "/debug/tierlimit/"
+	return l, r, server.URL + "/debug/tierlimit/"
 }
 
 func allow(t *testing.T, r *tiered.Rule, key string, times int) {
@@ -119,6 +125,41 @@ func TestLivePage(t *testing.T) {
 	b.run(chromedp.KeyEvent(kb.Enter))
 	b.shows("Reset: the key is as if never used")
 	b.shows("3 of 3")
+}
+
+// Groups that hold limits back, keys with a limit of their own and bursts are shown as they are,
+// and one may ask for a key under another limit by keyboard.
+func TestLivePageOfGroupsAndPlans(t *testing.T) {
+	l, r, url := servedLimiter(t)
+	if _, err := l.Rule("ingest", limit.PerMinute(200_000)); err != nil {
+		t.Fatal(err)
+	}
+	gold, err := r.WithLimit(limit.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := l.Rule("address", limit.PerHour(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		if _, err := l.AllowAll(t.Context(), tiered.Request{Rule: gold, Key: "acme", Cost: 1}, tiered.Request{Rule: address, Key: "192.0.2.1", Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("Held back in all")
+	b.shows("gcra:burst=100000")
+	eval[string](b, `document.querySelector("#key select").value = "search"`)
+	b.tabTo(`#key input[name=key]`)
+	b.run(chromedp.KeyEvent("acme"), chromedp.KeyEvent(kb.Enter))
+	b.shows("998 of 1,000")
+	b.shows("the last that this process held it to")
+	b.inAllLooks("livepage-key")
+	b.tabTo(`#key input[name=limit]`)
+	b.run(chromedp.KeyEvent("10/1h"), chromedp.KeyEvent(kb.Enter))
+	b.shows("8 of 10")
 }
 
 // Without a script the page shows what was when it was loaded, and its form works.

@@ -51,7 +51,7 @@ func Candidates(l limit.Limit) ([]Candidate, error) {
 }
 
 func withBursts(l limit.Limit) []limit.Limit {
-	if hasBurst(l) {
+	if l.HasBurst() {
 		return []limit.Limit{l}
 	}
 	var all []limit.Limit
@@ -64,9 +64,6 @@ func withBursts(l limit.Limit) []limit.Limit {
 	}
 	return all
 }
-
-// hasBurst reports whether a burst was set, as opposed to the automatic one.
-func hasBurst(l limit.Limit) bool { return l != l.WithBurst(0) }
 
 // String is the algorithm with its dials, GCRA's burst included:
 // "sliding-counter:k=16,strict", "gcra:burst=100".

@@ -258,7 +258,7 @@ func TestUnmetNeedSaysWhatComesClosest(t *testing.T) {
 	if !errors.Is(err, plan.ErrUnmet) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10000/1m0s", "never above the limit", "no capacity returned late", "1000 bytes", "least memory: fixed-window, 168 bytes"} {
+	for _, want := range []string{"10000/1m", "never above the limit", "no capacity returned late", "1000 bytes", "least memory: fixed-window, 168 bytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

@@ -21,6 +21,16 @@ type file struct {
 	keys  map[string]planOf // plans of keys, in all rules that have the plan
 }
 
+// place is where a rule stands.
+func (f *file) place(rule string) place {
+	for _, s := range f.rules {
+		if s.name == rule {
+			return s.at
+		}
+	}
+	return f.at
+}
+
 // spec is what a file says of one rule.
 type spec struct {
 	name    string

@@ -50,9 +50,9 @@ type terms struct {
 
 // Load reads a file, and puts its rules in force on the limiter. It must be a regular file,
 // or a link to one, of at most 256 kB of UTF-8 and 10,000 fields; a byte order mark before it
-// is left out. It does not watch the
-// file: see [Rules.Watch] and [Rules.Reload]. The names of its rules are the file's: do
-// not use them with [tiered.Limiter.Rule], too.
+// is left out. It does not watch the file: see [Rules.Watch] and [Rules.Reload]. The names of
+// its rules are the file's: a file, at start or later, that says otherwise of a rule than the
+// program, or another file, already does is refused with a [tiered.ConflictError].
 //
 // Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
 // [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
@@ -193,7 +193,12 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	if err := p.err(); err != nil {
 		return 0, err
 	}
-	if err := r.limiter.PutInForce(rules...); err != nil {
+	if err := r.limiter.PutInForceFrom(r.path, rules...); err != nil {
+		var conflict *tiered.ConflictError
+		if errors.As(err, &conflict) {
+			p.add(file.place(conflict.Refused.Name()), err)
+			return 0, p.err()
+		}
 		return 0, err
 	}
 	r.inForce.Store(&next)

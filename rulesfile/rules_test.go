@@ -25,7 +25,7 @@ func TestDocsExample(t *testing.T) {
 	if r.Limit() != limit.PerMinute(60) || r.Algorithm() != limit.SlidingCounter(60, limit.Strict) || r.OutagePolicy() != tiered.Approximate || r.IsDryRun() {
 		t.Errorf("%v, %v, %v, %v", r.Limit(), r.Algorithm(), r.OutagePolicy(), r.IsDryRun())
 	}
-	for key, want := range map[string]string{"tenant-7": "1000/1m0s", "tenant-9": "5000/1m0s", "007": "1000/1m0s", "7": "60/1m0s", "tenant-12": "300/1m0s"} {
+	for key, want := range map[string]string{"tenant-7": "1000/1m", "tenant-9": "5000/1m", "007": "1000/1m", "7": "60/1m", "tenant-12": "300/1m"} {
 		if got := search.For(key).Limit().String(); got != want {
 			t.Errorf("%s is held to %s, want %s", key, got, want)
 		}

@@ -69,9 +69,9 @@ var changes = map[string]func(t *testing.T) (path string, change func(text strin
 // However the file changes, it is loaded at the second look that sees it, and an invalid
 // one is told of once and changes nothing.
 func TestChangesAreSeen(t *testing.T) {
-	limiter := newLimiter(t)
 	for name, begin := range changes {
 		t.Run(name, func(t *testing.T) {
+			limiter := newLimiter(t)
 			path, change := begin(t)
 			var told []error
 			rules := load(t, limiter, path, OnLoad(func(err error) { told = append(told, err) }))

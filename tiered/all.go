@@ -23,8 +23,8 @@ const MaxTogether = maxBatch
 
 // AllowAll charges all requests or none (law 9): a tenant's quota and an endpoint's
 // limit, say. It returns a decision for each; all of them are Allowed, or none is.
-// Those that stood in the way have a RetryAfter, those that would have fitted have
-// none. No two requests may be for the same rule and key, and there may be no more than
+// Those that stood in the way are Denied and have a RetryAfter, the others are HeldBack,
+// and counted as such. No two requests may be for the same rule and key, and there may be no more than
 // [MaxTogether]. Rules on a dry run stand in nobody's way, see [DryRun].
 //
 // It takes one trip to Redis. On a Cluster requests for the same key share a slot;
@@ -69,11 +69,12 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	known := false
 	for i, q := range requests {
 		keys[i] = l.key(q.Key)
-		decisions[i] = q.Rule.decision(limit.TierLocal)
-		if d, ok := q.Rule.remembered(keys[i].hash, now, q.Cost); ok {
-			decisions[i] = d
-			known = true
+		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
+		if !denied {
+			d = q.Rule.heldBack(limit.TierLocal)
 		}
+		decisions[i] = d
+		known = known || denied
 	}
 	if known || len(requests) == 0 {
 		return decisions, nil
@@ -101,6 +102,9 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 		q := &requests[i]
 		if q.Rule == nil || q.Rule.limiter != l {
 			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
+		}
+		if q.Rule.config.countDenied {
+			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
 		}
 		if err := q.Rule.check(ctx, q.Key, q.Cost); err != nil {
 			return err

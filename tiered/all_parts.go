@@ -50,9 +50,10 @@ func (g *together) reserve() bool {
 			g.unreserveAll()
 			for j := range g.requests {
 				other := g.requests[j].Rule
-				g.decisions[j] = other.decision(s.tierSettling())
+				g.decisions[j] = other.heldBack(s.tierSettling())
 				g.decisions[j].ResetAfter = other.limit.Window()
 			}
+			g.decisions[i].HeldBack = false
 			granted(&g.decisions[i], own)
 			return false
 		}
@@ -87,7 +88,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
-		g.decisions[i] = g.requests[i].Rule.decision(limit.TierRedis) // held back, if others deny
+		g.decisions[i] = g.requests[i].Rule.heldBack(limit.TierRedis) // if others deny
 	}
 	// Those that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
@@ -136,7 +137,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	}
 	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
-		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j])
+		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j], g.requests[i].Cost, lua.Take)
 		if g.decisions[i].Allowed {
 			g.charged = append(g.charged, i)
 		}
@@ -186,7 +187,7 @@ func (g *together) takeBack() {
 // holdBack says of a request that it would have been granted.
 func (g *together) holdBack(i int) {
 	d := &g.decisions[i]
-	d.Allowed, d.Granted, d.ChargedAt, d.Remaining = false, 0, 0, d.Remaining+g.requests[i].Cost
+	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.requests[i].Cost
 }
 
 func entriesOf(requests []Request, keys []callKey) []remote.Entry {

@@ -49,7 +49,7 @@ func (l *Limiter) tellChanges() {
 func (s *shard) log(to State) {
 	switch to {
 	case Outage:
-		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size())
+		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size(), "error", s.reason())
 	case Settling:
 		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", "fleet_size", s.fleet.Size())
 	case Healthy:

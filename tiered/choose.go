@@ -1,6 +1,10 @@
 package tiered
 
-import "github.com/tierlimit/tierlimit/limit"
+import (
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
 
 // The default thresholds of the automatic choice, see [Thresholds].
 const (
@@ -9,17 +13,25 @@ const (
 )
 
 // choose picks the algorithm for a rule that names none, by the size of its
-// limit: a log is exact and takes 5 bytes a unit, which is nothing for a small
-// limit; a counter's error shrinks against a middle one; for a large one, GCRA's
-// burst is a small part of it and its state the smallest.
-func (c *config) choose(l limit.Limit) limit.Algorithm {
+// limit, and says why: a log is exact and takes 5 bytes a unit, which is nothing for a
+// small limit; a counter's error shrinks against a middle one; for a large one, GCRA's
+// state is the smallest and its decisions the quickest. Its burst becomes a part of the
+// limit.
+//
+// A larger limit must never grant less. A log and a counter grant all of a limit at once, so
+// the burst is at least the largest limit that they are chosen for. Beyond, a tenth
+// of the limit keeps the worst case close to it.
+func (c *config) choose(l limit.Limit) (limit.Limit, limit.Algorithm, string) {
 	switch {
 	case l.IsCalendar():
-		return limit.FixedWindow()
+		return l, limit.FixedWindow(), "windows of the calendar are fixed windows."
+	case l.HasBurst():
+		return l, limit.GCRA(), "the limit has a burst, and no other algorithm has one."
 	case l.Quota() <= c.logUpTo:
-		return limit.SlidingLog()
+		return l, limit.SlidingLog(), fmt.Sprintf("chosen by the size of the limit, which is up to %d: small enough for a log.", c.logUpTo)
 	case l.Quota() <= c.counterUpTo:
-		return limit.SlidingCounter(limit.DefaultBuckets, limit.Strict)
+		return l, limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), fmt.Sprintf("chosen by the size of the limit, which is above %d and up to %d.", c.logUpTo, c.counterUpTo)
 	}
-	return limit.GCRA()
+	l = l.WithBurst(max((l.Quota()+9)/10, c.counterUpTo))
+	return l, limit.GCRA(), fmt.Sprintf("chosen by the size of the limit, which is above %d; the burst is a tenth of the limit, but at least %d, so that no smaller limit grants more at once.", c.counterUpTo, c.counterUpTo)
 }

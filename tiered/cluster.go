@@ -283,6 +283,7 @@ func (s *shard) adopt(from *shard) {
 		return
 	}
 	if !s.inUse() && !from.breaker.Closed() {
+		s.failed(errInherited)
 		s.breaker.ForceOpen(errInherited)
 		return
 	}

@@ -12,29 +12,45 @@ import (
 )
 
 const (
-	tiers    = limit.TierOverload + 1
-	outcomes = 2 // denied, allowed
+	tiers = limit.TierOverload + 1
+
 	// stripes keep cores from waiting for each other: a counter that two of them add to
 	// all the time takes longer than all the rest of a decision in process.
-	stripes = 16
+	stripes   = 16
+	cacheLine = 64
+)
+
+// outcome is what became of a request under one of its limits.
+type outcome int
+
+const (
+	denied outcome = iota
+	allowed
+	heldBack // would not have denied, but another limit of the request did
+	outcomes
 )
 
 // decisionCounts counts a rule's decisions by tier and outcome. The counts are spread
-// over stripes of one cache line each.
-type decisionCounts [stripes][tiers][outcomes]atomic.Uint64
+// over stripes of whole cache lines.
+type decisionCounts [stripes]struct {
+	of [tiers][outcomes]atomic.Uint64
+	_  [(cacheLine - int(tiers)*int(outcomes)*8%cacheLine) % cacheLine]byte
+}
 
 func (c *decisionCounts) add(d *limit.Decision) {
-	outcome := 0
+	o := denied
 	if d.Allowed {
-		outcome = 1
+		o = allowed
+	} else if d.HeldBack {
+		o = heldBack
 	}
-	c[stripe()][d.Tier][outcome].Add(1)
+	c[stripe()].of[d.Tier][o].Add(1)
 }
 
 // sum is how many there were of a tier and outcome.
-func (c *decisionCounts) sum(tier limit.Tier, outcome int) (n uint64) {
+func (c *decisionCounts) sum(tier limit.Tier, o outcome) (n uint64) {
 	for i := range c {
-		n += c[i][tier][outcome].Load()
+		n += c[i].of[tier][o].Load()
 	}
 	return n
 }
@@ -63,7 +79,7 @@ type countedRule struct {
 func newDecisionsMetric() *decisionsMetric {
 	return &decisionsMetric{
 		desc: prometheus.NewDesc("tierlimit_decisions_total",
-			"Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).",
+			"Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).",
 			[]string{"rule", "tier", "outcome"}, nil),
 		created: time.Now(),
 		rules:   make(map[countedRule]*decisionCounts),
@@ -89,14 +105,14 @@ func (m *decisionsMetric) Collect(metrics chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rule, counts := range m.rules {
-		names := [outcomes]string{"denied", "allowed"}
-		if rule.dryRun {
-			names = [outcomes]string{"would_deny", "would_allow"}
+		names := []string{denied: "denied", allowed: "allowed", heldBack: "held_back"}
+		if rule.dryRun { // is never held back: it is asked after the others have granted
+			names = []string{denied: "would_deny", allowed: "would_allow"}
 		}
 		for tier := range tiers {
-			for outcome, name := range names {
+			for o, name := range names {
 				metrics <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.desc, prometheus.CounterValue,
-					float64(counts.sum(tier, outcome)), m.created, rule.name, tier.String(), name)
+					float64(counts.sum(tier, outcome(o))), m.created, rule.name, tier.String(), name)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request)
 		case granted:
 			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
 		default:
-			decisions[i] = q.Rule.decision(limit.TierLocal)
+			decisions[i] = q.Rule.heldBack(limit.TierLocal)
 			decisions[i].DryRun = true
 		}
 	}

@@ -90,7 +90,7 @@ func TestDryRunIsCountedApart(t *testing.T) {
 		mustAllow(t, dry, "k", 1)
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="fallback"} 0
 tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="lease"} 0

@@ -3,6 +3,7 @@ package tiered
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 func init() {
@@ -25,7 +27,7 @@ func (i inside) Context() context.Context { return i.l.ctx }
 
 func (i inside) Snapshot() inspect.Snapshot {
 	l := i.l
-	s := inspect.Snapshot{
+	shown := inspect.Snapshot{
 		At:                time.Now(),
 		State:             l.State().String(),
 		Breaker:           l.breakerState().String(),
@@ -35,25 +37,44 @@ func (i inside) Snapshot() inspect.Snapshot {
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
 	}
+	for _, s := range l.shards() {
+		if err := s.reason(); err != nil && s.state() == Outage {
+			shown.Reason = err.Error()
+		}
+	}
 	l.mu.Lock()
 	for _, r := range l.rules {
-		s.Rules = append(s.Rules, r.inspected())
+		shown.Rules = append(shown.Rules, r.inspected())
 	}
 	l.mu.Unlock()
-	slices.SortFunc(s.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
-	return s
+	slices.SortFunc(shown.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
+	return shown
 }
 
 func (r *Rule) inspected() inspect.Rule {
 	shown := inspect.Rule{
 		Name:         r.name,
-		Limit:        r.limit,
-		Algorithm:    r.algorithm,
+		Limit:        r.asked,
+		Algorithm:    plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}.String(),
+		Capacity:     r.capacity,
 		WorstCase:    r.WorstCase(),
 		Why:          r.why,
 		OutagePolicy: r.config.policy.String(),
 		Peek:         r.Peek,
 		Reset:        r.Reset,
+		OwnLimit: func(key string) (l limit.Limit, ok bool) {
+			if own := r.limiter.ownLimits.Load(); own != nil {
+				l, ok = own.of(r.name, key)
+			}
+			return l, ok
+		},
+		WithLimit: func(l limit.Limit) (inspect.Rule, error) {
+			other, err := r.limiter.describedRule(r.name, l, r.config)
+			if err != nil {
+				return inspect.Rule{}, err
+			}
+			return other.inspected(), nil
+		},
 	}
 	if r.config.dryRun {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
@@ -63,7 +84,8 @@ func (r *Rule) inspected() inspect.Rule {
 	}
 	for tier := range tiers {
 		shown.Counts = append(shown.Counts, inspect.Count{
-			Tier: tier, Denied: r.metrics.decisions.sum(tier, 0), Allowed: r.metrics.decisions.sum(tier, 1),
+			Tier: tier, Denied: r.metrics.decisions.sum(tier, denied), Allowed: r.metrics.decisions.sum(tier, allowed),
+			HeldBack: r.metrics.decisions.sum(tier, heldBack),
 		})
 	}
 	return shown
@@ -83,10 +105,17 @@ func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
 	return func() { i.l.watcher.CompareAndSwap(&f, nil) }, true
 }
 
-// watched tells the watcher, if there is one, of a decision. Where there is none it
-// costs the load of a pointer.
+func (i inside) RememberOwnLimits() {
+	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
+}
+
+// watched tells those who watch decisions of one. Where there is no live page it costs the
+// loads of two pointers.
 func (r *Rule) watched(key string, d *limit.Decision) {
+	if own := r.limiter.ownLimits.Load(); own != nil {
+		own.decided(r, key)
+	}
 	if watcher := r.limiter.watcher.Load(); watcher != nil {
-		(*watcher)(r.name, key, d.Allowed)
+		(*watcher)(r.name, key, d.Denied())
 	}
 }

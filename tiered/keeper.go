@@ -44,6 +44,7 @@ func (s *shard) meet() error {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.config.deadline)
 		}
+		s.checkNode()
 		return nil
 	}
 	return s.notMet(err)
@@ -59,6 +60,7 @@ func (s *shard) notMet(err error) error {
 		about = append(about, "hint", hint)
 	}
 	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
+	s.failed(err)
 	s.breaker.ForceOpen(err)
 	return nil
 }
@@ -176,7 +178,9 @@ func (s *shard) beat() {
 	if err != nil {
 		return
 	}
-	err = s.beatWithin(s.limiter.config.deadline)
+	if err = s.beatWithin(s.limiter.config.deadline); err != nil {
+		s.failed(err)
+	}
 	done(err)
 }
 
@@ -191,6 +195,7 @@ func (s *shard) probe() {
 		return s.beatWithin(s.limiter.config.deadline)
 	})
 	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.limiter.ctx.Err() == nil {
+		s.failed(err)
 		s.warn("lost", "Redis is still out of reach", "error", err)
 	}
 }

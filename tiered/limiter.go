@@ -73,7 +73,8 @@ type Limiter struct {
 
 	longest atomic.Int64 // window of all rules
 
-	watcher atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	watcher   atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
+	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: nobody asks
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -176,8 +177,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 // "/". The name is part of the Redis keys, so all instances must agree on it. A
 // second call with the same name and settings returns the same rule.
 //
-// Errors wrap [limit.ErrInvalidRule], [limit.ErrInvalidLimit],
-// [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
+// Errors wrap [limit.ErrInvalidRule], of another rule of that name as a [*ConflictError];
+// [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
+// [limit.ErrClosed].
 func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.prepare(name, lim, options)
 	if err != nil {
@@ -186,18 +188,29 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.rules[name]; known != nil {
-		if known.limit == r.limit && known.config == r.config {
-			return known, nil
+		if !known.equal(r) {
+			return nil, fmt.Errorf("%w (use ChangeRule to change it, WithLimit to hold some keys to another limit, and rulesfile.Rules.Rule for a rule of a file)", known.conflict(r))
 		}
-		return nil, fmt.Errorf("%w: %q exists already, with limit %v (use ChangeRule to change it, WithLimit to hold some keys to another limit)", limit.ErrInvalidRule, name, known.limit)
+		r = known
 	}
+	r.held = true
 	l.rules[name] = r
 	return r, nil
 }
 
+// MustRule is [Limiter.Rule] for rules that are written into a program, whose mistakes a first
+// run shows: it panics where Rule returns an error.
+func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) *Rule {
+	r, err := l.Rule(name, lim, options...)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // ChangeRule puts another limit, and other options, in force under a rule's name at
 // run time, or makes the rule. What was charged goes on to count, as far as the old
-// algorithm remembers it: see "Changes under a live key" in docs/architecture.md. It
+// algorithm remembers it: see "Changing a rule" in docs/algorithms.md. It
 // returns the new rule. Rules are immutable: the old one goes on with the old limit
 // for whoever still holds it, so hold a rule that may change in an atomic.Pointer.
 //

@@ -1,8 +1,6 @@
 package tiered
 
 import (
-	"fmt"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 )
@@ -52,21 +50,8 @@ func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit,
 		p, err := plan.Choose(lim, n)
 		return p.Limit, p.Algorithm, p.Why, err
 	case c.algorithm.IsAutomatic():
-		a := l.config.choose(lim)
-		return lim, a, l.config.whyChosen(lim), nil
+		lim, a, why := l.config.choose(lim)
+		return lim, a, why, nil
 	}
 	return lim, c.algorithm, "the rule names the algorithm.", nil
-}
-
-// whyChosen says why choose picks what it does.
-func (c *config) whyChosen(l limit.Limit) string {
-	switch {
-	case l.IsCalendar():
-		return "windows of the calendar are fixed windows."
-	case l.Quota() <= c.logUpTo:
-		return fmt.Sprintf("chosen by the size of the limit, which is up to %d: small enough for a log.", c.logUpTo)
-	case l.Quota() <= c.counterUpTo:
-		return fmt.Sprintf("chosen by the size of the limit, which is above %d and up to %d.", c.logUpTo, c.counterUpTo)
-	}
-	return fmt.Sprintf("chosen by the size of the limit, which is above %d.", c.counterUpTo)
 }

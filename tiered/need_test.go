@@ -22,7 +22,8 @@ func TestRuleOfANeed(t *testing.T) {
 	}{
 		"nothing":   {func(*ruleConfig) error { return nil }, limit.PerMinute(5000), "sliding-counter:k=16,strict", "above 2000 and up to 100000"},
 		"small":     {func(*ruleConfig) error { return nil }, limit.PerMinute(50), "sliding-log", "up to 2000"},
-		"large":     {func(*ruleConfig) error { return nil }, limit.PerMinute(500_000), "gcra:burst=50000", "above 100000"},
+		"large":     {func(*ruleConfig) error { return nil }, limit.PerMinute(500_000), "gcra:burst=100000", "above 100000"},
+		"huge":      {func(*ruleConfig) error { return nil }, limit.PerMinute(5_000_000), "gcra:burst=500000", "above 100000"},
 		"calendar":  {func(*ruleConfig) error { return nil }, limit.PerCalendar(50, limit.CalendarDay, time.UTC), "fixed-window", "calendar"},
 		"named":     {Use(limit.SlidingCounter(4, limit.Estimate)), limit.PerMinute(50), "sliding-counter:k=4,estimate", "names"},
 		"exact":     {Need(plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0)}), limit.PerMinute(5000), "sliding-log", "no capacity returned late"},

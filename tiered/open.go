@@ -2,15 +2,23 @@ package tiered
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tierlimit/tierlimit/internal/redisurl"
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // Open is [New] with a client of its own, made from options with the settings
 // that a limiter needs; Close closes it. One node, Sentinel and Cluster are told
-// apart as by redis.NewUniversalClient.
+// apart as by redis.NewUniversalClient; and where there is one address, by asking the server: a
+// Cluster of several masters gets a Cluster's client, as if IsClusterMode were set. That takes a
+// second at most, before the time that New takes. If there is no answer, or if slots
+// move away from a Cluster's only master later, the client stays one of one node, and the
+// log says so: where there may be a Cluster behind one address, set IsClusterMode.
 //
 // What Open sets, and what to set in a client handed to New:
 //
@@ -38,13 +46,35 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	if o.MaintNotificationsConfig == nil {
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	client := redis.NewUniversalClient(&o)
+	client, cluster := behind(o)
 	owned := func(c *config) error { c.ownsClient = true; return nil }
 	l, err := New(client, append(limiterOptions[:len(limiterOptions):len(limiterOptions)], owned)...)
 	if err != nil {
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
 	}
+	if cluster {
+		l.log.info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards()))
+	}
 	return l, nil
+}
+
+// OpenURL is [Open] with the server's address as a URL, in the forms that go-redis reads:
+//
+//	redis://user:password@host:6379/0               one node, or a Cluster behind one address
+//	rediss://user:password@host:6379                the same with TLS
+//	unix://user:password@/path/to/redis.sock        a Unix socket
+//	redis://host:6379?addr=other:6379               a Cluster, by several of its nodes
+//	redis://host:26379?master_name=mymaster         Sentinel, whose addresses these are
+//
+// Other settings of the client may follow, like pool_size=50. Errors are those of Open; one
+// about the URL wraps [limit.ErrInvalidOption] and shows no part of it, since it may hold a
+// password.
+func OpenURL(url string, options ...Option) (*Limiter, error) {
+	o, _, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
+	}
+	return Open(o, options...)
 }
 
 // ignoreClosed drops the error of closing a client that New has closed already.

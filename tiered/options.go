@@ -98,8 +98,10 @@ func Deadline(d time.Duration) Option {
 }
 
 // Thresholds sets the automatic choice of algorithm: a sliding log for limits of
-// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above.
-// The defaults are 2,000 and 100,000.
+// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above. The
+// burst of that GCRA is a tenth of the limit, but at least counterUpTo: so no limit grants
+// less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst]) is counted
+// by GCRA whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
@@ -261,6 +263,7 @@ type ruleConfig struct {
 	leased       int     // percent of the limit
 	leasedWithin bool    // it
 	dryRun       bool
+	countDenied  bool
 	denialLife   time.Duration
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -18,30 +19,59 @@ import (
 type Rule struct {
 	limiter    *Limiter
 	name       string
-	limit      limit.Limit
+	asked      limit.Limit // as it was given
+	limit      limit.Limit // with the burst that was chosen for it, if any was
 	inRedis    limit.Limit // what Redis holds it to
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // it has this algorithm
 	capacity   int64
-	sliding    bool // what is not free of the capacity are the units of the last window
+	mostCost   int64 // that is no mistake: the capacity, or more if what is denied counts
+	sliding    bool  // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
 	ledgerSalt uint64 // tells this rule and window from all others
 	metrics    ruleMetrics
+	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *leaseTerms // nil: none
+
+	// Guarded by the limiter's mu:
+	held   bool   // Limiter.Rule has returned it
+	source string // that put it in force, see PutInForceFrom
 }
 
+// newRule makes a rule that decisions are to be made by.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	r, err := l.describedRule(name, lim, c)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(r.limit.Window()); ; {
+		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
+			return r, nil
+		}
+	}
+}
+
+// describedRule makes a rule that may be looked at, and leaves no trace.
+func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
+	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	capacity := a.Capacity(inRedis)
+	if c.countDenied {
+		if err := c.mayCountDenied(lim, a); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", name, err)
+		}
+		inRedis = limit.Per(limit.MaxQuota, lim.Window())
+	}
 	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -53,11 +83,13 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	r := &Rule{
 		limiter:    l,
 		name:       name,
+		asked:      asked,
 		limit:      lim,
 		config:     c,
 		algorithm:  a,
 		why:        why,
-		capacity:   a.Capacity(inRedis),
+		capacity:   capacity,
+		mostCost:   a.Capacity(inRedis),
 		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
@@ -67,11 +99,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
-	for window := int64(lim.Window()); ; {
-		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
-			return r, nil
-		}
-	}
+	return r, nil
 }
 
 // WithLimit returns the same rule with another limit: same name, same counts in
@@ -79,7 +107,12 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 // tenant's plan; prepare one rule per plan at start. If the rule chose its
 // algorithm by the size of its limit, it chooses again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
-	return r.limiter.newRule(r.name, lim, r.config)
+	other, err := r.limiter.newRule(r.name, lim, r.config)
+	if err != nil {
+		return nil, err
+	}
+	other.own = true
+	return other, nil
 }
 
 // WithOutage returns the same rule with another outage policy: same limit, same counts
@@ -90,13 +123,18 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	if err := OnOutage(p)(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", r.name, err)
 	}
-	return r.limiter.newRule(r.name, r.limit, c)
+	other, err := r.limiter.newRule(r.name, r.asked, c)
+	if err != nil {
+		return nil, err
+	}
+	other.own = r.own
+	return other, nil
 }
 
 // Name is the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit is the rule's limit.
+// Limit is the rule's limit; with the burst that was chosen for it, if the rule chose GCRA.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
 // Algorithm is how the rule counts: as it was told, or as it chose by the size of
@@ -110,12 +148,17 @@ func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 // window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
 // see [Lease].
 func (r *Rule) WorstCase() int64 {
+	if r.config.countDenied {
+		return r.algorithm.WorstCase(r.limit)
+	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
 		worst += r.lease.most
 	}
 	return worst
 }
+
+var _ limit.Allower = (*Rule)(nil)
 
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
 func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
@@ -175,7 +218,7 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		if r.lease != nil && reply.Granted > 0 {
 			r.wantLease(key, reply.Granted)
 		}
-		return r.fromRedis(&reply), nil
+		return r.fromRedis(&reply, cost, operation), nil
 	}
 	if !l.outage(err) {
 		return limit.Decision{}, err
@@ -222,8 +265,8 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
 	case cost < 1:
 		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
-	case cost > r.capacity:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.capacity, r.limit, r.algorithm)
+	case cost > r.mostCost:
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 	}
 	return ctx.Err()
 }
@@ -237,6 +280,10 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
+	if r.config.countDenied {
+		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
+		reply = &judged
+	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
 	}
@@ -256,10 +303,15 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	}
 }
 
-// fromRedis turns a reply into a decision.
-func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
+// fromRedis turns the reply to a single request into a decision.
+func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.Decision {
 	d := r.decision(limit.TierRedis)
-	d.Allowed, d.Granted = reply.Status == remote.Allowed, reply.Granted
+	if r.config.countDenied {
+		d.Used = limit.MaxQuota - reply.Remaining
+		judged := judge(r.limit.Quota(), reply, cost, 1, operation)
+		reply = &judged
+	}
+	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
 	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
 	if d.Granted > 0 {
 		d.ChargedAt = reply.Stamp
@@ -270,4 +322,11 @@ func (r *Rule) fromRedis(reply *remote.Reply) limit.Decision {
 // decision is what is the same in all decisions of a tier.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
+}
+
+// heldBack is the decision of a rule that does not deny, where another one does.
+func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
+	d := r.decision(tier)
+	d.HeldBack = true
+	return d
 }

@@ -20,10 +20,8 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 // Errors wrap [limit.ErrInvalidRule], where a rule is nil or of another limiter;
 // nothing has changed then.
 func (l *Limiter) PutInForce(rules ...*Rule) error {
-	for _, r := range rules {
-		if r == nil || r.limiter != l {
-			return fmt.Errorf("%w: a rule to put in force is nil or of another limiter", limit.ErrInvalidRule)
-		}
+	if err := l.checkOwn(rules); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,4 +29,80 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 		l.rules[r.name] = r
 	}
 	return nil
+}
+
+// PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path,
+// beside the program's own rules: it takes the place of rules that the same source has put in
+// force, and of no others. What is in force under a rule's name from elsewhere must have the same
+// settings, and stays. So does a rule that [Limiter.Rule] has returned: whoever holds it goes on
+// with it.
+//
+// Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has
+// changed then.
+func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
+	if err := l.checkOwn(rules); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stays := func(known *Rule) bool { return known != nil && (known.held || known.source != source) }
+	for _, r := range rules {
+		if known := l.rules[r.name]; stays(known) && !known.equal(r) {
+			return known.conflict(r)
+		}
+	}
+	for _, r := range rules {
+		if !stays(l.rules[r.name]) {
+			r.source = source
+			l.rules[r.name] = r
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) checkOwn(rules []*Rule) error {
+	for _, r := range rules {
+		if r == nil || r.limiter != l {
+			return fmt.Errorf("%w: a rule to put in force is nil or of another limiter", limit.ErrInvalidRule)
+		}
+	}
+	return nil
+}
+
+// equal reports whether two rules of a name have the same settings.
+func (r *Rule) equal(o *Rule) bool { return r.limit == o.limit && r.config == o.config }
+
+// ConflictError says that a rule cannot be had because another one of its name, with other
+// settings, is in force. It wraps [limit.ErrInvalidRule].
+type ConflictError struct {
+	Refused, InForce *Rule
+	by               string // whom InForce is
+}
+
+// conflict is the error of a rule that cannot be had because of this one. The limiter's mu must
+// be held.
+func (r *Rule) conflict(refused *Rule) error {
+	by := r.source
+	if r.held || by == "" {
+		by = "the program"
+	}
+	return &ConflictError{Refused: refused, InForce: r, by: by}
+}
+
+// Error names both rules.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%v: %q cannot be %s, because %s has defined it already, as %s",
+		limit.ErrInvalidRule, e.Refused.name, e.Refused.settings(), e.by, e.InForce.settings())
+}
+
+// Unwrap returns [limit.ErrInvalidRule].
+func (e *ConflictError) Unwrap() error { return limit.ErrInvalidRule }
+
+// settings tells what most often differs between two rules.
+func (r *Rule) settings() string {
+	s := fmt.Sprintf("%v (%v, outage %v", r.asked, r.algorithm, r.config.policy)
+	if r.config.dryRun {
+		s += ", dry run"
+	}
+	return s + ")"
 }

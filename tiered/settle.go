@@ -57,7 +57,7 @@ func (r *Rule) decideSettling(ctx context.Context, s *shard, key *callKey, cost 
 	l.ledger.Undo(&a, l.now(), own.Granted, false)
 	switch {
 	case err == nil:
-		d := r.fromRedis(&reply)
+		d := r.fromRedis(&reply, cost, operation)
 		d.Remaining = min(d.Remaining, own.Free)
 		return d, nil
 	case !l.outage(err):

@@ -20,7 +20,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	reply, err := s.batcher.Decide(ctx, e)
 	switch {
 	case err == nil:
-		d := r.fromRedis(&reply)
+		d := r.fromRedis(&reply, cost, lua.Take)
 		for i := range reply.Fitted {
 			one := d
 			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
@@ -56,7 +56,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 func (r *Rule) goesToRedis(key *callKey, cost int64) bool {
 	l := r.limiter
 	s := l.shardOf(key)
-	if r.lease != nil || !s.breaker.Closed() || r.isSettling(s) {
+	if r.lease != nil || r.config.countDenied || !s.breaker.Closed() || r.isSettling(s) {
 		return false
 	}
 	_, known := r.remembered(key.hash, l.now(), cost)

@@ -30,6 +30,7 @@ type shard struct {
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
 	silence atomic.Pointer[silence] // nil while Redis answers
+	failure atomic.Pointer[error]   // the last one; nil: none so far
 
 	// episode is the outage, or what follows one; nil while Redis decides alone. It is
 	// changed under mu only.

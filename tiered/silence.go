@@ -17,6 +17,9 @@ type silence struct {
 // tripEnded is told of each trip, before its callers learn what became of it.
 func (s *shard) tripEnded(callers int, took time.Duration, err error) {
 	s.limiter.metrics.trip(callers, took, err)
+	if err != nil {
+		s.failed(err)
+	}
 	known := s.silence.Load()
 	switch {
 	case err == nil && known != nil:

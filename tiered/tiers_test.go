@@ -208,7 +208,7 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 		t.Errorf("a log of calendar months: %v", err)
 	}
 	named := newRule(t, l, "named", limit.PerMinute(5), Use(limit.GCRA()))
-	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 5 {
+	if a := named.Algorithm(); a != limit.GCRA() || named.WorstCase() != 9 {
 		t.Errorf("%v, worst case %d", a, named.WorstCase())
 	}
 	if plan, err := newRule(t, l, "auto", limit.PerMinute(5)).WithLimit(limit.PerMinute(1_000_000)); err != nil || plan.Algorithm() != limit.GCRA() {
@@ -239,7 +239,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
@@ -251,6 +251,11 @@ tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
 tierlimit_decisions_total{outcome="denied",rule="r",tier="overload"} 0
 tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="fallback"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="lease"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="local"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="overload"} 0
+tierlimit_decisions_total{outcome="held_back",rule="r",tier="redis"} 0
 # HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).
 # TYPE tierlimit_decision_errors_total counter
 tierlimit_decision_errors_total{reason="cancelled",rule="r"} 1

@@ -44,7 +44,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 		"At most 10 units pass in any window",
 		"news.dfrc.nasa.gov", "10 units were granted before that and 10 behind it", // the worst window
 		"30000 requests went through a limiter", // by tier
-		"Under 14/1m0s, most limited",           // who would have been limited
+		"Under 14/1m, most limited",             // who would have been limited
 		"prefers-color-scheme: dark", "@media print", `name="viewport"`,
 	} {
 		if !strings.Contains(html, want) {

@@ -69,8 +69,8 @@ func (r *reporter) summary(w io.Writer, p page.Page) error {
 		p.Requests, p.Keys, len(p.Points), p.Checked, p.Plan)
 	fmt.Fprintf(w, "Of these requests it decides %.3g %% unlike the exact log, at %.0f bytes a key.\n", 100*p.Chosen.WrongPart(), p.Chosen.BytesPerKey)
 	for _, proposal := range p.Proposals {
-		fmt.Fprintf(w, "Per %v: %d would have limited %d keys; %d would have denied %d requests.\n",
-			proposal.ByKeys.Limit.Window(), proposal.ByKeys.Limit.Quota(), proposal.ByKeys.Affected,
+		fmt.Fprintf(w, "Per %s: %d would have limited %d keys; %d would have denied %d requests.\n",
+			proposal.ByKeys.Limit.WindowString(), proposal.ByKeys.Limit.Quota(), proposal.ByKeys.Affected,
 			proposal.ByRequests.Limit.Quota(), proposal.ByRequests.Denied)
 	}
 	_, err := fmt.Fprintf(w, "\nwritten to %s\n", r.flags.out)

@@ -8,8 +8,8 @@ import (
 
 // printTable writes the report for people.
 func printTable(w io.Writer, rep report, f replayFlags) error {
-	fmt.Fprintf(w, "%d requests of %d keys (%s), %d bad lines; limit %d per %v; %d instances\n",
-		rep.Requests, rep.Keys, f.key, rep.BadLines, rep.Limit, f.limit.Window(), rep.Instances)
+	fmt.Fprintf(w, "%d requests of %d keys (%s), %d bad lines; limit %d per %s; %d instances\n",
+		rep.Requests, rep.Keys, f.key, rep.BadLines, rep.Limit, f.limit.WindowString(), rep.Instances)
 	if rep.Redis == "embedded" {
 		fmt.Fprintf(w, "Redis: embedded (miniredis, in this process; -redis URL or $REDIS_URL for a real one)\n\n")
 	} else {

@@ -28,10 +28,6 @@ func Denied(decisions []limit.Decision) bool {
 	return len(decisions) > 0 && !decisions[0].Allowed
 }
 
-// Violated reports whether this one of decisions that were made together stood in
-// the way of all. The others would have fitted.
-func Violated(d limit.Decision) bool { return !d.Allowed && d.RetryAfter > 0 }
-
 // RetryAfter is when all of denied decisions would be granted.
 func RetryAfter(decisions []limit.Decision) time.Duration {
 	var after time.Duration
@@ -45,7 +41,7 @@ func RetryAfter(decisions []limit.Decision) time.Duration {
 // Redis cannot be asked and a rule then lets nothing through.
 func ByOutage(requests []tiered.Request, decisions []limit.Decision) bool {
 	for i, d := range decisions {
-		if Violated(d) && d.Degraded() && requests[i].Rule.OutagePolicy() == tiered.Deny {
+		if d.Denied() && d.Degraded() && requests[i].Rule.OutagePolicy() == tiered.Deny {
 			return true
 		}
 	}

@@ -20,18 +20,22 @@ type Inside interface {
 	// Watch has f called after each decision, by whoever asked for it, until stop is
 	// called. There is one watcher at most: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)
+	// RememberOwnLimits has the limiter remember from now on which keys have a limit of their
+	// own, see Rule.OwnLimit.
+	RememberOwnLimits()
 	// Context ends when the limiter is closed.
 	Context() context.Context
 }
 
 // Watcher is told of a decision. It must return quickly and may be called by many
 // goroutines at once; it may still be called shortly after it was stopped.
-type Watcher func(rule, key string, allowed bool)
+type Watcher func(rule, key string, denied bool)
 
 // Snapshot is a limiter at an instant.
 type Snapshot struct {
 	At                time.Time
 	State             string // who decides: "healthy", "outage" or "settling"
+	Reason            string // why Redis could not be asked last, if it counts as lost
 	Breaker           string // "closed", "half-open" or "open"
 	FleetSize         int
 	FleetHeard        bool // the size is Redis's word, not an assumption
@@ -44,13 +48,20 @@ type Snapshot struct {
 // Rule is a rule and what it has decided.
 type Rule struct {
 	Name         string
-	Limit        limit.Limit
-	Algorithm    limit.Algorithm
+	Limit        limit.Limit // as it was given
+	Algorithm    string      // with its dials, and GCRA's burst
+	Capacity     int64       // the largest cost that fits
 	WorstCase    int64
 	Why          string // it has this algorithm
 	OutagePolicy string
 	Counts       []Count // by tier
 	Errors       uint64
+
+	// OwnLimit is the limit of its own that this process held a key to last; ok is false if it
+	// knows of none.
+	OwnLimit func(key string) (l limit.Limit, ok bool)
+	// WithLimit is the rule under another limit.
+	WithLimit func(limit.Limit) (Rule, error)
 
 	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
 	Reset func(ctx context.Context, key string) error
@@ -60,4 +71,5 @@ type Rule struct {
 type Count struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
+	HeldBack        uint64 // would not have denied, but another limit of the same request did
 }

@@ -1,0 +1,108 @@
+package httplimit
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func keyed(key string) KeyFunc { return func(*http.Request) string { return key } }
+
+func TestHandlersSeeTheDecisions(t *testing.T) {
+	l := newLimiter(t)
+	outer, tenant, address := newRule(t, l, "outer", limit.PerHour(100)), newRule(t, l, "tenant", limit.PerHour(10)), newRule(t, l, "address", limit.PerHour(20))
+	var seen []Decided
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = Decisions(r.Context()) })
+	inner := newMiddleware(t, l, ForHandlers(), Limit(tenant, keyed("acme")), Limit(address, keyed("192.0.2.1"), Cost(func(*http.Request) int64 { return 3 })))
+	around := newMiddleware(t, l, ForHandlers(), Limit(outer, keyed("all")))
+	get(around(inner(handler)))
+	if len(seen) != 3 {
+		t.Fatalf("%d decisions: %+v", len(seen), seen)
+	}
+	for i, want := range []struct {
+		rule      *tiered.Rule
+		key       string
+		remaining int64
+	}{{outer, "all", 99}, {tenant, "acme", 9}, {address, "192.0.2.1", 17}} {
+		if d := seen[i]; d.Rule != want.rule || d.Key != want.key || !d.Decision.Allowed || d.Decision.Remaining != want.remaining {
+			t.Errorf("decision %d: %+v", i, d)
+		}
+	}
+	// Without the option there is nothing to see.
+	get(newMiddleware(t, l, Limit(tenant, keyed("acme")))(handler))
+	if seen != nil || Decisions(context.Background()) != nil {
+		t.Errorf("%+v", seen)
+	}
+}
+
+func TestHandlersSayWhatARequestTook(t *testing.T) {
+	l := newLimiter(t)
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    int64
+	}{
+		"nothing said": {func(http.ResponseWriter, *http.Request) {}, 10},
+		"less":         {func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), 4) }, 4},
+		"more":         {func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), 25) }, 25},
+		"nothing":      {func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), 0) }, 0},
+		"negative":     {func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), -7) }, 0},
+		"twice":        {func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), 4); SetCost(r.Context(), 6) }, 6},
+		"and panics": {func(_ http.ResponseWriter, r *http.Request) {
+			SetCost(r.Context(), 7)
+			panic(http.ErrAbortHandler)
+		}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens, requests := newRule(t, l, "tokens", limit.PerHour(100)), newRule(t, l, "requests", limit.PerHour(100))
+			limits := newMiddleware(t, l,
+				Limit(tokens, keyed(name), Cost(func(*http.Request) int64 { return 10 }), HandlerCost()),
+				Limit(requests, keyed(name)))
+			func() {
+				defer func() { _ = recover() }()
+				get(limits(c.handler))
+			}()
+			if got := used(t, tokens, name); got != c.want {
+				t.Errorf("%d units charged, want %d", got, c.want)
+			}
+			if got := used(t, requests, name); got != 1 {
+				t.Errorf("%d requests charged", got)
+			}
+		})
+	}
+	said := true
+	get(newMiddleware(t, l, ForHandlers(), Limit(newRule(t, l, "plain", limit.PerHour(10)), keyed("k")))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		said = SetCost(r.Context(), 5)
+	})))
+	if said {
+		t.Error("a cost was taken that no limit asks for")
+	}
+	rule := newRule(t, l, "both", limit.PerHour(10))
+	if _, err := New(l, Limit(rule, keyed("k"), HandlerCost(), Settle(func(*http.Request, Response) int64 { return 1 }))); err == nil {
+		t.Error("both Settle and HandlerCost")
+	}
+}
+
+func TestFailOpen(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "r", limit.PerHour(10))
+	reached := 0
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ })
+	tooMuch := func(*http.Request) int64 { return 11 }
+	if w := get(newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k"), Cost(tooMuch)))(handler)); w.Code != http.StatusOK || reached != 1 {
+		t.Errorf("a mistake: status %d, reached %d times", w.Code, reached)
+	}
+	open := newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k")), Logger(slog.New(slog.DiscardHandler)))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	open(handler).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusOK || reached != 2 {
+		t.Errorf("a closed limiter: status %d, reached %d times", w.Code, reached)
+	}
+}

@@ -1,0 +1,27 @@
+package limit
+
+import "context"
+
+// Allower decides about requests for a key. A *tiered.Rule is one. Code that takes an Allower
+// in place of a rule can be tested with an [AllowerFunc], without a limiter.
+//
+// Implementations are safe for concurrent use.
+type Allower interface {
+	// Allow is AllowN of a cost of 1.
+	Allow(ctx context.Context, key string) (Decision, error)
+	// AllowN charges cost units to key if they fit, and says whether they did. A denial
+	// is no error.
+	AllowN(ctx context.Context, key string, cost int64) (Decision, error)
+}
+
+// AllowerFunc is a function that decides, as an [Allower]: in tests one that allows everything,
+// denies, or fails.
+type AllowerFunc func(ctx context.Context, key string, cost int64) (Decision, error)
+
+// Allow calls f with a cost of 1.
+func (f AllowerFunc) Allow(ctx context.Context, key string) (Decision, error) { return f(ctx, key, 1) }
+
+// AllowN calls f.
+func (f AllowerFunc) AllowN(ctx context.Context, key string, cost int64) (Decision, error) {
+	return f(ctx, key, cost)
+}

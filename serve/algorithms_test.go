@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+const sliding = `
+domain: d
+descriptors:
+  - {key: log, rate_limit: {unit: hour, requests_per_unit: 3, algorithm: sliding-log}}
+  - {key: counter, rate_limit: {unit: hour, requests_per_unit: 3, algorithm: "sliding-counter:k=60,strict"}}
+  - {key: gcra, rate_limit: {unit: hour, requests_per_unit: 3, algorithm: gcra, burst: 2}}
+  - {key: fixed, rate_limit: {unit: year, requests_per_unit: 3, algorithm: fixed-window}}
+  - {key: need, rate_limit: {unit: hour, requests_per_unit: 3, need: {above: 0}}}
+  - {key: leased, rate_limit: {unit: hour, requests_per_unit: 1000, algorithm: sliding-log, lease: 20}}
+  - {key: odd, rate_limit: {window: 90m, requests_per_unit: 3, algorithm: sliding-log}}
+  - {key: zero, rate_limit: {unit: hour, requests_per_unit: 0, algorithm: gcra}}
+  - {key: warn, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: sliding-log}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: sliding-log}}
+  - {key: counted, rate_limit: {unit: year, requests_per_unit: 3}}
+`
+
+// Under an algorithm that is named, what is denied costs nothing, and a smaller request may
+// still go on.
+func TestAlgorithms(t *testing.T) {
+	client := start(t, sliding).client(t)
+	for _, key := range []string{"log", "counter", "fixed", "need", "odd"} {
+		one, two := asking("d "+key+"=a"), asking("d "+key+"=a")
+		two.HitsAddend = 2
+		look := asking("d " + key + "=a")
+		look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+		expect(t, client, two, "OK: OK 1")
+		expect(t, client, two, "OVER: OVER 0")
+		expect(t, client, look, "OK: OK 1")
+		expect(t, client, one, "OK: OK 0")
+		expect(t, client, one, "OVER: OVER 0")
+		expect(t, client, look, "OK: OK 0")
+		many := asking("d " + key + "=b")
+		many.HitsAddend = 1000
+		expect(t, client, many, "OVER: OVER 0") // can never fit
+	}
+	expect(t, client, asking("d gcra=a"), "OK: OK 1")
+	expect(t, client, asking("d gcra=a"), "OK: OK 0")
+	response := expect(t, client, asking("d gcra=a"), "OVER: OVER 0")
+	if s := response.GetStatuses()[0].GetDurationUntilReset().GetSeconds(); s < 1190 || s > 1200 {
+		t.Errorf("again in %d s, want 1200", s)
+	}
+	expect(t, client, asking("d zero=a"), "OVER: OVER 0")
+	if l := response.GetStatuses()[0].GetCurrentLimit(); l.GetRequestsPerUnit() != 3 {
+		t.Errorf("%v", l)
+	}
+}
+
+// Limits of a request are charged all or none, unless they are told to be charged separately;
+// those that only warn, quotas, and what counts denied requests stand in nobody's way.
+func TestAllOrNone(t *testing.T) {
+	for _, separately := range []bool{false, true} {
+		t.Run(fmt.Sprint("separately ", separately), func(t *testing.T) {
+			client := start(t, sliding, fmt.Sprint("TIERLIMIT_CHARGE_SEPARATELY=", separately)).client(t)
+			expect(t, client, asking("d log=a odd=a"), "OK: OK 2, OK 2")
+			expect(t, client, asking("d log=a"), "OK: OK 1")
+			expect(t, client, asking("d log=a"), "OK: OK 0")
+			if separately {
+				expect(t, client, asking("d log=a odd=a"), "OVER: OVER 0, OK 1")
+				expect(t, client, asking("d odd=a"), "OK: OK 0")
+				return
+			}
+			expect(t, client, asking("d log=a odd=a"), "OVER: OVER 0, OK 2")
+			expect(t, client, asking("d odd=a"), "OK: OK 1")
+			// One that counts what is denied goes first, and is charged in any case.
+			expect(t, client, asking("d counted=a odd=b"), "OK: OK 2, OK 2")
+			for range 3 {
+				client.ShouldRateLimit(t.Context(), asking("d counted=a"))
+			}
+			expect(t, client, asking("d counted=a odd=b"), "OVER: OVER 0, OK 2")
+			expect(t, client, asking("d counted=a log=a"), "OVER: OVER 0, OVER 0")
+			two := asking("d counted=a odd=b odd=c")
+			two.Descriptors[1].HitsAddend, two.Descriptors[2].HitsAddend = wrapperspb.UInt64(3), wrapperspb.UInt64(3)
+			expect(t, client, two, "OVER: OVER 0, OVER 0, OK 3")
+			expect(t, client, asking("d counted=b log=a"), "OVER: OK 2, OVER 0")
+			expect(t, client, asking("d counted=b log=b"), "OK: OK 1, OK 2")
+			// In shadow mode, and quotas.
+			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 2")
+			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 1")
+			expect(t, client, asking("d quota=a log=c"), "OK: OK 0, OK 0")
+			// The same twice is charged one after the other.
+			expect(t, client, asking("d log=d log=d"), "OK: OK 2, OK 1")
+		})
+	}
+}
+
+// What a lease has charged in advance is spent without Redis, and never exceeds the limit by
+// more than was on lease.
+func TestLease(t *testing.T) {
+	server := start(t, sliding)
+	client := server.client(t)
+	over := 0
+	for range 1300 {
+		if !strings.HasPrefix(short(ask(t, client, asking("d leased=a"))), "OK") {
+			over++
+		}
+	}
+	if over != 300 {
+		t.Errorf("%d of 1300 were over a limit of 1000", over)
+	}
+}
+
+// A window that slides lets nothing through around a boundary; what counts as the original
+// does lets twice the limit through.
+func TestWindowsThatSlide(t *testing.T) {
+	client := start(t, `
+domain: d
+descriptors:
+  - {key: slide, rate_limit: {unit: second, requests_per_unit: 20, algorithm: sliding-log}}
+`).client(t)
+	var asked, answered []time.Time // of those that were granted
+	for began := time.Now(); len(asked) < 50 && time.Since(began) < 30*time.Second; {
+		before := time.Now()
+		if a := ask(t, client, asking("d slide=a")); short(a)[:2] == "OK" {
+			asked, answered = append(asked, before), append(answered, time.Now())
+		}
+	}
+	if len(asked) < 50 {
+		t.Errorf("%d were granted, want 50", len(asked))
+	}
+	for i := 20; i < len(asked); i++ {
+		// Each was charged between the two.
+		if apart := answered[i].Sub(asked[i-20]); apart < 990*time.Millisecond {
+			t.Errorf("21 requests within %v", apart)
+		}
+	}
+}
+
+// Limits of a second may be held by a Redis of their own.
+func TestPerSecondRedis(t *testing.T) {
+	other := redistest.Start(t)
+	server := start(t, `
+domain: d
+descriptors:
+  - {key: s, rate_limit: {unit: second, requests_per_unit: 1000}}
+  - {key: m, rate_limit: {unit: year, requests_per_unit: 1000}}
+  - {key: sl, rate_limit: {unit: second, requests_per_unit: 1000, algorithm: sliding-log}}
+  - {key: ml, rate_limit: {unit: hour, requests_per_unit: 1000, algorithm: sliding-log}}
+`, "REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL="+other.Addr())
+	client := server.client(t)
+	expect(t, client, asking("d s=a m=a sl=a ml=a"), "OK: OK 999, OK 999, OK 999, OK 999")
+	keys, err := other.Client(t).Keys(t.Context(), "*1s").Result()
+	if err != nil || len(keys) != 2 {
+		t.Errorf("%q, %v", keys, err)
+	}
+	if keys, _ := other.Client(t).Keys(t.Context(), "*h*s").Result(); len(keys) != 0 {
+		t.Errorf("%q", keys)
+	}
+}

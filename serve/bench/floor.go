@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+)
+
+// floor is a service that decides nothing: what gRPC takes by itself.
+type floor struct {
+	ratelimitv3.UnimplementedRateLimitServiceServer
+}
+
+func (floor) ShouldRateLimit(context.Context, *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	return &ratelimitv3.RateLimitResponse{OverallCode: ratelimitv3.RateLimitResponse_OK}, nil
+}
+
+func serveFloor() error {
+	listener, err := net.Listen("tcp", os.Getenv("BENCH_FLOOR"))
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	ratelimitv3.RegisterRateLimitServiceServer(server, floor{})
+	return server.Serve(listener)
+}

@@ -1,0 +1,102 @@
+// Command tierlimit-serve is a rate limit service for Envoy: a drop-in for
+// envoyproxy/ratelimit. It is set by the same environment variables, see docs/serve.md.
+//
+//	tierlimit-serve                                 serve
+//	tierlimit-serve -try 'domain=d,key=value'       ask a service that runs
+//	tierlimit-serve -check DIR                      check configuration files
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tierlimit/tierlimit/serve"
+)
+
+const usage = `tierlimit-serve is a rate limit service for Envoy, set by environment variables.
+
+	tierlimit-serve                             serve until SIGTERM or Ctrl-C
+	tierlimit-serve -try 'domain=d,key=value'   ask a service that runs, and show its answer
+	tierlimit-serve -check DIR                  check the configuration files of a directory
+
+Flags:
+`
+
+func main() {
+	logging.Disable() // the limiter says itself what is wrong
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	default:
+		fmt.Fprintln(os.Stderr, "tierlimit-serve:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("tierlimit-serve", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	try := flags.String("try", "", "ask for `domain=DOMAIN,KEY=VALUE,...`, one descriptor; more after a ;")
+	hits := flags.Uint("hits", 0, "how many `hits` to ask for with -try (0 is 1)")
+	to := flags.String("to", "127.0.0.1:8081", "`address` of the service to ask with -try")
+	check := flags.String("check", "", "check the configuration files of a `directory`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	if *check != "" {
+		return serve.Check(*check, stdout)
+	}
+	if *try != "" {
+		return serve.Try(ctx, *to, *try, uint32(*hits), stdout)
+	}
+	return serveUntil(ctx, environ, stderr)
+}
+
+func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
+	settings, warnings, err := serve.FromEnvironment(environ)
+	if err != nil {
+		return err
+	}
+	var handler slog.Handler = slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: settings.LogLevel})
+	if settings.LogJSON {
+		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: settings.LogLevel})
+	}
+	log := slog.New(handler)
+	for _, warning := range warnings {
+		log.Warn(warning)
+	}
+	if os.Getenv("GOGC") == "" {
+		// What lives is a few MB, so that by default a collection would come every few ms.
+		debug.SetGCPercent(400)
+	}
+	server, err := serve.Start(settings, log)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-server.Failed():
+		return err
+	}
+}

@@ -1,0 +1,96 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// longestJSON is how many bytes a request over HTTP may have: as many as one over gRPC.
+const longestJSON = 4 << 20
+
+// newHTTPServer bounds how long a client may take.
+func newHTTPServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+}
+
+// jsonHandler answers requests in protobuf's JSON form: 200 if they may go on, 429 if not, 400
+// for mistakes.
+func jsonHandler(service ratelimitv3.RateLimitServiceServer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestJSON))
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			httpError(w, http.StatusRequestEntityTooLarge)
+			return
+		}
+		var request ratelimitv3.RateLimitRequest
+		if err != nil || protojson.Unmarshal(body, &request) != nil {
+			httpError(w, http.StatusBadRequest)
+			return
+		}
+		response, err := service.ShouldRateLimit(r.Context(), &request)
+		if err != nil {
+			httpError(w, http.StatusBadRequest)
+			return
+		}
+		text, err := protojson.Marshal(response)
+		if err != nil {
+			httpError(w, http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if response.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		_, _ = w.Write(text)
+	}
+}
+
+func httpError(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
+
+// debugHandler serves what operators look at; its root lists it.
+func (s *Server) debugHandler() http.Handler {
+	mux := http.NewServeMux()
+	pages := map[string]string{
+		"/rlconfig":            "the configuration in force",
+		"/stats":               "statistics",
+		"/debug/pprof/":        "profiles",
+		"/debug/pprof/profile": "a CPU profile",
+		"/debug/pprof/trace":   "a trace",
+		"/live/":               "a page that shows what the limiter is doing",
+	}
+	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
+		if c := s.service.Config(); c != nil {
+			_, _ = io.WriteString(w, c.Dump())
+		}
+	})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = s.stats.WriteTo(w) })
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("/live/", http.StripPrefix("/live", s.page))
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		for _, path := range slices.Sorted(maps.Keys(pages)) {
+			fmt.Fprintf(w, "%s: %s\n", path, pages[path])
+		}
+	})
+	return mux
+}
+
+// endHTTP lets requests under way end, for a while.
+func endHTTP(server *http.Server, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close()
+	}
+}

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// File is a file's name, for messages, and its text.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Config is what all files say together. It is immutable, but for what [Limit] says of its
+// Rule, and safe for concurrent use.
+type Config struct {
+	// Warnings are what is accepted and means nothing, one line each.
+	Warnings []string
+
+	domains map[string]*node
+	limits  []*Limit
+}
+
+// node is a descriptor, or a domain.
+type node struct {
+	children  map[string]*node // by key, or key_value
+	patterns  []pattern        // those of the children with a "*", in the order of the file
+	limit     *Limit           // nil: none
+	detailed  bool
+	valued    bool   // value_to_metric
+	shared    string // the pattern whose values share a count; "": each has its own
+	patterned string // key_value, if it has a "*"
+}
+
+// pattern is a key_value with "*" in it, cut there.
+type pattern struct {
+	parts []string
+	node  *node
+}
+
+// Load reads all files. A domain may come once, unless domains are merged. The error wraps
+// [ErrInvalid] and tells up to twenty mistakes, each with its place.
+func Load(files []File, mergeDomains bool) (*Config, error) {
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	c := &Config{domains: make(map[string]*node)}
+	p := &problems{}
+	for _, f := range files {
+		p.file = f.Name
+		r := p.root(f.Text)
+		if r == nil || r.domain == "" {
+			continue
+		}
+		domain := c.domains[r.domain]
+		switch {
+		case domain == nil:
+			domain = newNode()
+			c.domains[r.domain] = domain
+		case !mergeDomains:
+			p.addf(r.at, "domain %q is in another file already (MERGE_DOMAIN_CONFIG merges them)", r.domain)
+			continue
+		}
+		c.add(domain, r.descriptors, r.domain, p)
+	}
+	c.Warnings = p.warnings
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newNode() *node { return &node{children: make(map[string]*node)} }
+
+// add puts descriptors into a node.
+func (c *Config) add(to *node, descriptors []descriptor, path string, p *problems) {
+	for i := range descriptors {
+		d := &descriptors[i]
+		if d.key == "" {
+			continue // it has been told
+		}
+		name := d.key
+		if d.value != "" {
+			name += "_" + d.value
+		}
+		own := path + "." + name
+		if to.children[name] != nil {
+			p.addf(d.at, "descriptor %q comes twice", own)
+			continue
+		}
+		child := newNode()
+		child.detailed, child.valued = d.detailedMetric, d.valueToMetric
+		if strings.Contains(name, "*") {
+			child.patterned = name
+			to.patterns = append(to.patterns, pattern{strings.Split(name, "*"), child})
+		}
+		if d.shareThreshold {
+			if child.shared = child.patterned; child.shared == "" {
+				p.addf(d.at, "share_threshold is set on %q, must be on one with a * in its value", name)
+			}
+		}
+		if d.limit != nil {
+			child.limit = p.limit(d, own)
+			c.limits = append(c.limits, child.limit)
+		} else if d.shadow || d.quota {
+			p.warnf(d.at, "shadow_mode and quota_mode mean nothing on %q, which has no rate_limit", own)
+		}
+		to.children[name] = child
+		c.add(child, d.descriptors, own, p)
+	}
+}
+
+// Limits are all limits, in the order of the files.
+func (c *Config) Limits() []*Limit { return c.limits }
+
+// IsEmpty reports whether there is no domain.
+func (c *Config) IsEmpty() bool { return len(c.domains) == 0 }
+
+// Dump has a line for each limit.
+func (c *Config) Dump() string {
+	var b strings.Builder
+	for _, l := range c.limits {
+		fmt.Fprintf(&b, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
+			l.StatName, l.Current.GetUnit(), l.Current.GetRequestsPerUnit(), l.Shadow, l.Quota)
+		if l.Unlimited {
+			b.WriteString(", unlimited: true")
+		}
+		if l.Rule != nil && l.Terms.Counted {
+			fmt.Fprintf(&b, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"strings"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// Match is the limit that a descriptor is held to.
+type Match struct {
+	Limit *Limit // nil: none
+	// Values are what counts in place of the entries' values, where many share a count;
+	// "" where the value itself does, nil if it does everywhere.
+	Values []string
+	// StatName is what statistics are called. It is the limit's own but where they tell
+	// values; then Dynamic is true, and there may be any number of names.
+	StatName string
+	Dynamic  bool
+}
+
+// HasDomain reports whether a domain is configured.
+func (c *Config) HasDomain(domain string) bool { return c.domains[domain] != nil }
+
+// Match finds the limit for a descriptor's entries: for each entry the child named key_value,
+// or else the first pattern that key_value matches, or else the child named key. The limit must
+// stand at the last entry.
+func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_Entry) (m Match) {
+	at := c.domains[domain]
+	if at == nil || len(entries) == 0 {
+		return m
+	}
+	var joined [128]byte
+	telling := false // values
+	for i, entry := range entries {
+		name := append(append(append(joined[:0], entry.GetKey()...), '_'), entry.GetValue()...)
+		next := at.children[string(name)]
+		if next == nil {
+			if next = at.matched(name); next == nil {
+				if next = at.children[entry.GetKey()]; next == nil {
+					return Match{}
+				}
+				telling = telling || next.valued
+			} else if next.shared != "" {
+				if m.Values == nil {
+					m.Values = make([]string, len(entries))
+				}
+				m.Values[i] = strings.TrimPrefix(next.shared, entry.GetKey()+"_")
+			} else {
+				telling = telling || next.valued
+			}
+		}
+		at = next
+		if i < len(entries)-1 && len(at.children) == 0 {
+			return Match{}
+		}
+	}
+	if at.limit == nil {
+		return Match{}
+	}
+	m.Limit = at.limit
+	switch {
+	case at.detailed:
+		m.StatName, m.Dynamic = detailedName(domain, entries, m.Values), true
+	case telling:
+		m.StatName, m.Dynamic = c.valuedName(domain, entries), true
+	default:
+		m.StatName = at.limit.StatName
+	}
+	return m
+}
+
+// matched is the first pattern's node that a name matches.
+func (n *node) matched(name []byte) *node {
+	if len(n.patterns) == 0 {
+		return nil
+	}
+	text := string(name)
+	for i := range n.patterns {
+		if n.patterns[i].matches(text) {
+			return n.patterns[i].node
+		}
+	}
+	return nil
+}
+
+// matches reports whether text is the pattern with anything in place of each "*".
+func (p *pattern) matches(text string) bool {
+	first, last := p.parts[0], p.parts[len(p.parts)-1]
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	rest := text[len(first) : len(text)-len(last)]
+	for _, part := range p.parts[1 : len(p.parts)-1] {
+		_, behind, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = behind
+	}
+	return true
+}
+
+// detailedName tells all values, but those that share a count.
+func detailedName(domain string, entries []*commonv3.RateLimitDescriptor_Entry, shared []string) string {
+	var b strings.Builder
+	b.WriteString(domain)
+	for i, entry := range entries {
+		b.WriteString("." + entry.GetKey())
+		switch {
+		case shared == nil:
+			b.WriteString("_" + entry.GetValue())
+		case shared[i] != "":
+			b.WriteString("_" + shared[i])
+		case entry.GetValue() != "":
+			b.WriteString("_" + entry.GetValue())
+		}
+	}
+	return b.String()
+}
+
+// valuedName tells the values of those that have value_to_metric, and others as configured.
+func (c *Config) valuedName(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string {
+	var b strings.Builder
+	b.WriteString(domain)
+	at := c.domains[domain]
+	for _, entry := range entries {
+		key, value := entry.GetKey(), entry.GetValue()
+		next := at.children[key+"_"+value]
+		if next == nil {
+			if next = at.matched([]byte(key + "_" + value)); next != nil {
+				if next.shared != "" || !next.valued {
+					value = strings.TrimPrefix(next.patterned, key+"_")
+				}
+			} else if next = at.children[key]; !next.valued {
+				value = ""
+			}
+		}
+		b.WriteString("." + key)
+		if value != "" {
+			b.WriteString("_" + value)
+		}
+		at = next
+	}
+	return b.String()
+}

@@ -1,0 +1,314 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+func load(t testing.TB, text string) *Config {
+	t.Helper()
+	c, err := Load([]File{{"f.yaml", []byte(text)}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// entries reads "key=value,key=value".
+func entries(text string) (all []*commonv3.RateLimitDescriptor_Entry) {
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(part, "=")
+		all = append(all, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return all
+}
+
+const nested = `
+domain: shop
+descriptors:
+  - key: tenant
+    value: gold
+    descriptors:
+      - key: path
+        rate_limit: {unit: second, requests_per_unit: 5}
+      - key: path
+        value: /buy
+        shadow_mode: true
+        rate_limit: {unit: second, requests_per_unit: 10}
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 20}
+  - key: user
+    value: ann
+    rate_limit: {unit: Minute, requests_per_unit: 30}
+  - key: user
+    value: root
+  - key: named
+    rate_limit: {name: n, unit: DAY, requests_per_unit: 1}
+  - key: both
+    value: v
+    rate_limit: {unit: day, requests_per_unit: 15}
+    descriptors:
+      - key: inner
+        value: w
+        rate_limit: {unit: week, requests_per_unit: 25}
+  - key: free
+    rate_limit: {unlimited: true}
+`
+
+// A limit is found at exactly the depth of the request: by key and value first, and else by
+// the key alone.
+func TestMatch(t *testing.T) {
+	c := load(t, nested)
+	for asked, want := range map[string]string{
+		"":                       "",
+		"tenant=gold":            "",
+		"tenant=gold,path=/x":    "shop.tenant_gold.path 5 SECOND",
+		"tenant=gold,path=/buy":  "shop.tenant_gold.path_/buy 10 SECOND",
+		"tenant=gold,path=/x,a=": "",
+		"tenant=tin,path=/x":     "",
+		"user=bob":               "shop.user 20 MINUTE",
+		"user=":                  "shop.user 20 MINUTE",
+		"user=ann":               "shop.user_ann 30 MINUTE",
+		"user=root":              "",
+		"user=bob,path=/x":       "",
+		"named=x":                "shop.named 1 DAY",
+		"both=v":                 "shop.both_v 15 DAY",
+		"both=v,inner=w":         "shop.both_v.inner_w 25 WEEK",
+		"both=v,inner=x":         "",
+		"both=x":                 "",
+		"path=/x":                "",
+		"free=x":                 "shop.free unlimited",
+	} {
+		m := c.Match("shop", entries(asked))
+		got := ""
+		if l := m.Limit; l != nil {
+			got = l.StatName + " unlimited"
+			if !l.Unlimited {
+				got = strings.Join([]string{l.StatName, itoa(l.Current.GetRequestsPerUnit()), l.Current.GetUnit().String()}, " ")
+			}
+			if l.StatName != m.StatName || m.Dynamic || m.Values != nil {
+				t.Errorf("%s: %+v", asked, m)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", asked, got, want)
+		}
+	}
+	if !c.Match("shop", entries("tenant=gold,path=/buy")).Limit.Shadow {
+		t.Error("not in shadow mode")
+	}
+	if m := c.Match("other", entries("user=x")); m.Limit != nil || c.HasDomain("other") || !c.HasDomain("shop") {
+		t.Errorf("%+v", m)
+	}
+	if l := c.Match("shop", entries("named=x")).Limit; l.Name != "n" || l.Current.GetName() != "n" {
+		t.Errorf("%+v", l)
+	}
+}
+
+func itoa(n uint32) string {
+	digits := ""
+	for ; n > 0 || digits == ""; n /= 10 {
+		digits = string(rune('0'+n%10)) + digits
+	}
+	return digits
+}
+
+// A "*" stands for anything, also nothing, wherever it is; key and value themselves go before,
+// the key alone behind, and of several patterns the first of the file counts.
+func TestPatterns(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: k, value: "a*", rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: k, value: "ab*", rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: k, value: "x*y", rate_limit: {unit: hour, requests_per_unit: 4}}
+  - {key: k, value: "p*q*r", rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: k, value: "abc", rate_limit: {unit: hour, requests_per_unit: 6}}
+  - {key: only, value: "v*", rate_limit: {unit: hour, requests_per_unit: 7}}
+  - {key: "pre*", rate_limit: {unit: hour, requests_per_unit: 8}}
+`)
+	for asked, want := range map[string]uint32{
+		"k=z": 1, "k=": 1, "k=a": 2, "k=ab": 2, "k=abd": 2, "k=abc": 6,
+		"k=xy": 4, "k=x-y": 4, "k=x": 1, "k=y": 1, "k=xyz": 1,
+		"k=pqr": 5, "k=p1q2r": 5, "k=pr": 1, "k=prq": 1, "k=qpr": 1, "k=pqqr": 5,
+		"only=v1": 7, "only=w": 0, "prefix=1": 8,
+	} {
+		m := c.Match("d", entries(asked))
+		if got := m.Limit; want == 0 && got != nil || want > 0 && (got == nil || got.Current.GetRequestsPerUnit() != want) {
+			t.Errorf("%s: %+v, want %d", asked, got, want)
+		}
+	}
+	overlap := load(t, "domain: d\ndescriptors: [{key: k, value: 'ab*ba', rate_limit: {unit: hour, requests_per_unit: 1}}]")
+	if overlap.Match("d", entries("k=aba")).Limit != nil || overlap.Match("d", entries("k=abba")).Limit == nil {
+		t.Error("beginning and end of a pattern overlap in what it matches")
+	}
+}
+
+// What values share a count, and what statistics are called.
+func TestSharesAndNames(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {key: file, value: "test*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: file, value: test1, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - key: dir
+    value: "top/*"
+    share_threshold: true
+    descriptors:
+      - key: dir
+        value: "in/*"
+        share_threshold: true
+        rate_limit: {unit: hour, requests_per_unit: 1}
+      - key: kind
+        detailed_metric: true
+        rate_limit: {unit: hour, requests_per_unit: 1}
+      - key: plain
+        value_to_metric: true
+        rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: route
+    value_to_metric: true
+    descriptors:
+      - key: method
+        value: GET
+        value_to_metric: true
+        descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]
+      - key: method
+        value: "P*"
+        descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]
+      - key: verb
+        value: "read*"
+        value_to_metric: true
+        descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}]
+  - {key: detail, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: quiet, value: "w*", rate_limit: {unit: hour, requests_per_unit: 1}}
+`)
+	for asked, want := range map[string]struct{ name, values string }{
+		"file=test1":                    {"d.file_test1", ""},
+		"file=test2":                    {"d.file_test*", "test*"},
+		"dir=top/a,dir=in/b":            {"d.dir_top/*.dir_in/*", "top/*|in/*"},
+		"dir=top/a,kind=pdf":            {"d.dir_top/*.kind_pdf", "top/*|"},
+		"dir=top/a,kind=":               {"d.dir_top/*.kind", "top/*|"},
+		"dir=top/a,plain=x":             {"d.dir_top/*.plain_x", "top/*|"},
+		"route=r1,method=GET,user=u":    {"d.route_r1.method_GET.user", ""},
+		"route=r1,method=POST,user=u":   {"d.route_r1.method_P*.user", ""},
+		"route=r1,verb=read-all,user=u": {"d.route_r1.verb_read-all.user_u", ""},
+		"detail=x":                      {"d.detail_x", ""},
+		"quiet=w1":                      {"d.quiet_w*", ""},
+	} {
+		m := c.Match("d", entries(asked))
+		if m.Limit == nil || m.StatName != want.name || strings.Join(m.Values, "|") != want.values {
+			t.Errorf("%s: %+v, want %+v", asked, m, want)
+		}
+		if m.Dynamic != (m.StatName != m.Limit.StatName) && !strings.HasPrefix(asked, "dir") {
+			t.Errorf("%s: dynamic %v, %q and %q", asked, m.Dynamic, m.StatName, m.Limit.StatName)
+		}
+	}
+}
+
+// Domains of several files are merged if that is wanted.
+func TestMergedDomains(t *testing.T) {
+	files := []File{
+		{"b.yaml", []byte("domain: d\ndescriptors: [{key: k2, rate_limit: {unit: hour, requests_per_unit: 2}}]")},
+		{"a.yaml", []byte("domain: d\ndescriptors: [{key: k1, rate_limit: {unit: hour, requests_per_unit: 1}}]")},
+	}
+	c, err := Load(files, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for asked, want := range map[string]int64{"k1=": 1, "k2=": 2} {
+		if l := c.Match("d", entries(asked)).Limit; l == nil || l.RequestsPerUnit() != want {
+			t.Errorf("%s: %+v", asked, l)
+		}
+	}
+	if _, err := Load(files, false); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
+		t.Error(err)
+	}
+	if _, err := Load(append(files, files[0]), true); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
+		t.Error(err)
+	}
+}
+
+// What this service adds to a limit.
+func TestOwnFields(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {key: plain, rate_limit: {unit: minute, requests_per_unit: 9}}
+  - {key: log, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: sliding-log, outage: deny, lease: 20}}
+  - {key: odd, rate_limit: {window: 90s, requests_per_unit: 9, algorithm: "sliding-counter:k=60,strict"}}
+  - {key: fine, rate_limit: {window: 250ms, requests_per_unit: 9}}
+  - {key: gcra, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra, burst: 7}}
+  - {key: need, rate_limit: {unit: hour, requests_per_unit: 1000, need: {above: 0.1, late: 0.05, bytes: 500}}}
+  - {key: auto, rate_limit: {unit: hour, requests_per_unit: 1000, algorithm: auto}}
+`)
+	of := func(key string) *Limit { return c.Match("d", entries(key+"=")).Limit }
+	for key, want := range map[string]string{
+		"plain": "1m0s false auto approximate 0 0 MINUTE 0",
+		"log":   "5m0s true sliding-log deny 20 0 MINUTE 5",
+		"odd":   "1m30s true sliding-counter:k=60,strict approximate 0 0 SECOND 90",
+		"fine":  "250ms false auto approximate 0 0 UNKNOWN 0",
+		"gcra":  "1s true gcra approximate 0 7 SECOND 0",
+		"need":  "1h0m0s true auto approximate 0 0 HOUR 0",
+		"auto":  "1h0m0s true auto approximate 0 0 HOUR 0",
+	} {
+		l := of(key)
+		got := strings.Join([]string{l.Window.String(), map[bool]string{true: "true", false: "false"}[l.Terms.Counted], l.Terms.Algorithm.String(),
+			l.Terms.Outage.String(), itoa(uint32(l.Terms.Lease)), itoa(uint32(l.Terms.Burst)), l.Current.GetUnit().String(), itoa(l.Current.GetUnitMultiplier().GetValue())}, " ")
+		if got != want {
+			t.Errorf("%s: %s, want %s", key, got, want)
+		}
+	}
+	if n := of("need").Terms.Need; !n.Stated() || n.Bytes != 500 {
+		t.Errorf("%+v", n)
+	}
+	if WindowOf(ratelimitv3.RateLimitResponse_RateLimit_YEAR, 1<<32-1) <= 0 || WindowOf(0, 3) != 0 {
+		t.Error("windows of the longest and of no unit")
+	}
+}
+
+// What is accepted and means nothing is told; YAML's aliases, merges and words for true are
+// read.
+func TestAcceptedWithWarnings(t *testing.T) {
+	c := load(t, `
+domain: d
+unit: day
+descriptors:
+  - &a
+    key: k
+    shadow_mode: yes
+    rate_limit: &limit {unit: day, requests_per_unit: 1, shadow_mode: true}
+  - <<: *a
+    key: l
+  - key: 7
+    value: 12
+    rate_limit: {<<: *limit, requests_per_unit: 0x10}
+  - {key: m, quota_mode: true, key: n}
+  - {key: empty, rate_limit: , descriptors: , metadata: }
+---
+domain: e
+`)
+	for asked, want := range map[string]int64{"k=": 1, "l=": 1, "7=12": 16} {
+		if l := c.Match("d", entries(asked)).Limit; l == nil || l.RequestsPerUnit() != want || l.Shadow != (want == 1) {
+			t.Errorf("%s: %+v", asked, l)
+		}
+	}
+	got := strings.Join(c.Warnings, "\n")
+	for _, want := range []string{
+		`f.yaml:16:1: this is a second document, which is not read`,
+		`f.yaml:3:1: field "unit" means nothing in the file`,
+		`f.yaml:8:58: field "shadow_mode" means nothing in rate_limit`,
+		`f.yaml:14:32: field "key" comes twice; the last one counts`,
+		`f.yaml:14:5: shadow_mode and quota_mode mean nothing on "d.n", which has no rate_limit`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no warning %s in\n%s", want, got)
+		}
+	}
+}

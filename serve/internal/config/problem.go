@@ -1,0 +1,88 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+
+	"gopkg.in/yaml.v3"
+)
+
+// ErrInvalid is wrapped by all errors of a configuration.
+var ErrInvalid = errors.New("tierlimit: invalid configuration")
+
+// Place is where something stands in a file; lines and columns begin at 1.
+type Place struct {
+	File         string
+	Line, Column int
+}
+
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Problem is one mistake in a file.
+type Problem struct {
+	Place
+	What string
+	Err  error // its cause, or nil
+}
+
+func (p *Problem) Error() string { return p.Place.String() + ": " + p.What }
+
+// Unwrap is ErrInvalid and the cause.
+func (p *Problem) Unwrap() []error {
+	if p.Err == nil {
+		return []error{ErrInvalid}
+	}
+	return []error{ErrInvalid, p.Err}
+}
+
+// mostProblems is how many mistakes are told at once.
+const mostProblems = 20
+
+// problems collects what is wrong, and what is strange, in all files.
+type problems struct {
+	file     string
+	found    []error
+	left     int // problems beyond mostProblems
+	warnings []string
+}
+
+func (p *problems) at(n *yaml.Node) Place { return Place{p.file, n.Line, n.Column} }
+
+func (p *problems) addf(n *yaml.Node, format string, args ...any) {
+	p.add(&Problem{Place: p.at(n), What: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) wrap(n *yaml.Node, err error) {
+	p.add(&Problem{Place: p.at(n), What: err.Error(), Err: err})
+}
+
+func (p *problems) add(problem *Problem) {
+	if len(p.found) == mostProblems {
+		p.left++
+		return
+	}
+	p.found = append(p.found, problem)
+}
+
+func (p *problems) warnf(n *yaml.Node, format string, args ...any) {
+	if len(p.warnings) < mostProblems {
+		p.warnings = append(p.warnings, p.at(n).String()+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// err is all that was found, nil if nothing.
+func (p *problems) err() error {
+	if len(p.found) == 0 {
+		return nil
+	}
+	all := p.found
+	if p.left > 0 {
+		all = append(all, fmt.Errorf("%w: %d more mistakes are not shown", ErrInvalid, p.left))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,433 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	"gopkg.in/yaml.v3"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// root is a file.
+type root struct {
+	at          *yaml.Node
+	domain      string
+	descriptors []descriptor
+}
+
+// descriptor is one as the file has it.
+type descriptor struct {
+	at             *yaml.Node
+	key, value     string
+	limit          *rateLimit // nil: none
+	descriptors    []descriptor
+	shadow, quota  bool
+	detailedMetric bool
+	valueToMetric  bool
+	shareThreshold bool
+	metadata       *structpb.Struct
+}
+
+type rateLimit struct {
+	at              *yaml.Node
+	unit            string
+	unitAt          *yaml.Node // nil: none
+	requestsPerUnit uint32
+	unlimited       bool
+	name            string
+	replaces        []replaced
+	multiplier      uint32
+	window          time.Duration
+	windowAt        *yaml.Node // nil: none
+	burst           uint32
+	terms           Terms
+	own             *yaml.Node // the first field that only this service has; nil: none
+}
+
+type replaced struct {
+	at   *yaml.Node
+	name string
+}
+
+// The names of all fields. One that is in the wrong place is told with a warning, since the
+// original takes no notice of it; an unknown one is a mistake.
+const (
+	inFile       = "domain descriptors"
+	inDescriptor = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata"
+	inRateLimit  = "unit requests_per_unit unlimited name replaces algorithm need outage lease burst unit_multiplier window"
+	inReplaces   = "name"
+	inNeed       = "above late bytes"
+)
+
+var known = func() map[string]bool {
+	all := make(map[string]bool)
+	for _, names := range []string{inFile, inDescriptor, inRateLimit} {
+		for name := range strings.SplitSeq(names, " ") {
+			all[name] = true
+		}
+	}
+	return all
+}()
+
+// fields calls read with each field of a mapping that belongs there.
+func (p *problems) fields(n *yaml.Node, what, names string, read func(name string, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		p.addf(n, "%s is %s, must be fields, each NAME: VALUE", what, kindOf(n))
+		return
+	}
+	seen := make(map[string]*yaml.Node)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		switch {
+		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
+			p.addf(name, "a field's name is %s, must be text", kindOf(name))
+			continue
+		case seen[name.Value] != nil:
+			p.warnf(name, "field %q comes twice; the last one counts", name.Value)
+		}
+		seen[name.Value] = name
+		switch belongs := containsWord(names, name.Value); {
+		case belongs:
+		case known[name.Value] && names != inNeed:
+			p.warnf(name, "field %q means nothing in %s", name.Value, what)
+		default:
+			p.addf(name, "unknown field %q, must be one of %s", name.Value, strings.ReplaceAll(names, " ", ", "))
+		}
+		if value.Kind == yaml.ScalarNode && name.Value != "metadata" && names != inNeed {
+			if tag := value.ShortTag(); tag == "!!float" || tag == "!!timestamp" {
+				p.addf(value, "%s is %s, which YAML takes for a %s: write it in quotes", name.Value, shown(value), strings.TrimPrefix(tag, "!!"))
+			}
+		}
+	}
+	for name := range strings.SplitSeq(names, " ") {
+		if value, ok := fieldOf(n, name); ok && seen[name] != nil {
+			read(name, value)
+		}
+	}
+}
+
+func containsWord(words, word string) bool {
+	for w := range strings.SplitSeq(words, " ") {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// list is a list's elements.
+func (p *problems) list(n *yaml.Node, what string) []*yaml.Node {
+	if isNull(n) {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		p.addf(n, "%s is %s, must be a list", what, kindOf(n))
+		return nil
+	}
+	return n.Content
+}
+
+func (p *problems) root(text []byte) *root {
+	n := parse(text, p)
+	if n == nil {
+		if len(p.found) == 0 {
+			p.add(&Problem{Place: Place{p.file, 1, 1}, What: "the file is empty, must have a domain"})
+		}
+		return nil
+	}
+	r := &root{at: n}
+	p.fields(n, "the file", inFile, func(name string, value *yaml.Node) {
+		switch name {
+		case "domain":
+			r.domain = p.text(value, "domain")
+		case "descriptors":
+			r.descriptors = p.descriptors(value)
+		}
+	})
+	if n.Kind == yaml.MappingNode && r.domain == "" {
+		p.addf(n, "the file has no domain")
+	}
+	return r
+}
+
+func (p *problems) descriptors(n *yaml.Node) []descriptor {
+	var all []descriptor
+	for _, element := range p.list(n, "descriptors") {
+		if element.Kind != yaml.MappingNode {
+			p.addf(element, "a descriptor is %s, must be fields, each NAME: VALUE", kindOf(element))
+			continue
+		}
+		all = append(all, p.descriptor(element))
+	}
+	return all
+}
+
+func (p *problems) descriptor(n *yaml.Node) descriptor {
+	d := descriptor{at: n}
+	p.fields(n, "a descriptor", inDescriptor, func(name string, value *yaml.Node) {
+		switch name {
+		case "key":
+			d.key = p.text(value, "key")
+		case "value":
+			d.value = p.text(value, "value")
+		case "rate_limit":
+			if !isNull(value) {
+				d.limit = p.rateLimit(value)
+			}
+		case "descriptors":
+			d.descriptors = p.descriptors(value)
+		case "shadow_mode":
+			d.shadow = p.truth(value, name)
+		case "quota_mode":
+			d.quota = p.truth(value, name)
+		case "detailed_metric":
+			d.detailedMetric = p.truth(value, name)
+		case "value_to_metric":
+			d.valueToMetric = p.truth(value, name)
+		case "share_threshold":
+			d.shareThreshold = p.truth(value, name)
+		case "metadata":
+			d.metadata = p.metadata(value)
+		}
+	})
+	if d.key == "" {
+		p.addf(n, "a descriptor has no key")
+	}
+	return d
+}
+
+func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
+	l := &rateLimit{at: n}
+	if n.Kind != yaml.MappingNode {
+		p.addf(n, "rate_limit is %s, must be fields, each NAME: VALUE", kindOf(n))
+		return nil
+	}
+	p.fields(n, "rate_limit", inRateLimit, func(name string, value *yaml.Node) {
+		switch name {
+		case "unit":
+			l.unit, l.unitAt = p.text(value, "unit"), value
+			return
+		case "requests_per_unit":
+			l.requestsPerUnit = p.number(value, name)
+			return
+		case "unlimited":
+			l.unlimited = p.truth(value, name)
+			return
+		case "name":
+			l.name = p.text(value, "name")
+			return
+		case "replaces":
+			l.replaces = p.replaces(value)
+			return
+		}
+		if l.own == nil {
+			l.own = value
+		}
+		p.ownField(l, name, value)
+	})
+	if l.burst > 0 && (l.terms.Algorithm.IsAutomatic() || !l.terms.Algorithm.Same(limit.GCRA())) {
+		p.addf(n, "burst is of algorithm gcra only")
+	}
+	if l.terms.Lease > 0 && !l.terms.Counted {
+		p.addf(n, "lease needs an algorithm or a need beside it: what counts denied requests has no leases")
+	}
+	if !l.terms.Algorithm.IsAutomatic() && l.terms.Need.Stated() {
+		p.addf(n, "rate_limit has both an algorithm and a need, choose one of them")
+	}
+	return l
+}
+
+// ownField reads a field that only this service has.
+func (p *problems) ownField(l *rateLimit, name string, value *yaml.Node) {
+	var err error
+	switch name {
+	case "algorithm":
+		l.terms.Counted = true
+		l.terms.Algorithm, err = limit.ParseAlgorithm(p.text(value, name))
+	case "need":
+		l.terms.Counted = true
+		l.terms.Need = p.need(value)
+	case "outage":
+		l.terms.Outage = p.outage(value)
+	case "lease":
+		if l.terms.Lease = int(p.number(value, name)); l.terms.Lease < 1 || l.terms.Lease > 50 {
+			p.addf(value, "lease is %s, must be a percentage of the limit, 1 to 50", shown(value))
+		}
+	case "burst":
+		if l.burst = p.number(value, name); l.burst == 0 {
+			p.addf(value, "burst is %s, must be at least 1", shown(value))
+		}
+		l.terms.Burst = int64(l.burst)
+	case "unit_multiplier":
+		if l.multiplier = p.number(value, name); l.multiplier == 0 {
+			p.addf(value, "unit_multiplier is %s, must be at least 1", shown(value))
+		}
+	case "window":
+		l.windowAt = value
+		l.window, err = time.ParseDuration(p.text(value, name))
+		if err != nil {
+			err = fmt.Errorf("window is %s, must be a duration like 90s, 15m or 36h", shown(value))
+			l.window = time.Second // it has been told
+		}
+	}
+	if err != nil {
+		p.wrap(value, err)
+	}
+}
+
+func (p *problems) outage(n *yaml.Node) tiered.OutagePolicy {
+	for _, policy := range []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny} {
+		if n.Value == policy.String() {
+			return policy
+		}
+	}
+	p.addf(n, "outage is %s, must be approximate, allow or deny", shown(n))
+	return tiered.Approximate
+}
+
+func (p *problems) need(n *yaml.Node) plan.Need {
+	var need plan.Need
+	part := func(value *yaml.Node, name string) plan.Tolerance {
+		var part float64
+		if err := value.Decode(&part); err != nil {
+			p.addf(value, "%s is %s, must be a part like 0 or 0.1", name, shown(value))
+		}
+		return plan.AtMost(part)
+	}
+	p.fields(n, "need", inNeed, func(name string, value *yaml.Node) {
+		switch name {
+		case "above":
+			need.Above = part(value, name)
+		case "late":
+			need.Late = part(value, name)
+		case "bytes":
+			need.Bytes = int64(p.number(value, name))
+		}
+	})
+	if err := need.Validate(); err != nil {
+		p.wrap(n, err)
+	}
+	return need
+}
+
+func (p *problems) replaces(n *yaml.Node) []replaced {
+	var all []replaced
+	for _, element := range p.list(n, "replaces") {
+		r := replaced{at: element}
+		p.fields(element, "replaces", inReplaces, func(_ string, value *yaml.Node) { r.name = p.text(value, "name") })
+		if element.Kind == yaml.MappingNode && r.name == "" {
+			p.addf(element, "an entry of replaces has no name")
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// metadata is any tree of values.
+func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
+	if isNull(n) {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		p.addf(n, "metadata is %s, must be fields, each NAME: VALUE", kindOf(n))
+		return nil
+	}
+	value := p.anything(n)
+	if value == nil || len(value.GetStructValue().GetFields()) == 0 {
+		return nil
+	}
+	return value.GetStructValue()
+}
+
+func (p *problems) anything(n *yaml.Node) *structpb.Value {
+	switch n.Kind {
+	case yaml.MappingNode:
+		fields := make(map[string]*structpb.Value)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			fields[n.Content[i].Value] = p.anything(n.Content[i+1])
+		}
+		return structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	case yaml.SequenceNode:
+		list := &structpb.ListValue{}
+		for _, element := range n.Content {
+			list.Values = append(list.Values, p.anything(element))
+		}
+		return structpb.NewListValue(list)
+	}
+	var value any
+	if err := n.Decode(&value); err != nil {
+		p.addf(n, "%s in metadata cannot be read", shown(n))
+		return nil
+	}
+	converted, err := structpb.NewValue(value)
+	if err != nil {
+		p.addf(n, "%s in metadata is neither text, number nor boolean: write it in quotes", shown(n))
+		return nil
+	}
+	return converted
+}
+
+// limit checks a rate_limit, and makes a Limit of it.
+func (p *problems) limit(d *descriptor, path string) *Limit {
+	l := d.limit
+	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(ratelimitv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)])
+	result := &Limit{
+		At: p.at(l.at), StatName: path, Name: l.name,
+		Unlimited: l.unlimited, Shadow: d.shadow, Quota: d.quota, Metadata: d.metadata, Terms: l.terms,
+		Current: &ratelimitv3.RateLimitResponse_RateLimit{RequestsPerUnit: l.requestsPerUnit, Unit: unit, Name: l.name},
+	}
+	for _, r := range l.replaces {
+		if r.name == l.name && r.name != "" {
+			p.addf(r.at, "the limit %q replaces itself", r.name)
+		}
+		result.Replaces = append(result.Replaces, r.name)
+	}
+	switch {
+	case l.unlimited && unit != 0:
+		p.addf(l.unitAt, "an unlimited rate_limit has unit %q, must have none", l.unit)
+		return result
+	case l.unlimited && l.own != nil:
+		p.addf(l.own, "an unlimited rate_limit says how to count")
+		return result
+	case l.unlimited:
+		return result
+	case l.windowAt != nil:
+		if l.unitAt != nil || l.multiplier > 0 {
+			p.addf(l.windowAt, "rate_limit has both a window and a unit, choose one of them")
+			return result
+		}
+		result.Window = l.window
+		result.Current.Unit, result.Current.UnitMultiplier = unitsOf(l.window)
+	case unit == 0:
+		where := cmp.Or(l.unitAt, l.at)
+		p.addf(where, "unit is %q, must be second, minute, hour, day, week, month or year", l.unit)
+		return result
+	default:
+		result.Window = WindowOf(unit, l.multiplier)
+		if l.multiplier > 0 {
+			result.Current.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
+		}
+	}
+	// The quota may be 0 here, and is not in a limit.
+	if err := limit.Per(max(1, result.RequestsPerUnit()), result.Window).WithBurst(l.terms.Burst).Validate(); err != nil {
+		p.wrap(cmp.Or(l.windowAt, l.at), err)
+	}
+	return result
+}
+
+// unitsOf is a window as answers can show it: in seconds, and of a length that is no multiple
+// of them nothing.
+func unitsOf(window time.Duration) (ratelimitv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
+	if window < time.Second || window%time.Second != 0 {
+		return ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN, nil
+	}
+	return ratelimitv3.RateLimitResponse_RateLimit_SECOND, wrapperspb.UInt32(uint32(window / time.Second))
+}

@@ -1,0 +1,209 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+const (
+	// maxBytes bounds a file.
+	maxBytes = 8 << 20
+	// maxDepth bounds how deep lists and fields lie in each other, aliases included.
+	maxDepth = 200
+	// maxNodes bounds what aliases may be expanded to.
+	maxNodes = 2_000_000
+)
+
+// parse returns the file's first document as a tree without aliases, nil if there is none or a
+// mistake was found.
+func parse(text []byte, p *problems) *yaml.Node {
+	if len(text) > maxBytes {
+		p.add(&Problem{Place: Place{File: p.file}, What: fmt.Sprintf("the file has %d bytes, must have at most %d", len(text), maxBytes)})
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		if !errors.Is(err, io.EOF) {
+			p.add(notYAML(p.file, err))
+		}
+		return nil
+	}
+	if err := decoder.Decode(&second); err == nil {
+		p.warnf(&second, "this is a second document, which is not read")
+	} else if !errors.Is(err, io.EOF) {
+		p.add(notYAML(p.file, err))
+		return nil
+	}
+	if len(document.Content) == 0 {
+		return nil
+	}
+	x := expansion{problems: p}
+	root := x.expand(document.Content[0], 0)
+	if x.failed {
+		return nil
+	}
+	return root
+}
+
+var lineOfError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func notYAML(file string, err error) *Problem {
+	text := err.Error()
+	at := Place{File: file, Line: 1, Column: 1}
+	if m := lineOfError.FindStringSubmatch(text); m != nil {
+		if line, err := strconv.Atoi(m[1]); err == nil {
+			at.Line = line
+		}
+		text = text[len(m[0]):]
+	}
+	return &Problem{Place: at, What: "this is not YAML: " + text, Err: err}
+}
+
+// expansion replaces aliases by what they stand for, and merges mappings into others ("<<"),
+// within bounds: a few lines of aliases may stand for billions of nodes, or for themselves.
+type expansion struct {
+	problems *problems
+	nodes    int
+	failed   bool
+}
+
+func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
+	x.nodes++
+	if x.failed || depth > maxDepth || x.nodes > maxNodes {
+		if !x.failed {
+			x.failed = true
+			x.problems.addf(n, "lists, fields and aliases lie too deep in each other (at most %d deep, %d in all)", maxDepth, maxNodes)
+		}
+		return n
+	}
+	if n.Kind == yaml.AliasNode {
+		at := *x.expand(n.Alias, depth+1)
+		at.Line, at.Column = n.Line, n.Column
+		return &at
+	}
+	if len(n.Content) == 0 {
+		return n
+	}
+	copied := *n
+	copied.Content = make([]*yaml.Node, len(n.Content))
+	for i, child := range n.Content {
+		copied.Content[i] = x.expand(child, depth+1)
+	}
+	if n.Kind == yaml.MappingNode {
+		mergeInto(&copied)
+	}
+	return &copied
+}
+
+// mergeInto carries out "<<": fields of the mapping itself go before.
+func mergeInto(n *yaml.Node) {
+	var own, merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.ShortTag() != "!!merge" {
+			own = append(own, key, value)
+			continue
+		}
+		from := []*yaml.Node{value}
+		if value.Kind == yaml.SequenceNode {
+			from = value.Content
+		}
+		for _, mapping := range from {
+			if mapping.Kind == yaml.MappingNode {
+				merged = append(merged, mapping.Content...)
+			} else {
+				own = append(own, key, mapping)
+			}
+		}
+	}
+	n.Content = own
+	for i := 0; i+1 < len(merged); i += 2 {
+		if _, known := fieldOf(n, merged[i].Value); !known {
+			n.Content = append(n.Content, merged[i], merged[i+1])
+		}
+	}
+}
+
+// fieldOf is a mapping's value of a name, the last one if there are several.
+func fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			value, ok = n.Content[i+1], true
+		}
+	}
+	return value, ok
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// text is a scalar as it is written; null is "".
+func (p *problems) text(n *yaml.Node, what string) string {
+	switch {
+	case isNull(n):
+		return ""
+	case n.Kind != yaml.ScalarNode:
+		p.addf(n, "%s is %s, must be text", what, kindOf(n))
+		return ""
+	}
+	return n.Value
+}
+
+// truth is a boolean, as YAML 1.1 has them.
+func (p *problems) truth(n *yaml.Node, what string) bool {
+	if isNull(n) {
+		return false
+	}
+	if n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+		switch n.Value {
+		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
+			return true
+		case "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N":
+			return false
+		}
+	}
+	p.addf(n, "%s is %s, must be true or false", what, shown(n))
+	return false
+}
+
+// number is a whole number of up to 32 bits.
+func (p *problems) number(n *yaml.Node, what string) uint32 {
+	if isNull(n) {
+		return 0
+	}
+	var number uint64
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&number) != nil || number > 1<<32-1 {
+		p.addf(n, "%s is %s, must be a whole number between 0 and %d", what, shown(n), uint32(1<<32-1))
+		return 0
+	}
+	return uint32(number)
+}
+
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return shown(n)
+}
+
+// shown is a value, for messages.
+func shown(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode {
+		return kindOf(n)
+	}
+	value := strings.ToValidUTF8(n.Value, "?")
+	if len(value) > 60 {
+		value = strings.ToValidUTF8(value[:60], "") + "..."
+	}
+	return strconv.Quote(value)
+}

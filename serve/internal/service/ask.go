@@ -1,0 +1,205 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// ask has all descriptors decided: those that count what is denied, and all that stand in
+// nobody's way, each for itself in one trip; those that count what is allowed only, all or none
+// in another, if the first denies none.
+func (s *Service) ask(ctx context.Context, all []asked) error {
+	if len(all) == 1 { // most requests
+		if a := &all[0]; a.limit != nil && a.hits > 0 && !a.negative && s.fits(a) {
+			return a.ask(ctx)
+		}
+	}
+	var each, together []*asked
+	for i := range all {
+		a := &all[i]
+		if a.limit == nil {
+			continue
+		}
+		if a.negative && a.hits > 0 && a.rule != nil {
+			s.giveBack(ctx, a)
+		}
+		switch {
+		case a.negative || a.hits == 0:
+			if a.rule != nil {
+				each = append(each, a)
+			}
+		case !s.fits(a):
+		case a.limit.Terms.Counted && s.isEnforced(a) && !s.options.ChargeSeparately:
+			together = append(together, a)
+		default:
+			each = append(each, a)
+		}
+	}
+	if !mayBeTogether(together) {
+		each, together = append(each, together...), nil
+	}
+	if err := s.askEach(ctx, each, false); err != nil {
+		return err
+	}
+	if len(together) == 0 {
+		return nil
+	}
+	for i := range all {
+		if a := &all[i]; a.limit != nil && s.isEnforced(a) && s.denied(a) {
+			if err := s.askEach(ctx, together, true); err != nil {
+				return err
+			}
+			for _, other := range together {
+				other.decision.Allowed = false
+				other.heldBack = other.decision.Remaining >= other.cost()
+			}
+			return nil
+		}
+	}
+	return s.askTogether(ctx, together)
+}
+
+// fits reports whether a descriptor's hits can ever be granted.
+func (s *Service) fits(a *asked) bool {
+	if !a.limit.Terms.Counted {
+		return true
+	}
+	return a.rule != nil && a.cost() <= a.rule.Algorithm().Capacity(a.rule.Limit())
+}
+
+// isEnforced reports whether a request is over the limit if the descriptor is.
+func (s *Service) isEnforced(a *asked) bool {
+	return !a.limit.Shadow && !a.limit.Quota && !s.options.ShadowMode && !s.options.QuotaMode
+}
+
+// denied reports whether a descriptor that has been asked for is over its limit.
+func (s *Service) denied(a *asked) bool {
+	switch {
+	case a.hits == 0 || a.negative || a.heldBack:
+		return false
+	case !a.asked:
+		return a.limit.Terms.Counted && !s.fits(a)
+	}
+	return !a.decision.Allowed || a.limit.RequestsPerUnit() == 0
+}
+
+func (a *asked) ask(ctx context.Context) (err error) {
+	a.asked = true
+	a.decision, err = a.rule.AllowN(ctx, a.key, a.cost())
+	return err
+}
+
+// askEach decides some, each for itself; or only looks.
+func (s *Service) askEach(ctx context.Context, some []*asked, look bool) error {
+	for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
+		var requests []tiered.Request
+		var of []*asked
+		decide := func() error {
+			if len(requests) == 0 {
+				return nil
+			}
+			decisions, err := limiter.AllowEach(ctx, requests...)
+			if err != nil {
+				return err
+			}
+			for i, a := range of {
+				a.decision, a.asked = decisions[i], true
+			}
+			requests, of = requests[:0], of[:0]
+			return nil
+		}
+		for _, a := range some {
+			if s.limiters.of(a.limit.Window) != limiter {
+				continue
+			}
+			q := tiered.Request{Rule: a.rule, Key: a.key, Cost: a.cost()}
+			if look || a.negative {
+				q.Cost = 0
+			}
+			requests, of = append(requests, q), append(of, a)
+			if len(requests) == tiered.MaxTogether {
+				if err := decide(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := decide(); err != nil {
+			return err
+		}
+		if s.limiters.PerSecond == nil {
+			break
+		}
+	}
+	return nil
+}
+
+// mayBeTogether reports whether some can be charged all or none: they are not too many, are
+// held by one limiter, and no two are for the same count.
+func mayBeTogether(some []*asked) bool {
+	if len(some) > tiered.MaxTogether {
+		return false
+	}
+	type count struct {
+		window time.Duration
+		key    string
+	}
+	seen := make(map[count]bool, len(some))
+	for _, a := range some {
+		c := count{a.limit.Window, a.key}
+		if seen[c] {
+			return false
+		}
+		seen[c] = true
+	}
+	return true
+}
+
+// askTogether charges some all or none.
+func (s *Service) askTogether(ctx context.Context, some []*asked) error {
+	if len(some) == 1 {
+		return some[0].ask(ctx)
+	}
+	limiter := s.limiters.of(some[0].limit.Window)
+	requests := make([]tiered.Request, len(some))
+	for i, a := range some {
+		if s.limiters.of(a.limit.Window) != limiter {
+			return s.askEach(ctx, some, false) // two Redis have nothing in common
+		}
+		requests[i] = tiered.Request{Rule: a.rule, Key: a.key, Cost: a.cost()}
+	}
+	decisions, err := limiter.AllowAll(ctx, requests...)
+	if err != nil {
+		return err
+	}
+	for i, a := range some {
+		a.decision, a.asked = decisions[i], true
+		a.heldBack = a.decision.HeldBack
+	}
+	return nil
+}
+
+// giveBack takes hits out of the count, down to 0 at the least. Under a sliding counter and
+// GCRA, where units belong to the charge that made them, it does nothing.
+func (s *Service) giveBack(ctx context.Context, a *asked) {
+	now := s.options.Now()
+	window := a.limit.Window
+	var charged time.Time
+	switch algorithm := a.rule.Algorithm(); {
+	case algorithm.Same(limit.FixedWindow()):
+		charged = now.Add(-time.Duration(now.UnixNano()) % window)
+	case algorithm.Same(limit.SlidingLog()):
+		charged = now.Add(-window + window/16) // it gives back the oldest that count
+	default:
+		return
+	}
+	units := a.cost()
+	charge := limit.Decision{Granted: units, ChargedAt: charged.UnixMicro()}
+	if s.limiters.of(window).Degraded() {
+		charge.ChargedAt = 0 // out of what this instance granted
+	}
+	// What cannot be given back stays charged, and leaves with its window.
+	_ = a.rule.Refund(ctx, a.key, &charge, units)
+}

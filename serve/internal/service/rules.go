@@ -1,0 +1,117 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/serve/internal/config"
+	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Limiters are where limits are held. PerSecond, if not nil, holds those of a second.
+type Limiters struct {
+	All, PerSecond *tiered.Limiter
+}
+
+func (l *Limiters) of(window time.Duration) *tiered.Limiter {
+	if l.PerSecond != nil && window == time.Second {
+		return l.PerSecond
+	}
+	return l.All
+}
+
+// rule makes the rule for a limit. Counts belong to a rule's name and a key, so the name is the
+// window: limits of the same descriptor and window share a count, as an override and the
+// configured limit do, and limits of different windows do not.
+func (l *Limiters) rule(quota int64, window time.Duration, terms *config.Terms, remember bool) (*tiered.Rule, error) {
+	options := []tiered.RuleOption{tiered.OnOutage(terms.Outage)}
+	switch {
+	case !terms.Counted:
+		options = append(options, tiered.Use(limit.FixedWindow()), tiered.CountDenied())
+		if !remember {
+			options = append(options, tiered.DenialLife(0))
+		}
+		quota = max(1, quota) // what passes a limit of 0 is decided by the count
+	case quota == 0:
+		return nil, nil
+	case terms.Need.Stated():
+		options = append(options, tiered.Need(terms.Need))
+	default:
+		options = append(options, tiered.Use(terms.Algorithm))
+	}
+	if terms.Lease > 0 {
+		options = append(options, tiered.Lease(terms.Lease))
+	}
+	return l.of(window).PrepareRule(window.String(), limit.Per(quota, window).WithBurst(terms.Burst), options...)
+}
+
+// loaded is a configuration in force.
+type loaded struct {
+	config *config.Config
+	counts map[*config.Limit]*stats.Limit
+
+	overrides sync.Map // of *tiered.Rule, by override
+	known     atomic.Int64
+}
+
+// override is a limit that a request brought along.
+type override struct {
+	quota  int64
+	window time.Duration
+	terms  *config.Terms
+}
+
+// mostOverrides is how many rules are kept for limits that requests bring along.
+const mostOverrides = 10_000
+
+// load prepares all rules of a configuration.
+func (s *Service) load(c *config.Config) (*loaded, error) {
+	l := &loaded{config: c, counts: make(map[*config.Limit]*stats.Limit)}
+	var problems []error
+	for _, lim := range c.Limits() {
+		l.counts[lim] = s.stats.Limit(lim.StatName)
+		if lim.Unlimited {
+			continue
+		}
+		rule, err := s.limiters.rule(lim.RequestsPerUnit(), lim.Window, &lim.Terms, s.options.RememberDenials)
+		if err != nil {
+			problems = append(problems, &config.Problem{Place: lim.At, What: err.Error(), Err: err})
+			continue
+		}
+		lim.Rule = rule
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
+	for _, lim := range c.Limits() {
+		if lim.Rule != nil {
+			// So that pages show it: of the limits of a window, the last one.
+			if err := s.limiters.of(lim.Window).PutInForce(lim.Rule); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// overrideRule is the rule for a limit that a request brought along.
+func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
+	if rule, ok := l.overrides.Load(o); ok {
+		return rule.(*tiered.Rule), nil
+	}
+	rule, err := s.limiters.rule(o.quota, o.window, o.terms, s.options.RememberDenials)
+	if err != nil {
+		return nil, fmt.Errorf("a descriptor's own limit: %w", err)
+	}
+	if l.known.Add(1) > mostOverrides {
+		l.known.Add(-1)
+		return rule, nil
+	}
+	l.overrides.Store(o, rule)
+	return rule, nil
+}

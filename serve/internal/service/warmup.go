@@ -1,0 +1,36 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/serve/internal/config"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// warmUps is how often Redis is asked before the first request is, at most.
+const warmUps = 20
+
+// WarmUp has Redis load what decides, which takes longer than a decision: the first requests
+// would be decided without it.
+func (s *Service) WarmUp() {
+	for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
+		if limiter == nil || limiter.Degraded() {
+			continue
+		}
+		rule, err := s.limiters.rule(1, time.Second, &config.Terms{}, false)
+		if limiter != s.limiters.PerSecond {
+			rule, err = s.limiters.rule(1, time.Hour, &config.Terms{}, false)
+		}
+		for range warmUps {
+			if err != nil {
+				break
+			}
+			var d limit.Decision
+			if d, err = rule.Peek(context.Background(), "warm up", 1); d.Tier == limit.TierRedis {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,148 @@
+// Package stats counts what a rate limit service does, under the names that
+// envoyproxy/ratelimit gives its statistics.
+package stats
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Limit counts hits of one limit.
+type Limit struct {
+	Name string // the descriptor's path, sanitized
+
+	TotalHits, OverLimit, NearLimit, WithinLimit, ShadowMode, OverLimitWithLocalCache atomic.Uint64
+}
+
+// each calls f with each counter.
+func (l *Limit) each(f func(name string, value uint64)) {
+	f("total_hits", l.TotalHits.Load())
+	f("over_limit", l.OverLimit.Load())
+	f("near_limit", l.NearLimit.Load())
+	f("within_limit", l.WithinLimit.Load())
+	f("shadow_mode", l.ShadowMode.Load())
+	f("over_limit_with_local_cache", l.OverLimitWithLocalCache.Load())
+}
+
+// MostDynamic is how many limits are counted whose names tell values of requests: there is no
+// end to them. Further ones are counted under the name of their descriptor.
+const MostDynamic = 10_000
+
+// Set is all statistics of a service. It is safe for concurrent use.
+type Set struct {
+	RedisError, ServiceError, ConfigLoadSuccess, ConfigLoadError, GlobalShadowMode atomic.Uint64
+	// What the original does not have: requests and descriptors decided without Redis, and
+	// hits counted under a descriptor's name for want of room, see MostDynamic.
+	Degraded, DynamicLeftOut atomic.Uint64
+	// NotFound is of descriptors of domains that are not configured, see Domain.
+	NotFound atomic.Uint64
+
+	TotalRequests atomic.Uint64
+	ResponseTime  Histogram
+
+	limits  sync.Map // of *Limit, by name
+	dynamic atomic.Int64
+
+	domains      sync.Map // of *atomic.Uint64, by name
+	domainsKnown atomic.Int64
+}
+
+// mostDomains is how many unknown domains are counted by name.
+const mostDomains = 1_000
+
+// DomainNotFound counts descriptors of a domain that is not configured: of all domains, and of
+// each, for so many of them.
+func (s *Set) DomainNotFound(domain string, descriptors int) {
+	s.NotFound.Add(uint64(descriptors))
+	of, known := s.domains.Load(domain)
+	if !known {
+		if s.domainsKnown.Add(1) > mostDomains {
+			s.domainsKnown.Add(-1)
+			return
+		}
+		of, _ = s.domains.LoadOrStore(strings.Clone(domain), new(atomic.Uint64))
+	}
+	of.(*atomic.Uint64).Add(uint64(descriptors))
+}
+
+// Limit is the counts of a name.
+func (s *Set) Limit(name string) *Limit {
+	if known, ok := s.limits.Load(name); ok {
+		return known.(*Limit)
+	}
+	known, _ := s.limits.LoadOrStore(strings.Clone(name), &Limit{Name: sanitize(name)})
+	return known.(*Limit)
+}
+
+// Dynamic is the counts of a name that tells values of requests, or if there are too many of
+// them, those of otherwise.
+func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
+	if known, ok := s.limits.Load(name); ok {
+		return known.(*Limit)
+	}
+	if s.dynamic.Add(1) > MostDynamic {
+		s.dynamic.Add(-1)
+		s.DynamicLeftOut.Add(1)
+		return otherwise
+	}
+	return s.Limit(name)
+}
+
+var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)
+
+// sanitize takes out of a name what tells parts of names apart.
+func sanitize(name string) string {
+	name = strings.NewReplacer(":", "_", "|", "_").Replace(name)
+	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
+}
+
+// Each calls f with the name and value of each counter, by name.
+func (s *Set) Each(f func(name string, value uint64)) {
+	all := map[string]uint64{
+		"ratelimit.service.call.should_rate_limit.redis_error":   s.RedisError.Load(),
+		"ratelimit.service.call.should_rate_limit.service_error": s.ServiceError.Load(),
+		"ratelimit.service.config_load_success":                  s.ConfigLoadSuccess.Load(),
+		"ratelimit.service.config_load_error":                    s.ConfigLoadError.Load(),
+		"ratelimit.service.global_shadow_mode":                   s.GlobalShadowMode.Load(),
+		"ratelimit.service.domain_not_found":                     s.NotFound.Load(),
+		"ratelimit.service.degraded":                             s.Degraded.Load(),
+		"ratelimit.service.dynamic_names_left_out":               s.DynamicLeftOut.Load(),
+		"ratelimit_server.ShouldRateLimit.total_requests":        s.TotalRequests.Load(),
+	}
+	for _, l := range s.all() {
+		l.each(func(name string, value uint64) { all["ratelimit.service.rate_limit."+l.Name+"."+name] = value })
+	}
+	s.domains.Range(func(domain, count any) bool {
+		all["ratelimit.service.rate_limit."+sanitize(domain.(string))+".domain_not_found"] = count.(*atomic.Uint64).Load()
+		return true
+	})
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f(name, all[name])
+	}
+}
+
+// WriteTo writes each counter as "NAME: VALUE" in a line.
+func (s *Set) WriteTo(w io.Writer) (n int64, err error) {
+	s.Each(func(name string, value uint64) {
+		if err == nil {
+			var some int
+			some, err = fmt.Fprintf(w, "%s: %d\n", name, value)
+			n += int64(some)
+		}
+	})
+	return n, err
+}
+
+func (s *Set) all() (all []*Limit) {
+	s.limits.Range(func(_, l any) bool {
+		all = append(all, l.(*Limit))
+		return true
+	})
+	return all
+}

@@ -1,0 +1,67 @@
+package stats
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// Names that requests make up are bounded; those beyond are counted elsewhere.
+func TestDynamicNamesAreBounded(t *testing.T) {
+	var s Set
+	otherwise := s.Limit("d.k")
+	for i := range MostDynamic + 10 {
+		s.Dynamic(fmt.Sprint("d.k_", i), otherwise).TotalHits.Add(1)
+		s.DomainNotFound(fmt.Sprint(i), 1)
+	}
+	if n := otherwise.TotalHits.Load(); n != 10 || s.DynamicLeftOut.Load() != 10 {
+		t.Errorf("%d hits beside %d names, %d left out", n, MostDynamic, s.DynamicLeftOut.Load())
+	}
+	s.Dynamic("d.k_0", otherwise).TotalHits.Add(1)
+	if n := s.Limit("d.k_0").TotalHits.Load(); n != 2 {
+		t.Errorf("%d hits of a known name", n)
+	}
+	lines := 0
+	s.Each(func(string, uint64) { lines++ })
+	if most := 6*(MostDynamic+1) + mostDomains + 20; lines > most {
+		t.Errorf("%d lines, want %d at most", lines, most)
+	}
+}
+
+// Paths that have their first two descriptors in common are one series, addresses in names do
+// not divide them, and what is no text does no harm.
+func TestPrometheus(t *testing.T) {
+	var s Set
+	for _, name := range []string{"d.a_1.b.c", "d.a_1.b.d", "d.ip_10.0.0.1", "d", "\xff.k"} {
+		s.Limit(name).TotalHits.Add(2)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(&s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != "ratelimit_service_rate_limit_total_hits" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			key := ""
+			for _, l := range m.GetLabel() {
+				key += l.GetValue() + " "
+			}
+			got[key] = m.GetCounter().GetValue()
+		}
+	}
+	for key, want := range map[string]float64{"d a_1 b ": 4, "d ip_10_0_0_1  ": 2, "d   ": 2, "? k  ": 2} {
+		if got[key] != want {
+			t.Errorf("%q: %v, want %v", key, got[key], want)
+		}
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil {
+		t.Error(problems, err)
+	}
+}

@@ -1,0 +1,9 @@
+package serve
+
+import (
+	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,0 +1,72 @@
+package serve
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// meaningless are variables of envoyproxy/ratelimit that do nothing here, and why.
+var meaningless = map[string]string{
+	"EXPIRATION_JITTER_MAX_SECONDS":                 "keys expire when they can no longer change a decision",
+	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT":       "set an algorithm for limits that denied requests must not count against, such as fixed-window",
+	"REDIS_TIMEOUT":                                 "TIERLIMIT_DEADLINE bounds decisions",
+	"REDIS_PIPELINE_WINDOW":                         "requests share trips by themselves",
+	"REDIS_PIPELINE_LIMIT":                          "requests share trips by themselves",
+	"REDIS_CLUSTER_PIPELINE_PARALLELISM":            "a Cluster's masters are asked at the same time",
+	"REDIS_POOL_ON_EMPTY_BEHAVIOR":                  "TIERLIMIT_DEADLINE bounds decisions",
+	"REDIS_STARTUP_INITIAL_INTERVAL":                "the service starts without Redis",
+	"REDIS_STARTUP_MAX_INTERVAL":                    "the service starts without Redis",
+	"REDIS_STARTUP_MAX_ELAPSED_TIME":                "the service starts without Redis",
+	"REDIS_PERSECOND_TIMEOUT":                       "TIERLIMIT_DEADLINE bounds decisions",
+	"REDIS_PERSECOND_PIPELINE_WINDOW":               "requests share trips by themselves",
+	"REDIS_PERSECOND_PIPELINE_LIMIT":                "requests share trips by themselves",
+	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM":  "a Cluster's masters are asked at the same time",
+	"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR":        "TIERLIMIT_DEADLINE bounds decisions",
+	"RUNTIME_WATCH_ROOT":                            "files are read again whenever they, or links to them, have changed",
+	"FORCE_START_WITHOUT_INITIAL_CONFIG":            "the service always starts; without a configuration requests get an error",
+	"STATS_FLUSH_INTERVAL":                          "statistics are read at /stats and by Prometheus",
+	"USE_STATSD":                                    "statistics are read at /stats and by Prometheus",
+	"STATSD_HOST":                                   "statistics are read at /stats and by Prometheus",
+	"STATSD_PORT":                                   "statistics are read at /stats and by Prometheus",
+	"USE_DOG_STATSD":                                "statistics are read at /stats and by Prometheus",
+	"USE_DOG_STATSD_MOGRIFIERS":                     "statistics are read at /stats and by Prometheus",
+	"EXTRA_TAGS":                                    "set labels where Prometheus reads them",
+	"PROMETHEUS_MAPPER_YAML":                        "names are those of the original's own mapping",
+	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS":      "ratelimit_service_response_time_seconds is in seconds",
+	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":              "waits are spread over the second half of each",
+	"XDS_CLIENT_BACKOFF_JITTER":                     "waits are spread over the second half of each",
+	"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL says when to try again",
+}
+
+// meaninglessGroups are beginnings of names of such variables.
+var meaninglessGroups = map[string]string{
+	"MEMCACHE_": "counts are in Redis",
+	"TRACING_":  "there is no tracing",
+}
+
+// harmless are values of theirs that ask for nothing.
+var harmless = map[string][]string{
+	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {"false", "0"},
+	"USE_STATSD":      {"false", "0"},
+	"USE_DOG_STATSD":  {"false", "0"},
+	"TRACING_ENABLED": {"false", "0"},
+}
+
+// meaningless is a line for each variable that is set and does nothing.
+func (e *environment) meaningless() (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(e.values)) {
+		value := e.values[name]
+		why, ok := meaningless[name]
+		for group, reason := range meaninglessGroups {
+			if !ok && strings.HasPrefix(name, group) {
+				why, ok = reason, true
+			}
+		}
+		if ok && value != "" && !slices.Contains(harmless[name], strings.ToLower(value)) {
+			lines = append(lines, fmt.Sprintf("%s is set and means nothing here: %s", name, why))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,153 @@
+package serve
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+const lossy = `
+domain: d
+descriptors:
+  - {key: counted, rate_limit: {unit: year, requests_per_unit: 40}}
+  - {key: log, rate_limit: {unit: hour, requests_per_unit: 40, algorithm: sliding-log}}
+  - {key: open, rate_limit: {unit: hour, requests_per_unit: 1, outage: allow}}
+  - {key: closed, rate_limit: {unit: hour, requests_per_unit: 100, outage: deny}}
+`
+
+// Redis gone is no error: this instance's share of the limit decides, which is said by a header
+// and a metric; and when Redis is back it decides again, and knows what was granted meanwhile.
+func TestRedisKilled(t *testing.T) {
+	redis := redistest.Start(t)
+	server := startOn(t, redis.Addr(), configDir(t, lossy), "TIERLIMIT_DEADLINE=100ms", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
+	client := server.client(t)
+	expect(t, client, asking("d counted=a log=a"), "OK: OK 39, OK 39")
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
+		t.Errorf("health %d", code)
+	}
+	redis.Kill()
+	eventually(t, "Redis counts as lost", func() bool {
+		ask(t, client, asking("d counted=other"))
+		return server.limiters.All.Degraded()
+	})
+	granted := map[string]int{}
+	for range 60 {
+		for _, key := range []string{"counted", "log", "open", "closed"} {
+			a := ask(t, client, asking("d "+key+"=a"))
+			if a.err != nil {
+				t.Fatal(a.err)
+			}
+			if a.response.GetOverallCode() == ratelimitv3.RateLimitResponse_OK {
+				granted[key]++
+			}
+			if headers := a.response.GetResponseHeadersToAdd(); headers[len(headers)-1].GetKey() != "x-ratelimit-degraded" {
+				t.Fatalf("%v", headers)
+			}
+		}
+	}
+	for key, want := range map[string]int{"counted": 39, "log": 39, "open": 60, "closed": 0} {
+		if granted[key] != want {
+			t.Errorf("%s: %d of 60 granted, want %d", key, granted[key], want)
+		}
+	}
+	if server.stats.Degraded.Load() < 240 {
+		t.Error("not counted")
+	}
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusInternalServerError {
+		t.Errorf("health %d", code)
+	}
+	redis.Restart()
+	eventually(t, "Redis decides again", func() bool { return !server.limiters.All.Degraded() })
+	eventually(t, "it knows what was granted", func() bool {
+		return short(ask(t, client, asking("d counted=b"))) == "OK: OK 39" || !strings.HasPrefix(short(ask(t, client, asking("d log=a"))), "OK")
+	})
+	if got := short(ask(t, client, asking("d counted=a"))); got != "OVER: OVER 0" {
+		t.Errorf("after the outage: %s", got)
+	}
+}
+
+// A Redis that hangs costs nobody more than the deadline, and nobody gets an error within what
+// Envoy waits.
+func TestRedisHangs(t *testing.T) {
+	redis := redistest.Start(t)
+	const deadline = 300 * time.Millisecond
+	server := startOn(t, redis.Addr(), configDir(t, lossy), "TIERLIMIT_DEADLINE="+deadline.String())
+	client := server.client(t)
+	ask(t, client, asking("d counted=a"))
+	redis.Pause()
+	defer redis.Resume()
+	var mu sync.Mutex
+	var took []time.Duration
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for range 40 {
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*deadline)
+				_, err := client.ShouldRateLimit(ctx, asking("d counted=a log=a"))
+				cancel()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > deadline {
+		t.Errorf("half of the decisions took %v and more", median)
+	}
+	if most := took[len(took)-1]; most > 5*deadline {
+		t.Errorf("a decision took %v, with a deadline of %v", most, deadline)
+	}
+}
+
+// Without Redis at the start the service starts, and decides.
+func TestStartsWithoutRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Kill()
+	server := startOn(t, redis.Addr(), configDir(t, lossy))
+	if got := short(ask(t, server.client(t), asking("d open=a"))); got != "OK: OK 0" {
+		t.Error(got)
+	}
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
+		t.Errorf("health %d", code)
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// get reads a page of what is served over HTTP.
+func get(t *testing.T, s *Server, what, path string) (code int, body string) {
+	t.Helper()
+	response, err := http.Get("http://" + s.Addr(what).String() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}

@@ -1,0 +1,161 @@
+package serve
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// options are those of a client. REDIS_URL is host:port, a path, or a redis:// URL; of Sentinel
+// the master's name and host:port of each sentinel, of a Cluster host:port of some masters,
+// with commas in between.
+func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) {
+	o := &redis.UniversalOptions{
+		// A trip takes one connection, whoever rides on it.
+		PoolSize: max(s.PoolSize, 4*runtime.GOMAXPROCS(0)),
+	}
+	o.Username, o.Password = userAndPassword(s.Auth)
+	addresses := strings.Split(s.URL, ",")
+	switch s.Type {
+	case "sentinel":
+		if len(addresses) < 2 {
+			return nil, fmt.Errorf("%w: %sURL has %d parts, must be the master's name and at least one sentinel: NAME,HOST:PORT", ErrInvalidSetting, prefix, len(addresses))
+		}
+		o.MasterName, addresses = addresses[0], addresses[1:]
+		o.SentinelUsername, o.SentinelPassword = userAndPassword(s.SentinelAuth)
+	case "cluster":
+		o.IsClusterMode = true
+	default:
+		addresses = []string{s.URL} // a path may have a comma
+	}
+	for _, address := range addresses {
+		if scheme, _, isURL := strings.Cut(address, "://"); isURL {
+			parsed, err := redis.ParseURL(address)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %sURL cannot be read; write it as HOST:PORT, or like redis://user:password@host:6379/0 (it is not shown here: it may hold a password)", ErrInvalidSetting, prefix)
+			}
+			address = parsed.Addr
+			o.DB = parsed.DB
+			if parsed.Password != "" {
+				o.Username, o.Password = parsed.Username, parsed.Password
+			}
+			s.TLS = s.TLS || scheme == "rediss"
+		}
+		o.Addrs = append(o.Addrs, address)
+	}
+	if s.TLS {
+		config, err := s.Files.config()
+		if err != nil {
+			return nil, err
+		}
+		o.TLSConfig = config
+	}
+	return o, nil
+}
+
+func userAndPassword(auth string) (user, password string) {
+	if user, password, both := strings.Cut(auth, ":"); both {
+		return user, password
+	}
+	return "", auth
+}
+
+// shown is where Redis is, without passwords.
+func (s *RedisSettings) shown() string {
+	parts := strings.Split(s.URL, ",")
+	for i, part := range parts {
+		if u, err := url.Parse(part); err == nil && u.Host != "" {
+			parts[i] = u.Scheme + "://" + u.Host + u.Path
+		} else if at := strings.LastIndex(part, "@"); at >= 0 {
+			parts[i] = part[at+1:]
+		}
+	}
+	return s.Type + " " + strings.Join(parts, ",")
+}
+
+func (f *RedisTLSFiles) config() (*tls.Config, error) {
+	c := &tls.Config{InsecureSkipVerify: f.SkipHostname, MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pool, err := readCertificates(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = pool
+		if f.SkipHostname { // who issued the certificate is checked all the same
+			c.VerifyPeerCertificate = issuedBy(pool)
+		}
+	}
+	if f.Certificate != "" {
+		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY: %w", ErrInvalidSetting, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
+	return func(raw [][]byte, _ [][]*x509.Certificate) error {
+		between := x509.NewCertPool()
+		var first *x509.Certificate
+		for i, der := range raw {
+			certificate, err := x509.ParseCertificate(der)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				first = certificate
+			} else {
+				between.AddCert(certificate)
+			}
+		}
+		if first == nil {
+			return fmt.Errorf("tierlimit: Redis has shown no certificate")
+		}
+		_, err := first.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between})
+		return err
+	}
+}
+
+func readCertificates(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidSetting, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%w: %s has no certificate in PEM form", ErrInvalidSetting, path)
+	}
+	return pool, nil
+}
+
+// startEmbedded starts a Redis inside the process, for trying the service out.
+func startEmbedded() (address string, stop func(), err error) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		return "", nil, fmt.Errorf("starting the embedded Redis: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { // its keys expire only when it is told that time passes
+		second := time.NewTicker(time.Second)
+		defer second.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-second.C:
+				server.FastForward(time.Second)
+			}
+		}
+	}()
+	return server.Addr(), func() { close(ended); server.Close() }, nil
+}

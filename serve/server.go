@@ -1,0 +1,339 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/tierlimit/tierlimit/livepage"
+	"github.com/tierlimit/tierlimit/serve/internal/config"
+	"github.com/tierlimit/tierlimit/serve/internal/service"
+	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Server is a rate limit service that runs. Close it.
+type Server struct {
+	settings Settings
+	log      *slog.Logger
+
+	limiters service.Limiters
+	stats    *stats.Set
+	service  *service.Service
+	health   *healthState
+	page     *livepage.Page
+
+	grpc      *grpc.Server
+	http      []*http.Server
+	listeners map[string]net.Listener // by what is served
+	embedded  func()                  // ends the embedded Redis; nil: there is none
+
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	failed     chan error
+	closing    sync.Once
+}
+
+// endWithin is how long requests under way may take when the server ends.
+const endWithin = 10 * time.Second
+
+// Start starts a service. It listens when Start returns. Without Redis, or a configuration
+// that can be read, it starts all the same: the first is an outage, and the second is waited
+// for. Errors wrap [ErrInvalidSetting], or are those of listening.
+func Start(s Settings, log *slog.Logger) (*Server, error) {
+	server := &Server{settings: s, log: log, stats: &stats.Set{}, listeners: make(map[string]net.Listener), failed: make(chan error, 8)}
+	ctx, stop := context.WithCancel(context.Background())
+	server.stop = stop
+	if err := server.start(ctx); err != nil {
+		server.Close()
+		return nil, err
+	}
+	return server, nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.stats, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.health = newHealth()
+	if s.settings.HealthyWithConfig {
+		s.health.set("config", false)
+	}
+	if err := s.openLimiters(registry); err != nil {
+		return err
+	}
+	s.service = service.New(s.limiters, s.stats, service.Options{
+		NearLimit:  s.settings.NearLimit,
+		ShadowMode: s.settings.ShadowMode, QuotaMode: s.settings.QuotaMode,
+		Headers: s.settings.Headers, LimitHeader: s.settings.LimitHeader,
+		RemainingHeader: s.settings.RemainingHeader, ResetHeader: s.settings.ResetHeader,
+		DynamicMetadata: s.settings.DynamicMetadata, RememberDenials: s.settings.RememberDenials,
+		ChargeSeparately: s.settings.ChargeSeparately,
+	})
+	s.service.WarmUp()
+	var err error
+	if s.page, err = livepage.New(s.limiters.All); err != nil {
+		return err
+	}
+	if err := s.followConfig(ctx); err != nil {
+		return err
+	}
+	if err := s.serveGRPC(); err != nil {
+		return err
+	}
+	api := http.NewServeMux()
+	api.Handle("/healthcheck", s.health)
+	api.HandleFunc("/json", jsonHandler(s.service))
+	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
+		return err
+	}
+	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil {
+		return err
+	}
+	if s.settings.Metrics == "" {
+		return nil
+	}
+	metrics := http.NewServeMux()
+	metrics.Handle(s.settings.MetricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if err := s.serveHTTP("metrics", s.settings.Metrics, metrics); err != nil {
+		if s.settings.metricsWanted {
+			return err
+		}
+		s.log.Warn("Prometheus's metrics are not served (USE_PROMETHEUS=false says that they need not be)", "error", err)
+	}
+	return nil
+}
+
+// followConfig reads the configuration for the first time, and again when it changes.
+func (s *Server) followConfig(ctx context.Context) error {
+	if !s.settings.UseXDS {
+		w := watch{server: s}
+		w.begin()
+		s.background.Go(func() { w.run(ctx) })
+		return nil
+	}
+	connection, err := s.settings.XDS.dial()
+	if err != nil {
+		return err
+	}
+	s.background.Go(func() {
+		defer connection.Close()
+		(&subscription{server: s, connection: connection}).run(ctx)
+	})
+	return nil
+}
+
+// openLimiters opens the way to Redis, or to each of two.
+func (s *Server) openLimiters(registry *prometheus.Registry) error {
+	if s.settings.Redis.URL == "" {
+		address, stop, err := startEmbedded()
+		if err != nil {
+			return err
+		}
+		s.embedded = stop
+		s.settings.Redis = RedisSettings{Type: "single", Network: "tcp", URL: address, PoolSize: s.settings.Redis.PoolSize}
+		s.settings.Deadline = max(s.settings.Deadline, embeddedDeadline)
+		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
+	}
+	if !s.settings.PerSecond {
+		var err error
+		s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, registry)
+		return err
+	}
+	named := func(name string) prometheus.Registerer {
+		return prometheus.WrapRegistererWith(prometheus.Labels{"redis": name}, registry)
+	}
+	var err error
+	if s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, named("others")); err != nil {
+		return err
+	}
+	s.limiters.PerSecond, err = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis, named("per_second"))
+	return err
+}
+
+// embeddedDeadline is for the embedded Redis, which is slow.
+const embeddedDeadline = 250 * time.Millisecond
+
+func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
+	o, err := where.options(prefix)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("Redis", "at", where.shown())
+	part := "redis " + prefix
+	limiter, err := tiered.Open(o,
+		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline), tiered.FleetSize(s.settings.FleetSize),
+		tiered.Logger(s.log), tiered.Metrics(registry),
+		tiered.OnStateChange(func(state tiered.State) {
+			if s.settings.HealthyWithRedis {
+				s.health.set(part, state != tiered.Outage)
+			}
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
+	}
+	if s.settings.HealthyWithRedis {
+		s.health.set(part, !limiter.Degraded())
+	}
+	return limiter, nil
+}
+
+func (s *Server) serveGRPC() error {
+	options := []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: s.settings.MaxConnectionAge, MaxConnectionAgeGrace: s.settings.MaxConnectionAgeGrace,
+			// Who reads nothing any more does not answer either, and is let go.
+			Time: time.Minute, Timeout: 20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.MaxConcurrentStreams(mostStreams),
+		// Goroutines that answer one call after another keep their stacks, which else grow for
+		// each call: a sixth of the processor time.
+		grpc.NumStreamWorkers(streamWorkers),
+	}
+	if s.settings.UseTLS {
+		config, err := serverTLS(s.settings.TLS)
+		if err != nil {
+			return err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s.service)
+	healthv1.RegisterHealthServer(s.grpc, s.health.grpc)
+	network, address := "tcp", s.settings.GRPC
+	if s.settings.GRPCSocket != "" {
+		network, address = "unix", s.settings.GRPCSocket
+		removeStaleSocket(address)
+	}
+	listener, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("gRPC: %w", err)
+	}
+	s.listeners["grpc"] = listener
+	s.log.Warn("listening", "for", "gRPC", "at", listener.Addr().String())
+	s.background.Go(func() {
+		if err := s.grpc.Serve(listener); err != nil {
+			s.failed <- fmt.Errorf("gRPC: %w", err)
+		}
+	})
+	return nil
+}
+
+// mostStreams is how many calls a connection may have under way: what they take of memory is
+// bounded, if their caller does not read.
+const mostStreams = 10_000
+
+// streamWorkers is how many calls are answered by goroutines that are kept; further ones have
+// one of their own.
+const streamWorkers = 256
+
+// removeStaleSocket takes away what a process left that has ended. One that somebody listens
+// at stays.
+func removeStaleSocket(path string) {
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return
+	}
+	if connection, err := net.Dial("unix", path); err == nil {
+		_ = connection.Close()
+		return
+	}
+	_ = os.Remove(path)
+}
+
+func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.listeners[what] = listener
+	s.log.Warn("listening", "for", what, "at", listener.Addr().String())
+	server := newHTTPServer(handler)
+	if what == "debug" {
+		server.RegisterOnShutdown(s.page.Close)
+	}
+	s.http = append(s.http, server)
+	s.background.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("%s: %w", what, err)
+		}
+	})
+	return nil
+}
+
+// Addr is where something is listened for: "grpc", "http", "debug" or "metrics"; nil if it is
+// not.
+func (s *Server) Addr(what string) net.Addr {
+	if l := s.listeners[what]; l != nil {
+		return l.Addr()
+	}
+	return nil
+}
+
+// Failed tells when the server can no longer serve.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Load puts configuration files in force, whole or not at all.
+func (s *Server) load(files []config.File) error {
+	c, err := config.Load(files, s.settings.MergeDomains)
+	if err == nil {
+		err = s.service.Load(c)
+	}
+	if err != nil {
+		s.stats.ConfigLoadError.Add(1)
+		return err
+	}
+	s.stats.ConfigLoadSuccess.Add(1)
+	for _, warning := range c.Warnings {
+		s.log.Warn("configuration: " + warning)
+	}
+	if s.settings.HealthyWithConfig {
+		s.health.set("config", !c.IsEmpty())
+	}
+	return nil
+}
+
+// Close ends the service: it says that it is not healthy, lets calls under way end, for 10 s at
+// most, and tells the fleet. Closing again does nothing.
+func (s *Server) Close() {
+	s.closing.Do(func() {
+		if s.health != nil {
+			s.health.set("ending", false)
+		}
+		s.stop()
+		if s.grpc != nil {
+			late := time.AfterFunc(endWithin, s.grpc.Stop)
+			s.grpc.GracefulStop()
+			late.Stop()
+		}
+		for _, server := range s.http {
+			endHTTP(server, endWithin)
+		}
+		s.background.Wait()
+		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
+			if limiter == nil {
+				continue
+			}
+			if err := limiter.Close(); err != nil {
+				s.log.Warn("ending", "error", err)
+			}
+		}
+		if s.embedded != nil {
+			s.embedded()
+		}
+	})
+}

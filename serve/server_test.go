@@ -1,0 +1,477 @@
+package serve
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// What is served over HTTP beside gRPC.
+func TestHTTP(t *testing.T) {
+	server := start(t, shop)
+	post := func(body string) (int, string) {
+		t.Helper()
+		response, err := http.Post("http://"+server.Addr("http").String()+"/json", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return response.StatusCode, strings.ReplaceAll(string(text), " ", "")
+	}
+	const one = `{"domain":"shop","descriptors":[{"entries":[{"key":"base","value":"x"}]}]}`
+	if code, text := post(one); code != http.StatusOK || !strings.Contains(text, `"overallCode":"OK"`) {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text := post(one); code != http.StatusTooManyRequests || !strings.Contains(text, `"code":"OVER_LIMIT"`) {
+		t.Errorf("%d %s", code, text)
+	}
+	for body, want := range map[string]int{
+		``:                              http.StatusBadRequest,
+		`{`:                             http.StatusBadRequest,
+		`{"domain":"shop"}`:             http.StatusBadRequest,
+		`{"domain":"shop","unknown":1}`: http.StatusBadRequest,
+		`{"domain":"` + strings.Repeat("x", longestJSON) + `"}`: http.StatusRequestEntityTooLarge,
+	} {
+		if code, _ := post(body); code != want {
+			t.Errorf("%.40s: %d, want %d", body, code, want)
+		}
+	}
+	if code, text := get(t, server, "http", "/healthcheck"); code != http.StatusOK || text != "OK" {
+		t.Errorf("%d %q", code, text)
+	}
+	for path, want := range map[string]string{
+		"/rlconfig":     "shop.user: unit=YEAR requests_per_unit=5, shadow_mode: false, quota_mode: false\n",
+		"/stats":        "ratelimit.service.config_load_success: 1\n",
+		"/":             "/rlconfig: the configuration in force\n",
+		"/debug/pprof/": "goroutine",
+		"/live/":        "<html",
+	} {
+		if code, text := get(t, server, "debug", path); code != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %.300s", path, code, text)
+		}
+	}
+	_, metrics := get(t, server, "metrics", "/metrics")
+	for _, want := range []string{
+		`ratelimit_service_rate_limit_total_hits{domain="shop",key1="base",key2=""} 2`,
+		`ratelimit_service_rate_limit_over_limit{domain="shop",key1="base",key2=""} 1`,
+		`ratelimit_service_should_rate_limit_error{err_type="service_error"} 1`,
+		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 3`,
+		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 3`,
+		`ratelimit_service_config_load_success 1`,
+		`tierlimit_serve_degraded_total 0`,
+		`tierlimit_fleet_size 1`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+}
+
+// Files are read again when they change, through links as Kubernetes makes them; a mistake
+// changes nothing.
+func TestReload(t *testing.T) {
+	root := t.TempDir()
+	volume := filepath.Join(root, "config")
+	must(t, os.Mkdir(volume, 0o700))
+	version := 0
+	publish := func(text string) { // as the kubelet does
+		version++
+		dir := fmt.Sprintf("..v%d", version)
+		must(t, os.Mkdir(filepath.Join(volume, dir), 0o700))
+		must(t, os.WriteFile(filepath.Join(volume, dir, "limits.yaml"), []byte(text), 0o600))
+		must(t, os.Symlink(dir, filepath.Join(volume, "..new")))
+		must(t, os.Rename(filepath.Join(volume, "..new"), filepath.Join(volume, "..data")))
+		if version == 1 {
+			must(t, os.Symlink("..data/limits.yaml", filepath.Join(volume, "limits.yaml")))
+		}
+	}
+	of := func(n int) string {
+		return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", n)
+	}
+	publish(of(5))
+	server := startOn(t, redistest.Shared(t).Addr(), root, "CACHE_KEY_PREFIX="+redistest.Prefix(), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
+	client := server.client(t)
+	expect(t, client, asking("d k=v"), "OK: OK 4")
+	publish(of(10))
+	eventually(t, "the new file is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 2 })
+	expect(t, client, asking("d k=v"), "OK: OK 8") // what was counted counts
+	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: eon}}]")
+	eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 1 })
+	expect(t, client, asking("d k=v"), "OK: OK 7")
+	// So is one that only shows when rules are made: whole or not at all.
+	publish(of(3) + "\n---\n")
+	eventually(t, "the next is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 3 })
+	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 99}}, {key: l, rate_limit: {unit: year, requests_per_unit: 1000000, need: {above: 0, bytes: 10}}}]")
+	eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 2 })
+	expect(t, client, asking("d k=v"), "OVER: OVER 0")
+	must(t, os.RemoveAll(volume))
+	eventually(t, "the files are missed", func() bool { return server.stats.ConfigLoadError.Load() == 3 })
+	expect(t, client, asking("d k=v"), "OVER: OVER 0")
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
+		t.Errorf("health %d", code)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Health is told over HTTP and gRPC; with that setting, only with a configuration.
+func TestHealth(t *testing.T) {
+	root := t.TempDir()
+	server := startOn(t, redistest.Shared(t).Addr(), root, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	healthy := func() bool {
+		t.Helper()
+		response, err := healthv1.NewHealthClient(connection).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
+		must(t, err)
+		code, _ := get(t, server, "http", "/healthcheck")
+		is := response.GetStatus() == healthv1.HealthCheckResponse_SERVING
+		if is != (code == http.StatusOK) {
+			t.Errorf("%v, and %d over HTTP", response, code)
+		}
+		return is
+	}
+	if healthy() {
+		t.Error("healthy without a configuration")
+	}
+	must(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
+	must(t, os.WriteFile(filepath.Join(root, "config", "f.yaml"), []byte(shop), 0o600))
+	eventually(t, "healthy", healthy)
+}
+
+// A server that ends lets calls under way end, and loses no decision.
+func TestGracefulEnd(t *testing.T) {
+	server := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}]")
+	client := server.client(t)
+	var answered, lost atomic.Int64
+	var callers sync.WaitGroup
+	started := make(chan struct{}, 8)
+	for range 8 {
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				_, err := client.ShouldRateLimit(t.Context(), asking("d k=v"))
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case status.Code(err) == codes.Unavailable:
+					return // it no longer listens: nobody was asked
+				default:
+					lost.Add(1)
+					t.Error(err)
+					return
+				}
+				if n == 20 {
+					started <- struct{}{}
+				}
+			}
+		})
+	}
+	for range 8 {
+		<-started
+	}
+	server.Close()
+	callers.Wait()
+	if asked := int64(server.stats.TotalRequests.Load()); asked != answered.Load() || lost.Load() > 0 {
+		t.Errorf("%d decisions, %d answers", asked, answered.Load())
+	}
+}
+
+// A Unix socket takes the place of the port; one that a process left behind is in nobody's way.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	must(t, err)
+	left.SetUnlinkOnClose(false)
+	must(t, left.Close())
+	start(t, shop, "GRPC_UDS="+path)
+	expect(t, dial(t, "unix:"+path), asking("shop user=a"), "OK: OK 4")
+}
+
+// Certificates are read again when their files change, and clients are known by theirs.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	authority := newAuthority(t)
+	authority.issue(t, file("server"), "127.0.0.1", 1)
+	authority.issue(t, file("client"), "envoy.test", 2)
+	authority.issue(t, file("stranger"), "other.test", 3)
+	must(t, os.WriteFile(file("ca"), authority.pem, 0o600))
+	server := start(t, shop, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+file("server.crt"), "GRPC_SERVER_TLS_KEY="+file("server.key"),
+		"GRPC_CLIENT_TLS_CACERT="+file("ca"), "GRPC_CLIENT_TLS_SAN=envoy.test")
+	pool := x509.NewCertPool()
+	pool.AddCert(authority.certificate)
+	as := func(name string) (serial int64, err error) {
+		config := &tls.Config{RootCAs: pool, VerifyConnection: func(s tls.ConnectionState) error {
+			serial = s.PeerCertificates[0].SerialNumber.Int64()
+			return nil
+		}}
+		if name != "" {
+			pair, err := tls.LoadX509KeyPair(file(name+".crt"), file(name+".key"))
+			must(t, err)
+			config.Certificates = []tls.Certificate{pair}
+		}
+		connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+		must(t, err)
+		defer connection.Close()
+		_, err = ratelimitv3.NewRateLimitServiceClient(connection).ShouldRateLimit(t.Context(), asking("shop user=a"))
+		return serial, err
+	}
+	if serial, err := as("client"); err != nil || serial != 1 {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	for _, name := range []string{"", "stranger"} {
+		if _, err := as(name); status.Code(err) != codes.Unavailable {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	must(t, os.WriteFile(file("server.crt"), []byte("half a certif"), 0o600))
+	if serial, err := as("client"); err != nil || serial != 1 {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	authority.issue(t, file("server"), "127.0.0.1", 4)
+	eventually(t, "the new certificate is shown", func() bool { serial, err := as("client"); return err == nil && serial == 4 })
+
+	s, _, err := FromEnvironment([]string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/none", "GRPC_SERVER_TLS_KEY=/none", "GRPC_HOST=127.0.0.1"})
+	must(t, err)
+	if _, err := Start(s, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("started without a certificate")
+	}
+}
+
+type authority struct {
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+	pem         []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(99), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	must(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	must(t, err)
+	return &authority{key, certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// issue writes a certificate and its key into files.
+func (a *authority) issue(t *testing.T, path, name string, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if ip := net.ParseIP(name); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{name}
+		template.URIs = []*url.URL{{Scheme: "spiffe", Host: name}}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
+	must(t, err)
+	der8, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	must(t, os.WriteFile(path+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der8}), 0o600))
+	must(t, os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+}
+
+// Requests that are too large are refused, and large ones answered.
+func TestLargeRequests(t *testing.T) {
+	client := start(t, shop).client(t)
+	request := asking("shop")
+	for i := range 10_000 {
+		request.Descriptors = append(request.Descriptors, asking(fmt.Sprintf("shop many=%d", i%5_000)).Descriptors...)
+	}
+	response := ask(t, client, request).response
+	for i, s := range response.GetStatuses() {
+		if want := uint32(99 - i/5_000); s.GetLimitRemaining() != want {
+			t.Fatalf("descriptor %d: %v, want %d", i, s, want)
+		}
+	}
+	if n := len(response.GetStatuses()); n != 10_000 {
+		t.Errorf("%d statuses", n)
+	}
+	long := asking("shop user=" + strings.Repeat("x", 1<<20))
+	expect(t, client, long, "OK: OK 4")
+	expect(t, client, long, "OK: OK 3")
+	long.Descriptors[0].Entries[0].Value += "y"
+	expect(t, client, long, "OK: OK 4")
+	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
+}
+
+// A client that never reads its answers takes a bounded part of the server, and keeps nobody
+// else from being answered.
+func TestClientThatNeverReads(t *testing.T) {
+	server := start(t, shop)
+	conn, err := net.Dial("tcp", server.Addr("grpc").String())
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	must(t, err)
+	framer := http2.NewFramer(conn, conn)
+	must(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})) // no answer may be sent
+	var block bytes.Buffer
+	headers := hpack.NewEncoder(&block)
+	body, err := protoMessage(asking("shop many=a"))
+	must(t, err)
+	refused := false
+	for stream := uint32(1); stream < 2*(mostStreams+500); stream += 2 {
+		block.Reset()
+		for _, field := range []hpack.HeaderField{
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"},
+			{Name: ":path", Value: ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName},
+			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		} {
+			must(t, headers.WriteField(field))
+		}
+		must(t, conn.SetWriteDeadline(time.Now().Add(5*time.Second)))
+		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+		if err == nil {
+			err = framer.WriteData(stream, true, body)
+		}
+		if err != nil { // the server has had enough
+			refused = true
+			break
+		}
+	}
+	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
+	// Nothing but what opens an answer could be sent: calls beyond the most are refused.
+	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	for streams := 0; streams < 500 && !refused; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d calls were refused, want 500: %v", streams, err)
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok && reset.ErrCode == http2.ErrCodeRefusedStream {
+			streams++
+		}
+	}
+	if n := server.stats.TotalRequests.Load(); n > mostStreams+1 {
+		t.Errorf("%d decisions", n)
+	}
+}
+
+// Settings are read, and mistakes in them told.
+func TestSettings(t *testing.T) {
+	s, warnings, err := FromEnvironment([]string{
+		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=rl", "GRPC_PORT=1234", "NEAR_LIMIT_RATIO=0.5", "LOG_LEVEL=debug",
+		"USE_STATSD=false", "REDIS_TIMEOUT=5s", "TRACING_ENABLED=true", "MEMCACHE_HOST_PORT=x", "REDIS_URL=redis:6379", "REDIS_SOCKET_TYPE=TCP", "HOME=/root",
+	})
+	must(t, err)
+	if s.ConfigDir != "/data/rl/config" || s.GRPC != "0.0.0.0:1234" || s.HTTP != "0.0.0.0:8080" || s.Debug != "0.0.0.0:6070" || s.Metrics != ":9090" || s.NearLimit != 0.5 || s.LogLevel != slog.LevelDebug {
+		t.Errorf("%+v", s)
+	}
+	if len(warnings) != 3 || !strings.HasPrefix(warnings[0], "MEMCACHE_HOST_PORT is set and means nothing here: ") {
+		t.Errorf("%q", warnings)
+	}
+	for _, bad := range []string{
+		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "GRPC_SERVER_USE_TLS=true",
+	} {
+		name, _, _ := strings.Cut(bad, "=")
+		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// Where Redis is is shown without passwords, also if it cannot be read.
+func TestRedisSettings(t *testing.T) {
+	for url, want := range map[string]string{
+		"127.0.0.1:6379":                       "single 127.0.0.1:6379",
+		"redis://user:secret@127.0.0.1:6379/3": "single redis://127.0.0.1:6379/3",
+		"user:secret@127.0.0.1:6379":           "single 127.0.0.1:6379",
+	} {
+		s := RedisSettings{Type: "single", URL: url, PoolSize: 1}
+		if got := s.shown(); got != want {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	s := RedisSettings{Type: "single", URL: "redis://user:sec#ret@host:port"}
+	if _, err := s.options("REDIS_"); err == nil || strings.Contains(err.Error(), "sec") {
+		t.Error(err)
+	}
+	s = RedisSettings{Type: "sentinel", URL: "mymaster,a:1,b:2", Auth: "user:pass", SentinelAuth: "word"}
+	if o, err := s.options("REDIS_"); err != nil || o.MasterName != "mymaster" || len(o.Addrs) != 2 || o.Username != "user" || o.SentinelPassword != "word" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	s = RedisSettings{Type: "cluster", URL: "a:1,b:2"}
+	if o, err := s.options("REDIS_"); err != nil || !o.IsClusterMode || len(o.Addrs) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	s = RedisSettings{Type: "sentinel", URL: "mymaster"}
+	if _, err := s.options("REDIS_"); err == nil {
+		t.Error("a master without sentinels")
+	}
+}
+
+// The command's own client, and its check of files, against a service on the embedded Redis.
+func TestTryAndCheck(t *testing.T) {
+	dir := configDir(t, shop)
+	server := startOn(t, "", dir)
+	var out strings.Builder
+	must(t, Try(t.Context(), server.Addr("grpc").String(), "domain=shop,user=ann;many=x", 2, &out))
+	if text := strings.ReplaceAll(out.String(), " ", ""); !strings.Contains(text, `"limitRemaining":3`) || !strings.Contains(text, `"limitRemaining":98`) {
+		t.Error(out.String())
+	}
+	for _, bad := range []string{"", "user=ann", "domain=", "domain=d,=v"} {
+		if err := Try(t.Context(), "127.0.0.1:1", bad, 0, io.Discard); err == nil {
+			t.Errorf("%q was asked", bad)
+		}
+	}
+	out.Reset()
+	must(t, Check(filepath.Join(dir, "config"), &out))
+	if !strings.Contains(out.String(), "shop.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true\n") {
+		t.Error(out.String())
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
+	if err := Check(filepath.Join(dir, "config"), &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
+		t.Error(err)
+	}
+}

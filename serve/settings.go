@@ -1,0 +1,259 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrInvalidSetting is wrapped by all errors of settings.
+var ErrInvalidSetting = errors.New("tierlimit: invalid setting")
+
+// Settings are what a service is told at start: by environment variables, see
+// [FromEnvironment]. docs/serve.md has a table of them.
+type Settings struct {
+	HTTP, Debug, GRPC string // addresses, host:port
+	GRPCSocket        string // path of a Unix socket, in place of the address; "": none
+	Metrics           string // address, "": none
+	MetricsPath       string
+	metricsWanted     bool // and not only by default
+
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	TLS                                     TLSFiles
+	UseTLS                                  bool
+
+	LogLevel slog.Level
+	LogJSON  bool
+
+	UseXDS         bool // in place of files
+	XDS            XDSSettings
+	ConfigDir      string // of the configuration's files
+	IgnoreDotFiles bool
+	MergeDomains   bool
+	LookEvery      time.Duration // at the files
+	// HealthyWithConfig makes the service healthy only once it has a configuration.
+	HealthyWithConfig bool
+	// HealthyWithRedis makes it healthy only while Redis is there.
+	HealthyWithRedis bool
+
+	Redis          RedisSettings
+	PerSecond      bool // limits of a second are held by PerSecondRedis
+	PerSecondRedis RedisSettings
+	Prefix         string
+	Deadline       time.Duration // of a decision
+	FleetSize      int
+
+	NearLimit                                 float32
+	ShadowMode, QuotaMode                     bool
+	Headers                                   bool
+	LimitHeader, RemainingHeader, ResetHeader string
+	DynamicMetadata                           bool
+	RememberDenials                           bool
+	ChargeSeparately                          bool
+}
+
+// TLSFiles are paths of certificates.
+type TLSFiles struct {
+	Certificate, Key string
+	ClientCA         string // "": clients need no certificate
+	ClientName       string // that a client's certificate must be for; "": any
+}
+
+// RedisSettings say where Redis is.
+type RedisSettings struct {
+	Type, Network, URL string
+	Auth, SentinelAuth string
+	PoolSize           int
+	TLS                bool
+	Files              RedisTLSFiles
+}
+
+// RedisTLSFiles are paths of certificates.
+type RedisTLSFiles struct {
+	Certificate, Key, CA string
+	SkipHostname         bool
+}
+
+// FromEnvironment reads settings from variables, each NAME=VALUE, as os.Environ returns them.
+// Warnings say of those that envoyproxy/ratelimit knows and that mean nothing here why.
+// Errors wrap [ErrInvalidSetting].
+func FromEnvironment(environ []string) (s Settings, warnings []string, err error) {
+	e := environment{values: make(map[string]string)}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		e.values[name] = value
+	}
+	s = Settings{
+		HTTP:                  e.address("HOST", "PORT", 8080),
+		Debug:                 e.address("DEBUG_HOST", "DEBUG_PORT", 6070),
+		GRPC:                  e.address("GRPC_HOST", "GRPC_PORT", 8081),
+		GRPCSocket:            e.text("GRPC_UDS", ""),
+		Metrics:               e.text("PROMETHEUS_ADDR", ":9090"),
+		MetricsPath:           e.text("PROMETHEUS_PATH", "/metrics"),
+		metricsWanted:         e.truth("USE_PROMETHEUS", false),
+		MaxConnectionAge:      e.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
+		MaxConnectionAgeGrace: e.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
+		UseTLS:                e.truth("GRPC_SERVER_USE_TLS", false),
+		TLS: TLSFiles{
+			Certificate: e.text("GRPC_SERVER_TLS_CERT", ""), Key: e.text("GRPC_SERVER_TLS_KEY", ""),
+			ClientCA: e.text("GRPC_CLIENT_TLS_CACERT", ""), ClientName: e.text("GRPC_CLIENT_TLS_SAN", ""),
+		},
+		LogJSON:           strings.EqualFold(e.text("LOG_FORMAT", "text"), "json"),
+		UseXDS:            e.text("CONFIG_TYPE", "FILE") == "GRPC_XDS_SOTW",
+		XDS:               e.xds(),
+		ConfigDir:         e.configDir(),
+		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
+		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
+		LookEvery:         time.Second,
+		HealthyWithConfig: e.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false),
+		HealthyWithRedis:  e.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false),
+		Redis:             e.redis("REDIS_"),
+		PerSecond:         e.truth("REDIS_PERSECOND", false),
+		PerSecondRedis:    e.redis("REDIS_PERSECOND_"),
+		Prefix:            e.text("CACHE_KEY_PREFIX", "rl"),
+		Deadline:          e.duration("TIERLIMIT_DEADLINE", defaultDeadline),
+		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 1, 1, 1<<20),
+		NearLimit:         e.part("NEAR_LIMIT_RATIO", 0.8),
+		ShadowMode:        e.truth("SHADOW_MODE", false),
+		QuotaMode:         e.truth("QUOTA_MODE", false),
+		Headers:           e.truth("LIMIT_RESPONSE_HEADERS_ENABLED", false),
+		LimitHeader:       e.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
+		RemainingHeader:   e.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
+		ResetHeader:       e.text("LIMIT_RESET_HEADER", "RateLimit-Reset"),
+		DynamicMetadata:   e.truth("RESPONSE_DYNAMIC_METADATA", false),
+		RememberDenials:   e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, 1<<40) > 0,
+		ChargeSeparately:  e.truth("TIERLIMIT_CHARGE_SEPARATELY", false),
+	}
+	s.LogLevel = e.level("LOG_LEVEL")
+	if !e.truth("USE_PROMETHEUS", true) || e.truth("DISABLE_STATS", false) {
+		s.Metrics = ""
+	}
+	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
+	e.oneOf("BACKEND_TYPE", "redis")
+	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
+		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
+	}
+	return s, e.meaningless(), errors.Join(e.errs...)
+}
+
+// defaultDeadline leaves time to answer within the 20 ms that Envoy waits by default.
+const defaultDeadline = 15 * time.Millisecond
+
+// environment reads variables. An empty one counts as not set.
+type environment struct {
+	values map[string]string
+	errs   []error
+}
+
+func (e *environment) fail(format string, args ...any) {
+	e.errs = append(e.errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidSetting}, args...)...))
+}
+
+func (e *environment) text(name, otherwise string) string {
+	if value := e.values[name]; value != "" {
+		return value
+	}
+	return otherwise
+}
+
+func (e *environment) truth(name string, otherwise bool) bool {
+	text := e.values[name]
+	if text == "" {
+		return otherwise
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		e.fail("%s is %q, must be true or false", name, text)
+	}
+	return value
+}
+
+func (e *environment) number(name string, otherwise, least, most int) int {
+	text := e.values[name]
+	if text == "" {
+		return otherwise
+	}
+	value, err := strconv.Atoi(text)
+	if err != nil || value < least || value > most {
+		e.fail("%s is %q, must be a whole number between %d and %d", name, text, least, most)
+	}
+	return value
+}
+
+func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
+	text := e.values[name]
+	if text == "" {
+		return otherwise
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil || value < 0 {
+		e.fail("%s is %q, must be a duration like 10s or 1h", name, text)
+	}
+	return value
+}
+
+func (e *environment) part(name string, otherwise float32) float32 {
+	text := e.values[name]
+	if text == "" {
+		return otherwise
+	}
+	value, err := strconv.ParseFloat(text, 32)
+	if err != nil || !(value >= 0 && value <= 1) {
+		e.fail("%s is %q, must be a part between 0 and 1", name, text)
+	}
+	return float32(value)
+}
+
+func (e *environment) address(host, port string, otherwise int) string {
+	return net.JoinHostPort(e.text(host, "0.0.0.0"), strconv.Itoa(e.number(port, otherwise, 0, 65535)))
+}
+
+func (e *environment) level(name string) slog.Level {
+	switch text := e.text(name, "warn"); strings.ToLower(text) {
+	case "trace", "debug":
+		return slog.LevelDebug
+	case "info":
+		return slog.LevelInfo
+	case "warn", "warning":
+		return slog.LevelWarn
+	case "error", "fatal", "panic":
+		return slog.LevelError
+	default:
+		e.fail("%s is %q, must be debug, info, warn or error", name, text)
+		return slog.LevelWarn
+	}
+}
+
+func (e *environment) oneOf(name string, values ...string) {
+	if text := e.values[name]; text != "" && !slices.Contains(values, text) {
+		e.fail("%s is %q, must be %s: nothing else is served here", name, text, strings.Join(values, " or "))
+	}
+}
+
+func (e *environment) redis(prefix string) RedisSettings {
+	s := RedisSettings{
+		Type:         strings.ToLower(e.text(prefix+"TYPE", "single")),
+		URL:          e.text(prefix+"URL", ""),
+		Auth:         e.text(prefix+"AUTH", ""),
+		SentinelAuth: e.text(prefix+"SENTINEL_AUTH", ""),
+		PoolSize:     e.number(prefix+"POOL_SIZE", 10, 1, 100_000),
+		TLS:          e.truth(prefix+"TLS", false),
+		Files: RedisTLSFiles{
+			Certificate: e.text("REDIS_TLS_CLIENT_CERT", ""), Key: e.text("REDIS_TLS_CLIENT_KEY", ""), CA: e.text("REDIS_TLS_CACERT", ""),
+			SkipHostname: e.truth("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", false),
+		},
+		Network: strings.ToLower(e.text(prefix+"SOCKET_TYPE", "unix")),
+	}
+	if !slices.Contains([]string{"single", "sentinel", "cluster"}, s.Type) {
+		e.fail("%sTYPE is %q, must be single, sentinel or cluster", prefix, s.Type)
+	}
+	if !slices.Contains([]string{"unix", "tcp"}, s.Network) {
+		e.fail("%sSOCKET_TYPE is %q, must be tcp or unix", prefix, s.Network)
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// reloaded is a certificate that is read again when its files have changed.
+type reloaded struct {
+	files TLSFiles
+
+	mu      sync.Mutex // guards the rest
+	looked  time.Time
+	changed [3]time.Time // the files
+	config  *tls.Config
+}
+
+// lookAtCertificates is how often the files are looked at, at most: when somebody connects.
+const lookAtCertificates = time.Second
+
+// serverTLS is the configuration of a server whose certificates may change.
+func serverTLS(files TLSFiles) (*tls.Config, error) {
+	r := &reloaded{files: files}
+	if _, err := r.current(time.Now()); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return r.current(time.Now())
+		},
+	}, nil
+}
+
+// current is the configuration by the files as they are, or if they cannot be read, as they
+// last could: they may be half replaced.
+func (r *reloaded) current(now time.Time) (*tls.Config, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.config != nil && now.Sub(r.looked) < lookAtCertificates {
+		return r.config, nil
+	}
+	r.looked = now
+	changed := r.times()
+	if r.config != nil && changed == r.changed {
+		return r.config, nil
+	}
+	config, err := r.files.load()
+	if err != nil {
+		if r.config != nil {
+			return r.config, nil
+		}
+		return nil, err
+	}
+	r.config, r.changed = config, changed
+	return config, nil
+}
+
+func (r *reloaded) times() (changed [3]time.Time) {
+	for i, path := range []string{r.files.Certificate, r.files.Key, r.files.ClientCA} {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil {
+			changed[i] = info.ModTime()
+		}
+	}
+	return changed
+}
+
+func (f *TLSFiles) load() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY: %w", ErrInvalidSetting, err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	if f.ClientCA == "" {
+		return c, nil
+	}
+	if c.ClientCAs, err = readCertificates(f.ClientCA); err != nil {
+		return nil, err
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if f.ClientName != "" {
+		c.VerifyConnection = f.isExpected
+	}
+	return c, nil
+}
+
+// isExpected checks the name in a client's certificate, which has been verified.
+func (f *TLSFiles) isExpected(state tls.ConnectionState) error {
+	return checkName(state.PeerCertificates[0], f.ClientName)
+}
+
+func checkName(certificate *x509.Certificate, name string) error {
+	for _, uri := range certificate.URIs {
+		if uri.String() == name {
+			return nil
+		}
+	}
+	if err := certificate.VerifyHostname(name); err != nil {
+		return fmt.Errorf("the client's certificate is not for the name that is expected: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tierlimit/tierlimit/serve/internal/config"
+)
+
+// Check reads the configuration files of a directory, as a service does, and writes what
+// limits there are. The error tells what is wrong, with file, line and column.
+func Check(dir string, w io.Writer) error {
+	files, err := readDir(dir, false)
+	if err != nil {
+		return err
+	}
+	c, err := config.Load(files, false)
+	if err != nil {
+		return err
+	}
+	for _, warning := range c.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	_, err = io.WriteString(w, c.Dump())
+	return err
+}
+
+// Try asks a service at an address, and writes its answer. What to ask for is a domain and
+// entries, "domain=d,key=value,key=value", with further descriptors after a semicolon.
+func Try(ctx context.Context, address, what string, hits uint32, w io.Writer) error {
+	request, err := parseTry(what)
+	if err != nil {
+		return err
+	}
+	request.HitsAddend = hits
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	response, err := ratelimitv3.NewRateLimitServiceClient(connection).ShouldRateLimit(ctx, request)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, protojson.MarshalOptions{Multiline: true, EmitUnpopulated: false}.Format(response))
+	return err
+}
+
+var errTry = errors.New("must be like domain=mongo_cps,database=users, with further descriptors after a semicolon: domain=d,a=1;b=2")
+
+func parseTry(what string) (*ratelimitv3.RateLimitRequest, error) {
+	request := &ratelimitv3.RateLimitRequest{}
+	for i, part := range strings.Split(what, ";") {
+		d := &commonv3.RateLimitDescriptor{}
+		for j, entry := range strings.Split(part, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			switch {
+			case key == "":
+				return nil, fmt.Errorf("%q: %w", what, errTry)
+			case i == 0 && j == 0:
+				if key != "domain" || value == "" {
+					return nil, fmt.Errorf("%q: %w", what, errTry)
+				}
+				request.Domain = value
+				continue
+			}
+			d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+		}
+		request.Descriptors = append(request.Descriptors, d)
+	}
+	return request, nil
+}

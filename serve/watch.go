@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"context"
+	"time"
+
+	"github.com/tierlimit/tierlimit/serve/internal/config"
+)
+
+// watch reads the configuration's files again and again, and puts them in force when they have
+// changed. It asks nobody to tell it of changes, which would have to be asked of each directory
+// on the way through links.
+type watch struct {
+	server *Server
+	seen   []config.File // at the last look
+	loaded []config.File // when they were last put in force, or could not be
+	failed string        // what was told last of a directory that cannot be read
+}
+
+// begin reads the files for the first time.
+func (w *watch) begin() {
+	if files, ok := w.look(); ok {
+		w.seen = files
+		w.load()
+	}
+}
+
+// run looks until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	ticker := time.NewTicker(w.server.settings.LookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.again()
+		}
+	}
+}
+
+// again loads files that have changed, once two looks have seen the same: they may be being
+// written.
+func (w *watch) again() {
+	files, ok := w.look()
+	if !ok {
+		return
+	}
+	settled := same(files, w.seen)
+	w.seen = files
+	if settled && !same(files, w.loaded) {
+		w.load()
+	}
+}
+
+func (w *watch) look() ([]config.File, bool) {
+	s := w.server
+	files, err := readDir(s.settings.ConfigDir, s.settings.IgnoreDotFiles)
+	if err != nil {
+		if w.failed != err.Error() { // once
+			w.failed = err.Error()
+			s.stats.ConfigLoadError.Add(1)
+			s.log.Error("the configuration's directory cannot be read; what is in force stays", "error", err)
+		}
+		return nil, false
+	}
+	w.failed = ""
+	return files, true
+}
+
+func (w *watch) load() {
+	s := w.server
+	w.loaded = w.seen
+	if err := s.load(w.seen); err != nil {
+		s.log.Error("the configuration cannot be loaded; what is in force stays", "error", err)
+		return
+	}
+	s.log.Info("the configuration is in force", "files", len(w.seen), "limits", len(s.service.Config().Limits()))
+}

@@ -1,0 +1,171 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/tierlimit/tierlimit/serve/internal/xdsconfig"
+)
+
+// XDSSettings say where the configuration comes from, if not from files.
+type XDSSettings struct {
+	Server, NodeID          string
+	NodeMetadata, Headers   map[string]string
+	UseTLS                  bool
+	Certificate, Key        string // paths, "": none
+	ServerCA, ServerName    string
+	RetryAfter, RetryAtMost time.Duration
+	LongestMessage          int // bytes, 0: gRPC's own
+}
+
+func (e *environment) xds() XDSSettings {
+	return XDSSettings{
+		Server:       e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
+		NodeID:       e.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
+		NodeMetadata: e.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="),
+		Headers:      e.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", ":"),
+		UseTLS:       e.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS", false),
+		Certificate:  e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""), Key: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
+		ServerCA: e.text("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ""), ServerName: e.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", ""),
+		RetryAfter: e.duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second), RetryAtMost: e.duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute),
+		LongestMessage: e.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, 0, 1<<30),
+	}
+}
+
+// pairs reads names and values, with commas in between.
+func (e *environment) pairs(name, between string) map[string]string {
+	pairs := make(map[string]string)
+	for part := range strings.SplitSeq(e.values[name], ",") {
+		if key, value, ok := strings.Cut(part, between); ok {
+			pairs[key] = value
+		} else if part != "" {
+			e.fail("%s has %q, must be like name%svalue,name%svalue", name, part, between, between)
+		}
+	}
+	return pairs
+}
+
+// dial makes a connection to the control plane, which connects when it is used.
+func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+	}
+	if x.LongestMessage > 0 {
+		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(x.LongestMessage)))
+	}
+	if !x.UseTLS {
+		return grpc.NewClient(x.Server, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.ServerName}
+	if x.ServerCA != "" {
+		pool, err := readCertificates(x.ServerCA)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = pool
+	}
+	if x.Certificate != "" {
+		pair, err := tls.LoadX509KeyPair(x.Certificate, x.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: %w", ErrInvalidSetting, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return grpc.NewClient(x.Server, append(options, grpc.WithTransportCredentials(credentials.NewTLS(c)))...)
+}
+
+// subscription follows the configuration that a control plane sends: the state of the world,
+// over its aggregated stream.
+type subscription struct {
+	server     *Server
+	connection *grpc.ClientConn
+	version    string // of the configuration in force
+}
+
+// run follows until ctx ends, and begins anew when the stream breaks.
+func (s *subscription) run(ctx context.Context) {
+	x := &s.server.settings.XDS
+	wait := x.RetryAfter
+	for {
+		received, err := s.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.server.log.Warn("no connection to the control plane; what is in force stays", "at", x.Server, "error", err)
+		if received {
+			wait = x.RetryAfter
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait/2 + rand.N(wait/2+1)): // not all instances at once
+		}
+		wait = min(2*wait, x.RetryAtMost)
+	}
+}
+
+// follow follows one stream to its end.
+func (s *subscription) follow(ctx context.Context) (received bool, err error) {
+	x := &s.server.settings.XDS
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(s.connection).StreamAggregatedResources(
+		metadata.NewOutgoingContext(ctx, metadata.New(x.Headers)))
+	if err != nil {
+		return false, err
+	}
+	fields := make(map[string]*structpb.Value)
+	for name, value := range x.NodeMetadata {
+		fields[name] = structpb.NewStringValue(value)
+	}
+	node := &corev3.Node{Id: x.NodeID, Metadata: &structpb.Struct{Fields: fields}}
+	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL, VersionInfo: s.version}); err != nil {
+		return false, err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return received, err
+		}
+		received = true
+		answer := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL, ResponseNonce: response.GetNonce()}
+		if err := s.load(response); err != nil {
+			s.server.log.Error("the control plane's configuration cannot be loaded; what is in force stays", "version", response.GetVersionInfo(), "error", err)
+			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		} else {
+			s.version = response.GetVersionInfo()
+		}
+		answer.VersionInfo = s.version
+		if err := stream.Send(answer); err != nil {
+			return received, err
+		}
+	}
+}
+
+// load puts what was sent in force, whole or not at all.
+func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
+	if url := response.GetTypeUrl(); url != xdsconfig.TypeURL {
+		s.server.stats.ConfigLoadError.Add(1)
+		return errors.New("tierlimit: resources of type " + url + " were not asked for")
+	}
+	files, err := xdsconfig.Files(response.GetResources())
+	if err != nil {
+		s.server.stats.ConfigLoadError.Add(1)
+		return err
+	}
+	return s.server.load(files)
+}

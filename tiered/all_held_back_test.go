@@ -1,0 +1,107 @@
+package tiered
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A denial is counted for the limit that denied, and for no other: not by Redis in one trip or
+// slot by slot, not from memory, nor without Redis. Those that did not deny say that they were
+// held back.
+func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
+	for name, client := range map[string]func(t *testing.T) *Limiter{
+		"one node": func(t *testing.T) *Limiter {
+			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+		},
+		"cluster": func(t *testing.T) *Limiter {
+			return newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+		},
+		"without Redis": func(t *testing.T) *Limiter {
+			server := redistest.Start(t)
+			l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+			loseRedis(server, l)
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := client(t)
+			tenant, address := newRule(t, l, "tenant", limit.PerHour(1000)), newRule(t, l, "address", limit.PerHour(1))
+			var watched []bool
+			watch := inspect.Watcher(func(rule, _ string, denied bool) {
+				if rule == "tenant" {
+					watched = append(watched, denied)
+				}
+			})
+			l.watcher.Store(&watch)
+			mustAllow(t, address, "192.0.2.1", 1)
+			const groups = 4 // the first is denied by who decides, and the others from memory if it was Redis
+			for i := range groups {
+				for _, q := range [][]Request{
+					{{tenant, "acme", 1}, {address, "192.0.2.1", 1}},
+					{{address, "192.0.2.1", 1}, {tenant, "acme", 1}},
+				} {
+					ds, err := l.AllowAll(context.Background(), q...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for j, d := range ds {
+						innocent := q[j].Rule == tenant
+						if d.Allowed || d.HeldBack != innocent || d.Denied() == innocent || (d.RetryAfter == 0) != innocent {
+							t.Errorf("group %d, rule %s: %+v", i, q[j].Rule.Name(), d)
+						}
+					}
+				}
+			}
+			if n := counted(l, "tenant", "denied"); n != 0 {
+				t.Errorf("%d denials are counted for the tenant's rule", n)
+			}
+			if n := counted(l, "tenant", "held_back"); n != 2*groups {
+				t.Errorf("%d are counted as held back, want %d", n, 2*groups)
+			}
+			if n := counted(l, "address", "denied"); n != 2*groups {
+				t.Errorf("%d denials are counted for the address's rule, want %d", n, 2*groups)
+			}
+			if slices.Contains(watched, true) || len(watched) != 2*groups {
+				t.Errorf("the live page is told of the tenant's: denied %v", watched)
+			}
+		})
+	}
+}
+
+// A limit that is asked after the one that denies, as on a Cluster or on a dry run, is held back
+// as well: it has denied nothing.
+func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
+	full, dry := newRule(t, l, "full", limit.PerHour(1)), newRule(t, l, "dry", limit.PerHour(1), DryRun())
+	mustAllow(t, full, "k", 1)
+	ds, err := l.AllowAll(context.Background(), Request{dry, "k", 1}, Request{full, "k", 1})
+	if err != nil || !ds[0].HeldBack || ds[0].Denied() || ds[1].HeldBack || !ds[1].Denied() {
+		t.Errorf("%+v, %v", ds, err)
+	}
+}
+
+// counted is how many decisions a rule's metrics have, of all tiers, with an outcome.
+func counted(l *Limiter, rule, outcome string) (n int) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(l.metrics.decisions)
+	families, _ := registry.Gather()
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := make(map[string]string)
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if labels["rule"] == rule && labels["outcome"] == outcome {
+				n += int(metric.GetCounter().GetValue())
+			}
+		}
+	}
+	return n
+}

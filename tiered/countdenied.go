@@ -1,0 +1,69 @@
+package tiered
+
+import (
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// CountDenied lets denied units count as well, as in limiters that increment a counter first
+// and compare afterwards: once a request was denied in a window, so are all later ones, of
+// whatever cost, until the window ends; and a limit that is raised in the middle of a window
+// has to make up for what was denied before. It is for who must decide exactly as such a
+// limiter does. A flood of requests that are denied then keeps out whoever else shares the key,
+// which is why no other rule counts so.
+//
+// It goes with [limit.FixedWindow] and windows of a length, and with no lease. Costs may be
+// larger than the limit, up to [limit.MaxQuota]: they are denied, and counted. Used of the
+// decision is the count. Units are counted by Redis; without it, while the outage policy
+// decides, denied ones are not. Remembered denials are not counted either, see [DenialLife].
+// Use [Limiter.AllowEach] for several requests: all or none ([Limiter.AllowAll]) does not go
+// with it. Who waits ([Rule.Wait]) is counted at each attempt.
+func CountDenied() RuleOption {
+	return func(c *ruleConfig) error {
+		c.countDenied = true
+		return nil
+	}
+}
+
+// mayCountDenied says what does not go with counting what is denied.
+func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
+	switch {
+	case !a.Same(limit.FixedWindow()) || lim.IsCalendar():
+		return invalid("denied units counted under %v and a limit of %v: it takes a fixed window of a given length", a, lim)
+	case c.leased > 0:
+		return invalid("denied units counted and %d %% on lease: state one of them", c.leased)
+	}
+	return nil
+}
+
+// judge makes of a reply what it is under a limit of so many units. Redis was told a limit that
+// is never reached, so that it counts all it is asked for.
+func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
+	if reply.Status > remote.Allowed {
+		return *reply
+	}
+	judged := *reply
+	used := limit.MaxQuota - reply.Remaining
+	judged.Remaining = max(0, quota-used)
+	switch operation {
+	case lua.Peek:
+		judged.Fitted = min(1, judged.Remaining/cost)
+	case lua.TakeUpTo:
+		judged.Granted = min(reply.Granted, max(0, quota-(used-reply.Granted)))
+		judged.Fitted = min(1, judged.Granted)
+	default:
+		before := used - reply.Granted
+		judged.Fitted = min(reply.Granted, max(0, quota-before)) / cost
+		judged.Granted = judged.Fitted * cost
+	}
+	if judged.Fitted >= count {
+		judged.Status = remote.Allowed
+		return judged
+	}
+	judged.Status, judged.RetryAfter = remote.Denied, reply.ResetAfter
+	if judged.Remaining == 0 {
+		judged.NextAfter = reply.ResetAfter
+	}
+	return judged
+}

@@ -1,0 +1,181 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// What is denied counts, decision for decision as a counter that is incremented first and
+// compared afterwards: by AllowN and AllowEach, for limits that share a count, and looks.
+func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	small := newRule(t, l, "hour", limit.PerHour(10), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
+	large, err := small.WithLimit(limit.PerHour(40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, keys := []*Rule{small, large}, []string{"a", "b"}
+	random := rand.New(rand.NewPCG(1, 2))
+	type window struct {
+		key   string
+		start int64
+	}
+	counts := make(map[window]int64)
+	check := func(q Request, d limit.Decision) {
+		t.Helper()
+		hour := time.Hour.Microseconds()
+		w := window{q.Key, clock.micros.Load() / hour}
+		counts[w] += q.Cost
+		used, quota := counts[w], q.Rule.Limit().Quota()
+		remaining := max(0, quota-used)
+		allowed := used <= quota
+		if q.Cost == 0 {
+			allowed = used < quota
+		}
+		if d.Allowed != allowed || d.Used != used || d.Remaining != remaining || d.Limit != quota {
+			t.Fatalf("cost %d of %v: %+v, want allowed %v, used %d, remaining %d", q.Cost, q.Rule.Limit(), d, allowed, used, remaining)
+		}
+		ends := time.Duration(hour-clock.micros.Load()%hour) * time.Microsecond
+		if used > 0 && d.ResetAfter != ends || !d.Allowed && d.RetryAfter != ends {
+			t.Fatalf("the window ends in %v: %+v", ends, d)
+		}
+	}
+	one := func() Request {
+		return Request{rules[random.IntN(2)], keys[random.IntN(2)], random.Int64N(8)}
+	}
+	for range 500 {
+		if random.IntN(20) == 0 {
+			clock.advance(time.Duration(random.Int64N(int64(40 * time.Minute))))
+		}
+		if q := one(); q.Cost > 0 && random.IntN(2) == 0 {
+			check(q, mustAllow(t, q.Rule, q.Key, q.Cost))
+			continue
+		}
+		requests := make([]Request, 1+random.IntN(4)) // the same ones may come several times
+		for i := range requests {
+			requests[i] = one()
+		}
+		ds, err := l.AllowEach(context.Background(), requests...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range ds {
+			check(requests[i], d)
+		}
+	}
+}
+
+// Callers who share an entry of a batch are told apart, and what the instance records as
+// granted is what was within the limit.
+func TestCountDeniedTogether(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "day", limit.PerDay(100), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
+	var allowed atomic.Int64
+	var used sync.Map
+	var callers sync.WaitGroup
+	for range 32 {
+		callers.Go(func() {
+			for range 8 {
+				d, err := r.AllowN(context.Background(), "k", 1)
+				if err != nil || d.Allowed != (d.Used <= 100) {
+					t.Errorf("%+v, %v", d, err)
+				}
+				if _, twice := used.LoadOrStore(d.Used, true); twice {
+					t.Errorf("two callers were told of %d units", d.Used)
+				}
+				if d.Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if n := allowed.Load(); n != 100 {
+		t.Errorf("%d were allowed, want 100", n)
+	}
+	if n := recorded(r, "k"); n != 100 {
+		t.Errorf("%d units on this instance's record, want 100", n)
+	}
+	if d, err := r.Peek(context.Background(), "k", 1); err != nil || d.Allowed || d.Used != 256 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// A remembered denial takes no trip; it is counted by nobody, and holds for its own limit only.
+func TestCountDeniedRemembered(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "hour", limit.PerHour(1), Use(limit.FixedWindow()), CountDenied())
+	larger, err := r.WithLimit(limit.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, tier := range []limit.Tier{limit.TierRedis, limit.TierRedis, limit.TierLocal} {
+		if d := mustAllow(t, r, "k", 1); d.Tier != tier || d.Allowed != (i == 0) {
+			t.Errorf("%d: %+v", i, d)
+		}
+	}
+	if d := mustAllow(t, larger, "k", 2); !d.Allowed || d.Used != 4 {
+		t.Errorf("%+v", d)
+	}
+	// More than the limit is no mistake: it is denied, counted, and once nothing is left says of
+	// smaller costs, too, that they are denied.
+	if d := mustAllow(t, r, "other", 5); d.Allowed || d.Used != 5 || d.Tier != limit.TierRedis {
+		t.Errorf("%+v", d)
+	}
+	if d := mustAllow(t, r, "other", 1); d.Allowed || d.Tier != limit.TierLocal {
+		t.Errorf("%+v", d)
+	}
+	ds, err := l.AllowEach(context.Background(), Request{r, "other", 1}, Request{larger, "other", 1})
+	if err != nil || ds[0].Tier != limit.TierLocal || ds[1].Tier != limit.TierRedis || ds[1].Used != 6 {
+		t.Errorf("%+v, %v", ds, err)
+	}
+}
+
+// Without Redis the rule's own limit holds, by this instance's share.
+func TestCountDeniedInOutage(t *testing.T) {
+	server, clock := redistest.Start(t), newVirtual()
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "hour", limit.PerHour(10), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
+	mustAllow(t, r, "k", 4)
+	loseRedis(server, l)
+	ds, err := l.AllowEach(context.Background(), Request{r, "k", 3}, Request{r, "k", 7}, Request{r, "k", 3}, Request{r, "k", 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, true, false} {
+		if ds[i].Allowed != want || ds[i].Tier != limit.TierFallback {
+			t.Errorf("%d: %+v", i, ds[i])
+		}
+	}
+}
+
+// What does not go with it is refused.
+func TestCountDeniedRefused(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for name, options := range map[string][]RuleOption{
+		"log":   {CountDenied(), Use(limit.SlidingLog())},
+		"auto":  {CountDenied()},
+		"lease": {CountDenied(), Use(limit.FixedWindow()), Lease(10)},
+	} {
+		if _, err := l.Rule(name, limit.PerHour(100), options...); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.FixedWindow()), CountDenied())
+	if _, err := l.AllowAll(context.Background(), Request{r, "k", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+		t.Errorf("all or none: %v", err)
+	}
+	if n := r.WorstCase(); n != 200 {
+		t.Errorf("worst case %d, want 200", n)
+	}
+}

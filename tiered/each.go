@@ -1,0 +1,186 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// AllowEach decides several requests in one trip to Redis, each for itself: as if
+// [Rule.AllowN] had been called for one after the other. What is denied keeps nothing else from
+// being granted and charged; for all or none see [Limiter.AllowAll]. A Cost of 0 only looks, as
+// [Rule.Peek] does for a cost of 1. The same rule and key may come several times. There may be
+// no more than [MaxTogether] requests.
+//
+// On a Cluster it takes a trip for each slot that keys lie in, all at the same time.
+//
+// Errors and deadline are those of [Rule.AllowN]. If there is an error, other requests may
+// have been charged.
+func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
+	if n := len(requests); n > MaxTogether {
+		return nil, fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
+	}
+	for i := range requests {
+		q := &requests[i]
+		if q.Rule == nil || q.Rule.limiter != l {
+			return nil, fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
+		}
+		cost := q.Cost
+		if cost == 0 {
+			cost = 1
+		}
+		if err := q.Rule.check(ctx, q.Key, cost); err != nil {
+			return nil, err
+		}
+	}
+	e := each{limiter: l, asked: make([]asked, len(requests)), decisions: make([]limit.Decision, len(requests))}
+	for i, q := range requests {
+		a := asked{rule: q.Rule, key: l.key(q.Key), cost: q.Cost, operation: lua.Take}
+		if q.Cost == 0 {
+			a.cost, a.operation = 1, lua.Peek
+		}
+		e.asked[i] = a
+	}
+	err := e.decide(ctx)
+	for i := range e.asked {
+		a, d := &e.asked[i], &e.decisions[i]
+		switch {
+		case err != nil:
+			a.rule.metrics.fail(err)
+		case a.operation == lua.Take:
+			a.rule.count(&a.key, a.cost, d)
+			a.rule.tell(d)
+		default:
+			a.rule.tell(d)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.decisions, nil
+}
+
+// each is requests that are decided together, each for itself.
+type each struct {
+	limiter   *Limiter
+	asked     []asked
+	decisions []limit.Decision
+}
+
+// asked is one of them.
+type asked struct {
+	rule      *Rule
+	key       callKey
+	cost      int64
+	operation int
+}
+
+func (e *each) decide(ctx context.Context) error {
+	l := e.limiter
+	now := l.now()
+	var together, apart []int
+	for i := range e.asked {
+		a := &e.asked[i]
+		if a.rule.lease != nil {
+			if d, ok := a.rule.fromLease(a.key.hash, now, a.cost, a.operation); ok {
+				e.decisions[i] = d
+				continue
+			}
+		}
+		if d, ok := a.rule.remembered(a.key.hash, now, a.cost); ok {
+			e.decisions[i] = d
+			continue
+		}
+		s := l.shardOf(&a.key)
+		switch {
+		case !s.breaker.Closed():
+			e.fallBack(i, breaker.ErrOpen)
+		case a.rule.isSettling(s):
+			apart = append(apart, i)
+		default:
+			together = append(together, i)
+		}
+	}
+	parts := e.parts(together)
+	if len(parts) == 1 && len(apart) == 0 { // nearly always: no goroutine
+		return e.ask(ctx, parts[0])
+	}
+	var trips sync.WaitGroup
+	errs := make([]error, len(parts)+len(apart))
+	for n, part := range parts {
+		trips.Go(func() { errs[n] = e.ask(ctx, part) })
+	}
+	for n, i := range apart {
+		trips.Go(func() {
+			a := &e.asked[i]
+			e.decisions[i], errs[len(parts)+n] = a.rule.decideSettling(ctx, l.shardOf(&a.key), &a.key, a.cost, a.operation)
+		})
+	}
+	trips.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts are the requests of a trip each.
+func (e *each) parts(together []int) [][]int {
+	if len(together) == 0 {
+		return nil
+	}
+	if _, oneNode := e.limiter.client.(*redis.Client); oneNode {
+		return [][]int{together}
+	}
+	parts := remote.BySlot(e.entries(together))
+	for _, part := range parts {
+		for n, position := range part {
+			part[n] = together[position]
+		}
+	}
+	return parts
+}
+
+func (e *each) entries(of []int) []remote.Entry {
+	entries := make([]remote.Entry, len(of))
+	for n, i := range of {
+		a := &e.asked[i]
+		entries[n] = a.rule.entry(&a.key, a.cost, a.operation)
+	}
+	return entries
+}
+
+// ask has some requests decided by Redis, or if it does not, by their rules' policies.
+func (e *each) ask(ctx context.Context, part []int) error {
+	l := e.limiter
+	s := l.shardOf(&e.asked[part[0]].key)
+	replies, err := s.batcher.DecideAll(ctx, e.entries(part), l.config.deadline)
+	if err != nil && !l.outage(err) {
+		return err
+	}
+	for n, i := range part {
+		a := &e.asked[i]
+		if err != nil {
+			e.fallBack(i, err)
+			continue
+		}
+		if a.rule.lease != nil && replies[n].Granted > 0 {
+			a.rule.wantLease(&a.key, replies[n].Granted)
+		}
+		e.decisions[i] = a.rule.fromRedis(&replies[n], a.cost, a.operation)
+	}
+	return nil
+}
+
+func (e *each) fallBack(i int, err error) {
+	a, l := &e.asked[i], e.limiter
+	e.decisions[i] = a.rule.fallback(l.shardOf(&a.key), l.now(), &a.key, a.cost, a.operation, err)
+}

@@ -1,0 +1,133 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Requests that are decided together are decided as one after the other by AllowN and Peek, of
+// every algorithm, also when the same key comes several times.
+func TestAllowEachIsOneAfterTheOther(t *testing.T) {
+	clock := newVirtual()
+	client := redistest.Shared(t).Client(t)
+	together := newLimiterOn(t, client, redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))
+	alone := newLimiterOn(t, client, redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))
+	random := rand.New(rand.NewPCG(3, 4))
+	algorithms := limit.Algorithms()
+	rules := func(l *Limiter) (rules []*Rule) {
+		for i, a := range algorithms {
+			rules = append(rules, newRule(t, l, fmt.Sprint("r", i), limit.PerMinute(12).WithBurst(12), Use(a)))
+		}
+		return rules
+	}
+	each, single := rules(together), rules(alone)
+	for range 200 {
+		clock.advance(time.Duration(random.Int64N(int64(2 * time.Second))))
+		var requests []Request
+		var want []limit.Decision
+		for range 1 + random.IntN(5) {
+			rule, key, cost := random.IntN(len(algorithms)), fmt.Sprint(random.IntN(2)), random.Int64N(4)
+			requests = append(requests, Request{each[rule], key, cost})
+			var d limit.Decision
+			if cost == 0 {
+				var err error
+				if d, err = single[rule].Peek(context.Background(), key, 1); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				d = mustAllow(t, single[rule], key, cost)
+			}
+			want = append(want, d)
+		}
+		got, err := together.AllowEach(context.Background(), requests...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("%d of %+v:\n%+v, alone\n%+v", i, requests, got[i], want[i])
+			}
+		}
+	}
+}
+
+// It takes one trip, and mistakes are errors.
+func TestAllowEachTakesOneTrip(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(100))
+	var requests []Request
+	for i := range MaxTogether {
+		requests = append(requests, Request{r, fmt.Sprint(i), 1})
+	}
+	before := tripsOf(l)
+	if ds, err := l.AllowEach(context.Background(), requests...); err != nil || len(ds) != MaxTogether {
+		t.Fatalf("%d, %v", len(ds), err)
+	}
+	if n := tripsOf(l) - before; n != 1 {
+		t.Errorf("%d trips, want 1", n)
+	}
+	if ds, err := l.AllowEach(context.Background()); err != nil || len(ds) != 0 {
+		t.Errorf("%v, %v", ds, err)
+	}
+	for want, bad := range map[error][]Request{
+		limit.ErrInvalidRule:      append(requests, requests[0]),
+		limit.ErrInvalidKey:       {{r, "", 1}},
+		limit.ErrInvalidCost:      {{r, "k", -1}},
+		limit.ErrCostExceedsLimit: {{r, "k", 101}},
+	} {
+		if _, err := l.AllowEach(context.Background(), bad...); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if _, err := l.AllowEach(context.Background(), Request{nil, "k", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+		t.Error(err)
+	}
+}
+
+// tripsOf is how many trips to Redis a limiter has made.
+func tripsOf(l *Limiter) (trips uint64) {
+	for i := range l.metrics.trips.counts {
+		trips += l.metrics.trips.counts[i].Load()
+	}
+	return trips
+}
+
+// On a Cluster each slot is asked by itself; one that is denied keeps none of the others back.
+func TestAllowEachOnCluster(t *testing.T) {
+	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(3), Use(limit.SlidingLog()), DenialLife(0))
+	full := newRule(t, l, "full", limit.PerDay(1), Use(limit.SlidingLog()))
+	for range 2 {
+		mustAllow(t, full, "full", 1)
+	}
+	keys := []string{"a", "b", "c", "a"}
+	for round := range 4 {
+		var requests []Request
+		for _, key := range keys {
+			requests = append(requests, Request{r, key, 1})
+		}
+		ds, err := l.AllowEach(context.Background(), append([]Request{{full, "full", 1}}, requests...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := ds[0]; d.Allowed || d.Limit != 1 {
+			t.Errorf("what is known to be denied: %+v", d)
+		}
+		for i, d := range ds[1:] {
+			want := round < 3
+			if keys[i] == "a" {
+				want = 2*round+i/3 < 3
+			}
+			if d.Allowed != want {
+				t.Errorf("round %d, key %s: %+v", round, keys[i], d)
+			}
+		}
+	}
+}

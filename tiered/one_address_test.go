@@ -1,0 +1,99 @@
+package tiered
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A Cluster is often given by one address, as a managed service's configuration endpoint is:
+// Open asks what is there, and Redis decides for the keys of all masters.
+func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()[:1]}, slog.New(slog.DiscardHandler))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	for i := range 200 {
+		if d := mustAllow(t, r, fmt.Sprint("key-", i), 1); d.Tier != limit.TierRedis {
+			t.Fatalf("key %d: %+v", i, d)
+		}
+	}
+	if n := len(l.shards()); n != 3 || l.State() != Healthy {
+		t.Errorf("%d masters, %v", n, l.State())
+	}
+}
+
+// A client of one node that is handed in cannot reach the other masters' keys. Whoever reads the
+// log, or looks at the live page, is told what to do: once in a while, not for each call.
+func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	for _, addr := range cluster.Addrs() { // of which one at most has the key in which the fleet meets
+		var log lockedBuffer
+		started := time.Now()
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { _ = client.Close() })
+		l := newLimiterOn(t, client, "tl", Deadline(5*time.Second), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		isTold(t, &log, started, "at start")
+		r := newRule(t, l, "r", limit.PerHour(10))
+		for i := range 100 {
+			mustAllow(t, r, fmt.Sprint("key-", i), 1)
+		}
+		isTold(t, &log, started, "after 100 calls")
+		eventually(t, "the state has a reason", func() bool {
+			mustAllow(t, r, "key-1", 1)
+			mustAllow(t, r, "key-2", 1)
+			mustAllow(t, r, "key-3", 1)
+			s := inspect.Of(l).Snapshot()
+			return s.State != "outage" || strings.Contains(s.Reason, "redis.NewClusterClient") && strings.Contains(s.Reason, "Cluster")
+		})
+	}
+}
+
+// A Cluster of one master is used as the one node that it is, for which nothing need be asked of
+// its other addresses; when slots move away from it, that is told.
+func TestAClusterOfOneMasterThatGrows(t *testing.T) {
+	cluster := redistest.StartCluster(t, 1)
+	var log lockedBuffer
+	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.NewTextHandler(&log, nil)))
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || l.cluster != nil || strings.Contains(log.String(), "Cluster") {
+		t.Errorf("%+v\n%s", d, log.String())
+	}
+	started := time.Now()
+	fresh := cluster.AddNode(t)
+	cluster.MoveSlots(t, cluster.Nodes()[0], fresh, []int{int(l.keys.Slot(keyOf(l, "k").inRedis()))}, func() {})
+	eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
+	eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
+	isTold(t, &log, started, "when slots have moved")
+}
+
+func opened(t *testing.T, options *redis.UniversalOptions, logger *slog.Logger) *Limiter {
+	t.Helper()
+	l, err := Open(options, Deadline(5*time.Second), Logger(logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// isTold checks that the log says, but not for each call since a time, that the client is the wrong one, and what to do.
+func isTold(t *testing.T, log *lockedBuffer, since time.Time, when string) {
+	t.Helper()
+	lines, most := 0, 1+int(time.Since(since)/quietEvery)
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, `msg="tierlimit: the Redis client`) && strings.Contains(line, "redis.NewClusterClient") && strings.Contains(line, "IsClusterMode") {
+			lines++
+		}
+	}
+	if lines < 1 || lines > most {
+		t.Errorf("%s it is told %d times, want 1 to %d:\n%s", when, lines, most, log.String())
+	}
+}

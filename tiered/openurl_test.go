@@ -1,0 +1,56 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func TestOpenURL(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	node := redistest.Start(t, "--unixsocket", socket)
+	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
+	for name, url := range map[string]string{
+		"a node":        "redis://" + node.Addr() + "/2?pool_size=3",
+		"a Unix socket": "unix://" + socket + "?db=3",
+		"a Cluster":     fmt.Sprintf("redis://%s?addr=%s", cluster.Addrs()[0], cluster.Addrs()[1]),
+		"Sentinel":      fmt.Sprintf("redis://%s?master_name=%s", sentinel.Addr(), sentinel.MasterName()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := OpenURL(url, Prefix("url"), Deadline(5*time.Second), Logger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			r := l.MustRule("r", limit.PerHour(2))
+			for i, want := range []bool{true, true, false} {
+				if d := mustAllow(t, r, "k", 1); d.Allowed != want || d.Degraded() {
+					t.Errorf("request %d: %+v", i, d)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenURLSaysWhatIsWrong(t *testing.T) {
+	for _, url := range []string{"", "127.0.0.1:6379", "redis://u:s3cret@127.0.0.1:port"} {
+		_, err := OpenURL(url)
+		if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "redis://") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, limit.ErrInvalidLimit) {
+			t.Errorf("MustRule panics with %v", err)
+		}
+	}()
+	l.MustRule("r", limit.PerHour(0))
+}

@@ -1,0 +1,70 @@
+// Package tiertest helps to test code that holds limits: it gives a limiter that needs no
+// Redis, and time that stands still until the test moves it.
+//
+//	func TestSearchIsLimited(t *testing.T) {
+//		limiter, clock := tiertest.New(t)
+//		search := limiter.MustRule("search", limit.PerMinute(60))
+//		...
+//		clock.Advance(time.Minute)
+//	}
+//
+// The limiter is a real one, on a stand-in for Redis inside the test's process (miniredis), so it
+// decides as in production, but slower: some 200 µs a decision. Code that needs no more than a
+// yes or a no can take a [limit.Allower] and be tested with a [limit.AllowerFunc].
+package tiertest
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// New returns a limiter that ends with the test, and its clock, which begins at the present.
+// Limiters of different calls share nothing. It logs nothing and has a deadline of 10 s;
+// options change that.
+//
+// Decisions, denials that are remembered, leases and the ends of windows go by the clock. What
+// waits goes by real time: do not test [tiered.Rule.Wait] with it.
+func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
+	t.Helper()
+	server := miniredis.NewMiniRedis()
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+		t.Fatalf("tiertest: starting the stand-in for Redis: %v", err)
+	}
+	t.Cleanup(server.Close)
+	clock := NewClock(time.Now())
+	all := append([]tiered.Option{
+		tiered.VirtualClock(clock.Now), tiered.Deadline(10 * time.Second), tiered.Logger(slog.New(slog.DiscardHandler)),
+	}, options...)
+	limiter, err := tiered.OpenURL("redis://"+server.Addr(), all...)
+	if err != nil {
+		t.Fatalf("tiertest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := limiter.Close(); err != nil {
+			t.Errorf("tiertest: closing the limiter: %v", err)
+		}
+	})
+	return limiter, clock
+}
+
+// Clock is time that stands still until it is moved. It is safe for concurrent use.
+type Clock struct{ now atomic.Int64 } // ns since the Unix epoch
+
+// NewClock returns a clock that shows a time, for [tiered.VirtualClock].
+func NewClock(now time.Time) *Clock {
+	c := &Clock{}
+	c.now.Store(now.UnixNano())
+	return c
+}
+
+// Now is what the clock shows.
+func (c *Clock) Now() time.Time { return time.Unix(0, c.now.Load()) }
+
+// Advance moves the clock on, or back by a negative time.
+func (c *Clock) Advance(d time.Duration) { c.now.Add(int64(d)) }

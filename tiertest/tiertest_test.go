@@ -1,0 +1,94 @@
+package tiertest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+	"github.com/tierlimit/tierlimit/tiertest"
+)
+
+// Time passes when the test says so, for all algorithms, denials that are remembered included.
+func TestTheClockIsTheTests(t *testing.T) {
+	limiter, clock := tiertest.New(t)
+	for _, algorithm := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
+		rule := limiter.MustRule(algorithm.Name(), limit.PerHour(2), tiered.Use(algorithm))
+		for range 3 { // windows
+			for i, want := range []bool{true, true, false, false} {
+				d, err := rule.Allow(t.Context(), "k")
+				if err != nil || d.Allowed != want {
+					t.Fatalf("%v, request %d: %+v, %v", algorithm, i, d, err)
+				}
+			}
+			clock.Advance(2 * time.Hour)
+		}
+	}
+}
+
+// Limiters share nothing, and may be told apart from the default.
+func TestLimitersShareNothing(t *testing.T) {
+	for range 2 {
+		limiter, _ := tiertest.New(t, tiered.Prefix("own"))
+		if d, err := limiter.MustRule("r", limit.PerHour(1)).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+// search is code under test: it takes what decides, and no limiter.
+func search(ctx context.Context, allow limit.Allower, user string) (string, error) {
+	d, err := allow.Allow(ctx, user)
+	switch {
+	case err != nil:
+		return "", err
+	case !d.Allowed:
+		return "come back in " + d.RetryAfter.String(), nil
+	}
+	return "results", nil
+}
+
+func TestARuleIsAnAllower(t *testing.T) {
+	limiter, clock := tiertest.New(t)
+	rule := limiter.MustRule("search", limit.PerMinute(1))
+	says := func(want string) {
+		t.Helper()
+		if got, err := search(t.Context(), rule, "alice"); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	says("results")
+	clock.Advance(20 * time.Second)
+	says("come back in 40s")
+	clock.Advance(40 * time.Second)
+	says("results")
+}
+
+func TestAFunctionIsAnAllower(t *testing.T) {
+	broken := errors.New("broken")
+	for want, decide := range map[string]limit.AllowerFunc{
+		"results": func(context.Context, string, int64) (limit.Decision, error) {
+			return limit.Decision{Allowed: true}, nil
+		},
+		"come back in 3s": func(_ context.Context, key string, cost int64) (limit.Decision, error) {
+			if key != "alice" || cost != 1 {
+				t.Errorf("asked for %d of %q", cost, key)
+			}
+			return limit.Decision{RetryAfter: 3 * time.Second}, nil
+		},
+		"": func(context.Context, string, int64) (limit.Decision, error) { return limit.Decision{}, broken },
+	} {
+		got, err := search(t.Context(), decide, "alice")
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	many := limit.AllowerFunc(func(_ context.Context, _ string, cost int64) (limit.Decision, error) {
+		return limit.Decision{Granted: cost}, nil
+	})
+	if d, err := many.AllowN(t.Context(), "k", 7); err != nil || d.Granted != 7 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
