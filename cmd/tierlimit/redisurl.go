@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,5 +33,10 @@ func parseRedisURL(text string) (options *redis.Options, shown string, err error
 	case o.IsClusterMode || o.MasterName != "":
 		return nil, "", usageError{errRedisFleet}
 	}
-	return o.Simple(), shown, nil
+	options = o.Simple()
+	options.Network = "tcp" // Simple leaves it to the client; the demo dials by itself
+	if strings.HasPrefix(options.Addr, "/") {
+		options.Network = "unix"
+	}
+	return options, shown, nil
 }
