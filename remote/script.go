@@ -276,21 +276,32 @@ func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
 	if f.verb == "evalsha" {
 		return node.ScriptLoad(ctx, f.source).Err()
 	}
+	// It is asked for before it is sent: a server that wants a password first hangs up on a
+	// command as long as that, without saying why.
 	functions := node.(redis.Cmdable)
-	err := functions.FunctionLoad(ctx, f.source).Err()
-	if err == nil || !strings.Contains(err.Error(), "already exists") {
+	found, err := f.isLoaded(ctx, functions)
+	if found || err != nil {
 		return err
 	}
-	// Another instance was first; or somebody else, since anyone can know the name.
+	err = functions.FunctionLoad(ctx, f.source).Err()
+	if err != nil && strings.Contains(err.Error(), "already exists") { // another instance was first
+		_, err = f.isLoaded(ctx, functions)
+	}
+	return err
+}
+
+// isLoaded reports whether the server has a library of our name. It must have our code, too:
+// somebody else may have put it there, since anyone can know the name.
+func (f *form) isLoaded(ctx context.Context, functions redis.Cmdable) (bool, error) {
 	name := f.call[1].(string)
 	libraries, err := functions.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
-	if err != nil {
-		return err
+	if err != nil || len(libraries) == 0 {
+		return false, err
 	}
 	if len(libraries) != 1 || libraries[0].Code != f.source {
-		return ErrForeignLibrary
+		return true, ErrForeignLibrary
 	}
-	return nil
+	return true, nil
 }
 
 // isMissing reports whether err says that the form was not loaded.
