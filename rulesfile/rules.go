@@ -3,17 +3,15 @@ package rulesfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tierlimit/tierlimit/internal/regularfile"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -119,23 +117,11 @@ func see(path string) sighting {
 	return sighting{text: string(text)}
 }
 
-// readFile reads a regular file, whatever links lead to it. Opening and reading anything
-// else, such as a named pipe, may wait for ever, which O_NONBLOCK and a look at what was opened
-// prevent.
+// readFile reads the file, if it is one that can be in force.
 func readFile(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if is, err := file.Stat(); err != nil {
-		return nil, err
-	} else if !is.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s is no regular file, but %v", ErrInvalidFile, path, is.Mode().Type())
-	}
-	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err == nil && len(text) > maxBytes {
-		err = fmt.Errorf("%w: %s has more than %d bytes", ErrInvalidFile, path, maxBytes)
+	text, err := regularfile.Read(path, maxBytes)
+	if errors.Is(err, regularfile.ErrNotRegular) || errors.Is(err, regularfile.ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", ErrInvalidFile, err)
 	}
 	return text, err
 }

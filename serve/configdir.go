@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tierlimit/tierlimit/internal/regularfile"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
@@ -15,10 +16,11 @@ func (e *environment) configDir() string {
 	return filepath.Join(e.text("RUNTIME_ROOT", "/srv/runtime_data/current"), e.text("RUNTIME_SUBDIRECTORY", ""), e.text("RUNTIME_APPDIRECTORY", "config"))
 }
 
-// mostFiles and mostDepth bound what is read of a directory: links may lead anywhere.
+// What is read of a directory is bounded: links may lead anywhere.
 const (
 	mostFiles = 10_000
 	mostDepth = 16
+	mostBytes = 16 << 20 // of a file
 )
 
 // readDir reads all files of a directory, and of those in it. Links are followed, as Kubernetes
@@ -63,7 +65,7 @@ func (r *reading) read(dir string, depth int) error {
 		case len(r.files) == mostFiles:
 			return fmt.Errorf("%s: more than %d files", r.root, mostFiles)
 		}
-		text, err := os.ReadFile(path)
+		text, err := regularfile.Read(path, mostBytes)
 		if err != nil {
 			return err
 		}

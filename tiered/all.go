@@ -92,17 +92,27 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	return g.decide(ctx, parts)
 }
 
-func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
+// checkTogether checks what all requests must keep to that are decided in one call.
+func (l *Limiter) checkTogether(requests []Request) error {
 	if n := len(requests); n > MaxTogether {
 		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
+	}
+	for i := range requests {
+		if r := requests[i].Rule; r == nil || r.limiter != l {
+			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
+	if err := l.checkTogether(requests); err != nil {
+		return err
 	}
 	type counter struct{ rule, key string }
 	seen := make(map[counter]int) // by the number of the request, from 1
 	for i := range requests {
 		q := &requests[i]
-		if q.Rule == nil || q.Rule.limiter != l {
-			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
-		}
 		if q.Rule.config.countDenied {
 			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
 		}

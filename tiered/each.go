@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -24,14 +23,11 @@ import (
 // Errors and deadline are those of [Rule.AllowN]. If there is an error, other requests may
 // have been charged.
 func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
-	if n := len(requests); n > MaxTogether {
-		return nil, fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
+	if err := l.checkTogether(requests); err != nil {
+		return nil, err
 	}
 	for i := range requests {
 		q := &requests[i]
-		if q.Rule == nil || q.Rule.limiter != l {
-			return nil, fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
-		}
 		cost := q.Cost
 		if cost == 0 {
 			cost = 1

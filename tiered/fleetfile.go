@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/tierlimit/tierlimit/internal/regularfile"
 )
 
 const (
@@ -76,17 +77,7 @@ func (f *fleetFile) read(now time.Time) int {
 }
 
 func readFleetSize(path string) (size fleetSize, err error) {
-	if info, err := os.Stat(path); err != nil {
-		return size, err
-	} else if !info.Mode().IsRegular() {
-		return size, errors.New("it is not a regular file")
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return size, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, fleetFileMost))
+	text, err := regularfile.Read(path, fleetFileMost)
 	if err != nil {
 		return size, err
 	}

@@ -74,9 +74,9 @@ func TestFleetFileThatIsOfNoUse(t *testing.T) {
 		{path("text", "seven"), "does not hold a fleet's size"},
 		{path("none", `{"instances": 0}`), "0 instances"},
 		{path("negative", `{"instances": -3}`), "-3 instances"},
-		{path("long", strings.Repeat(" ", 1<<20)), "does not hold a fleet's size"},
-		{pipe, "not a regular file"},
-		{dir, "not a regular file"},
+		{path("long", strings.Repeat(" ", 1<<20)), "too large"},
+		{pipe, "no regular file"},
+		{dir, "no regular file"},
 	} {
 		var log bytes.Buffer
 		l := newLimiterOn(t, server.Client(t), "of-no-use", FleetFile(test.path), Logger(slog.New(slog.NewTextHandler(&log, nil))))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -65,15 +66,9 @@ func ofNode(text string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redis.UniversalOptions{
-		Addrs: []string{o.Addr}, DB: o.DB, ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, MaxConcurrentDials: o.MaxConcurrentDials, PipelinePoolSize: o.PipelinePoolSize,
-		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
-	}, nil
+	options := universal(o)
+	options.Addrs = []string{o.Addr}
+	return options, nil
 }
 
 func ofCluster(text string) (*redis.UniversalOptions, error) {
@@ -81,15 +76,9 @@ func ofCluster(text string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redis.UniversalOptions{
-		Addrs: o.Addrs, IsClusterMode: true, ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff, MaxRedirects: o.MaxRedirects,
-		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, MaxConcurrentDials: o.MaxConcurrentDials, PipelinePoolSize: o.PipelinePoolSize,
-		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		FailingTimeoutSeconds: o.FailingTimeoutSeconds,
-	}, nil
+	options := universal(o)
+	options.IsClusterMode = true
+	return options, nil
 }
 
 func ofSentinel(text string) (*redis.UniversalOptions, error) {
@@ -97,14 +86,21 @@ func ofSentinel(text string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redis.UniversalOptions{
-		Addrs: o.SentinelAddrs, MasterName: o.MasterName, DB: o.DB, ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
-		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword, TLSConfig: o.TLSConfig,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, MaxConcurrentDials: o.MaxConcurrentDials, PipelinePoolSize: o.PipelinePoolSize,
-		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
-	}, nil
+	options := universal(o)
+	options.Addrs = o.SentinelAddrs
+	return options, nil
+}
+
+// universal takes over all settings of a client's options that have a name in common with those
+// of all clients: whatever a URL may say, also what is new in a later go-redis.
+func universal(from any) *redis.UniversalOptions {
+	options := &redis.UniversalOptions{}
+	source, target := reflect.ValueOf(from).Elem(), reflect.ValueOf(options).Elem()
+	for i := range target.NumField() {
+		field := target.Type().Field(i)
+		if value := source.FieldByName(field.Name); field.IsExported() && value.IsValid() && value.Type() == field.Type {
+			target.Field(i).Set(value)
+		}
+	}
+	return options
 }

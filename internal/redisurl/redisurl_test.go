@@ -17,14 +17,14 @@ func TestParse(t *testing.T) {
 		tls     bool
 		pool    int
 	}{
-		"redis://127.0.0.1:6379":                       {shown: "redis://127.0.0.1:6379/0", addrs: []string{"127.0.0.1:6379"}},
-		"redis://u:s3cret@[::1]:7000/3?pool_size=7":    {shown: "redis://[::1]:7000/3", addrs: []string{"[::1]:7000"}, pool: 7},
-		"rediss://u:s3cret@cache.example":              {shown: "rediss://cache.example:6379/0", addrs: []string{"cache.example:6379"}, tls: true},
-		"unix://u:s3cret@/run/redis.sock?db=2":         {shown: "unix:///run/redis.sock/2", addrs: []string{"/run/redis.sock"}},
-		"rediss://u:s3cret@a:1?addr=b:2&addr=c:3":      {shown: "rediss://a:1,b:2,c:3/0", addrs: []string{"a:1", "b:2", "c:3"}, cluster: true, tls: true},
-		"redis://a:26379/1?master_name=m&addr=b:26379": {shown: "redis://a:26379,b:26379/1", addrs: []string{"a:26379", "b:26379"}, master: "m"},
-		"redis://u:s3cret@a?read_timeout=3s&addr=b:2":  {shown: "redis://a:6379,b:2/0", addrs: []string{"a:6379", "b:2"}, cluster: true},
-		"redis://:s3%23cret@a:1":                       {shown: "redis://a:1/0", addrs: []string{"a:1"}},
+		"redis://127.0.0.1:6379":                                          {shown: "redis://127.0.0.1:6379/0", addrs: []string{"127.0.0.1:6379"}},
+		"redis://u:s3cret@[::1]:7000/3?pool_size=7":                       {shown: "redis://[::1]:7000/3", addrs: []string{"[::1]:7000"}, pool: 7},
+		"rediss://u:s3cret@cache.example":                                 {shown: "rediss://cache.example:6379/0", addrs: []string{"cache.example:6379"}, tls: true},
+		"unix://u:s3cret@/run/redis.sock?db=2":                            {shown: "unix:///run/redis.sock/2", addrs: []string{"/run/redis.sock"}},
+		"rediss://u:s3cret@a:1?addr=b:2&addr=c:3":                         {shown: "rediss://a:1,b:2,c:3/0", addrs: []string{"a:1", "b:2", "c:3"}, cluster: true, tls: true},
+		"redis://a:26379/1?master_name=m&addr=b:26379":                    {shown: "redis://a:26379,b:26379/1", addrs: []string{"a:26379", "b:26379"}, master: "m"},
+		"redis://u:s3cret@a?read_timeout=3s&route_randomly=true&addr=b:2": {shown: "redis://a:6379,b:2/0", addrs: []string{"a:6379", "b:2"}, cluster: true},
+		"redis://:s3%23cret@a:1":                                          {shown: "redis://a:1/0", addrs: []string{"a:1"}},
 	} {
 		o, shown, err := Parse(text)
 		if err != nil || shown != want.shown {
@@ -35,8 +35,8 @@ func TestParse(t *testing.T) {
 		if !slices.Equal(o.Addrs, want.addrs) || o.IsClusterMode != want.cluster || o.MasterName != want.master || (o.TLSConfig != nil) != want.tls || o.PoolSize != want.pool {
 			t.Errorf("%s: %+v", text, o)
 		}
-		if strings.Contains(text, "read_timeout") && o.ReadTimeout != 3*time.Second {
-			t.Errorf("%s: %v", text, o.ReadTimeout)
+		if strings.Contains(text, "read_timeout") && (o.ReadTimeout != 3*time.Second || !o.RouteRandomly) {
+			t.Errorf("%s: %v, %v", text, o.ReadTimeout, o.RouteRandomly)
 		}
 		switch {
 		case want.master == "" && strings.Contains(text, "s3cret") && o.Password != "s3cret", strings.Contains(text, "%23") && o.Password != "s3#cret":
