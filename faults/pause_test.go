@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -61,8 +59,7 @@ type answer struct {
 
 // obey is the life of a worker that does as it is told, line by line.
 func obey(t task) (err error) {
-	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{t.Addr}}, tiered.Prefix(t.Prefix),
-		tiered.Deadline(time.Second), tiered.Logger(slog.New(slog.DiscardHandler)))
+	l, err := t.open(time.Second)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -27,6 +27,11 @@ type task struct {
 	Addr, Prefix string
 	Worker       int
 	Commanded    bool // see obey
+}
+
+// open makes the worker's limiter.
+func (t task) open(deadline time.Duration) (*tiered.Limiter, error) {
+	return tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)))
 }
 
 const (
@@ -69,8 +74,7 @@ func work(encoded string) (err error) {
 	if t.Commanded {
 		return obey(t)
 	}
-	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{t.Addr}},
-		tiered.Prefix(t.Prefix), tiered.Deadline(patient), tiered.Logger(slog.New(slog.DiscardHandler)))
+	l, err := t.open(patient)
 	if err != nil {
 		return err
 	}

@@ -136,6 +136,14 @@ func healAll(f *fleet) error {
 	return nil
 }
 
+// settleIn offers the scenario's load for so long that what was there before has left the window.
+func (f *fleet) settleIn() error {
+	if err := f.offer(f.Load, f.weights); err != nil {
+		return err
+	}
+	return f.wait(2*f.Window + f.Window/5)
+}
+
 // lose marks the cut, and brings it about.
 func (f *fleet) lose(how func(*fleet) error) error {
 	f.cut = now()
@@ -154,10 +162,7 @@ func (f *fleet) regain(how func(*fleet) error) error {
 // outage plays a whole one: traffic, loss, recovery, and two windows more.
 func outage(lose, regain func(*fleet) error) func(*fleet) error {
 	return func(f *fleet) error {
-		if err := f.offer(f.Load, f.weights); err != nil {
-			return err
-		}
-		if err := f.wait(2*f.Window + f.Window/5); err != nil {
+		if err := f.settleIn(); err != nil {
 			return err
 		}
 		if err := f.lose(lose); err != nil {
@@ -176,10 +181,7 @@ func outage(lose, regain func(*fleet) error) func(*fleet) error {
 const cutOff = 1 // the instance that is, in the scenario one-cut-off
 
 func playRollingRestart(f *fleet) error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
-	}
-	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+	if err := f.settleIn(); err != nil {
 		return err
 	}
 	if err := f.lose(dropAll); err != nil {
@@ -207,10 +209,7 @@ func playRollingRestart(f *fleet) error {
 
 // playFlapping has Redis come and go too often for the breaker to close for long.
 func playFlapping(f *fleet) error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
-	}
-	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+	if err := f.settleIn(); err != nil {
 		return err
 	}
 	const every = 300 * time.Millisecond
@@ -236,10 +235,7 @@ const scaledUp = 12 // instances, in the scenario scale-up
 // playScaleUp adds instances that never heard of the fleet. Those there were keep their
 // traffic, and each one that is added could use up half of the limit.
 func playScaleUp(f *fleet) error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
-	}
-	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+	if err := f.settleIn(); err != nil {
 		return err
 	}
 	if err := f.lose(dropAll); err != nil {
@@ -287,10 +283,7 @@ func playGrowth(f *fleet) error {
 }
 
 func playMoved(f *fleet) error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
-	}
-	if err := f.wait(2*f.Window + f.Window/5); err != nil {
+	if err := f.settleIn(); err != nil {
 		return err
 	}
 	if err := f.lose(dropAll); err != nil {
