@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -158,19 +157,5 @@ func TestPlanEmbedded(t *testing.T) {
 	stdout, _, err = command(t, nil, "plan", "-limit", "100/day@UTC", "-above", "0")
 	if err != nil || !strings.Contains(stdout, "nothing meets the need") {
 		t.Errorf("%v\n%s", err, stdout)
-	}
-}
-
-// Plots and progress bars are the command's, and YAML is for rules in files: a service
-// that embeds the library does not get them.
-func TestLibraryDoesNotImportTheCommandsDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "../../tiered", "../../plan", "../../remote/remotetest").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, heavy := range []string{"gonum.org", "schollz/progressbar", "alicebob/miniredis", "goccy/go-yaml"} {
-		if strings.Contains(string(out), heavy) {
-			t.Errorf("a library package imports %s", heavy)
-		}
 	}
 }
