@@ -40,6 +40,8 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	clock := NewClock(time.Now())
 	all := append([]tiered.Option{
 		tiered.VirtualClock(clock.Now), tiered.Deadline(10 * time.Second), tiered.Logger(slog.New(slog.DiscardHandler)),
+		// Tests have few keys, and memory for many takes a second under the race detector.
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
 	}, options...)
 	limiter, err := tiered.OpenURL("redis://"+server.Addr(), all...)
 	if err != nil {

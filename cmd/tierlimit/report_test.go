@@ -86,7 +86,7 @@ func TestReportEscapesKeys(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat(line, 30)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	html := reported(t, "-find", "0", "-limit", "5/1m", file)
+	html := reported(t, "-find", "0", "-limit", "5/1m", "-redis", redistest.Shared(t).URL(), file)
 	if strings.Contains(html, "<script") || strings.Contains(html, "<b>x") || !strings.Contains(html, "&lt;b&gt;x") {
 		t.Error("a key is in the page as it came")
 	}
