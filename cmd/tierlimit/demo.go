@@ -85,22 +85,22 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return usageError{fmt.Errorf("-addr %q: %w", f.address, err)}
 	}
 	defer listener.Close()
-	options, shown, stop, err := findRedis(f.redis)
+	found, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: options, Hosts: f.hosts})
+	defer found.stop()
+	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: found.options, Hosts: f.hosts})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 
-	server := &http.Server{Handler: d.Handler(fileName(f.file), shown), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: d.Handler(fileName(f.file), found.shown), ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close() // with whoever is being kept up to date
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, shown)
+	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, found.shown)
 	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 	select {
 	case <-ctx.Done():

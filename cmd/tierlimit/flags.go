@@ -35,7 +35,10 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		if most == 0 {
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
-		return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+		if most == 1 {
+			return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+		}
+		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
 	}
 	return nil
 }

@@ -106,16 +106,16 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	client := redis.NewClient(options)
+	defer server.stop()
+	client := redis.NewClient(server.options)
 	defer client.Close()
-	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: shown}
+	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: server.shown}
 	if table.Candidates, err = measureAll(ctx, measure.Redis{Client: client, Real: f.redis != ""}, f, stderr); err != nil {
-		return fmt.Errorf("measuring on %s: %w", shown, err)
+		return fmt.Errorf("measuring on %s: %w", server.shown, err)
 	}
 	if table.Picks, err = picks(client, f); err != nil {
 		return err

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/embedded"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
@@ -107,36 +107,30 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	config := replay.Config{Trace: tr, Instances: f.instances}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	config.Client = func() *redis.Client { return redis.NewClient(options) }
-	config.Measurable = f.redis != ""
-
-	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
-	config.Progress = bar.add
+	defer server.stop()
 	rep := report{
 		Requests: len(tr.Events), Keys: tr.Keys, BadLines: tr.BadLines,
 		Limit: f.limit.Quota(), WindowSeconds: f.limit.Window().Seconds(),
-		Instances: f.instances, Redis: shown,
+		Instances: f.instances, Redis: server.shown,
 	}
-	exact := replay.Exact(tr, f.limit)
-	for _, c := range f.candidates {
-		bar.describe(c.algorithm.Name())
-		config.Limit, err = c.limit(f.limit)
-		var result replay.Result
-		if err == nil {
-			result, err = replay.Run(ctx, config, c.algorithm, exact)
+	if !f.json {
+		printHead(stdout, rep, f)
+	}
+	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
+	defer bar.finish()
+	err = f.replayAll(ctx, tr, bar, func(r replay.Result) {
+		rep.Results = append(rep.Results, r)
+		if !f.json {
+			bar.clear()
+			printRow(stdout, rep.Requests, f, r)
 		}
-		if err != nil {
-			bar.finish()
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		result.Configuration = c.name
-		rep.Results = append(rep.Results, result)
+	})
+	if err != nil {
+		return err
 	}
 	bar.finish()
 	if f.json {
@@ -144,7 +138,59 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(rep)
 	}
-	return printTable(stdout, rep, f)
+	return printFoot(stdout)
+}
+
+// replayAll replays the trace under each candidate, as many at once as there are processors, and
+// calls done with each result, in the candidates' order, as soon as those before it are there.
+func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progress, done func(replay.Result)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	exact := replay.Exact(tr, f.limit)
+	results := make([]replay.Result, len(f.candidates))
+	finished := make([]chan error, len(f.candidates))
+	processors := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var running sync.WaitGroup
+	defer running.Wait() // each removes what it has left in Redis
+	defer cancel()
+	for i := range f.candidates {
+		finished[i] = make(chan error, 1)
+	}
+	running.Go(func() {
+		for i, c := range f.candidates {
+			processors <- struct{}{}
+			running.Go(func() {
+				defer func() { <-processors }()
+				var err error
+				results[i], err = f.replayOne(ctx, tr, c, exact, bar.add)
+				finished[i] <- err
+			})
+		}
+	})
+	for i, c := range f.candidates {
+		if err := <-finished[i]; err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		done(results[i])
+	}
+	return nil
+}
+
+func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate, exact []bool, progress func(int)) (replay.Result, error) {
+	l, err := c.limit(f.limit)
+	if err != nil {
+		return replay.Result{}, err
+	}
+	server, err := findRedis(f.redis, io.Discard) // an embedded one of its own, which runs one script at a time
+	if err != nil {
+		return replay.Result{}, err
+	}
+	defer server.stop()
+	result, err := replay.Run(ctx, replay.Config{
+		Trace: tr, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
+		Client: func() *redis.Client { return redis.NewClient(server.options) },
+	}, c.algorithm, exact)
+	result.Configuration = c.name
+	return result, err
 }
 
 // loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
@@ -196,26 +242,4 @@ func fileName(file string) string {
 		return "standard input"
 	}
 	return file
-}
-
-// findRedis returns the options of the Redis at url, or of an embedded one if url
-// is empty, how to show it to people, and a function that stops what was started.
-func findRedis(url string) (options *redis.Options, shown string, stop func(), err error) {
-	stop = func() {}
-	isEmbedded := url == ""
-	if isEmbedded {
-		if url, stop, err = embedded.Start(); err != nil {
-			return nil, "", nil, err
-		}
-	}
-	if options, shown, err = parseRedisURL(url); err != nil {
-		stop()
-		return nil, "", nil, err
-	}
-	if isEmbedded {
-		shown = "embedded"
-	}
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.DialerRetries = 1
-	return options, shown, stop, nil
 }

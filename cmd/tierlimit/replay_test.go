@@ -201,7 +201,14 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		words []string
 	}{
 		"no command":        {nil, []string{"no command"}},
-		"unknown command":   {[]string{"reply"}, []string{`"reply"`, "replay"}},
+		"unknown command":   {[]string{"reply"}, []string{`"reply"`, "tierlimit help"}},
+		"show of no key":    {[]string{"show", "-redis", "redis://127.0.0.1:1"}, []string{"no key"}},
+		"show of no rule":   {[]string{"show", "-redis", "redis://127.0.0.1:1", "alice"}, []string{`"alice"`, "-rules"}},
+		"rules and limit":   {[]string{"show", "-redis", "redis://127.0.0.1:1", "-rules", "r.yaml", "-limit", "5/1m", "alice"}, []string{"r.yaml", "5/1m"}},
+		"bad rule name":     {[]string{"show", "-redis", "redis://127.0.0.1:1", "a rule", "k"}, []string{`"a rule"`}},
+		"top of no rule":    {[]string{"top", "-redis", "redis://127.0.0.1:1"}, []string{"no rule"}},
+		"top of a prefix":   {[]string{"top", "-redis", "redis://127.0.0.1:1", "-prefix", "a*", "r"}, []string{`"a*"`}},
+		"top of nothing":    {[]string{"top", "-redis", "redis://127.0.0.1:1", "r"}, []string{"127.0.0.1:1", "is Redis running"}},
 		"unknown flag":      {[]string{"replay", "-speed", "2"}, []string{"-speed"}},
 		"bad limit":         {[]string{"replay", "-limit", "ten"}, []string{`"ten"`, "10/1m"}},
 		"zero window":       {[]string{"replay", "-limit", "10/0s"}, []string{"window is 0s"}},
@@ -245,7 +252,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"replay", "plan", "report", "demo"} {
+	for _, name := range []string{"show", "top", "check", "version", "replay", "plan", "report", "demo"} {
 		if stdout, _, err := command(t, nil, name, "-h"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(stdout, "Usage: tierlimit "+name) {
 			t.Errorf("%s -h: %v", name, err)
 		}
@@ -260,7 +267,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	if _, shown, err := parseRedisURL("redis://user:57#33@127.0.0.1:1"); err == nil || strings.Contains(shown+err.Error(), "57") {
 		t.Error(shown, err)
 	}
-	for _, name := range []string{"replay", "report", "plan", "demo"} {
+	for _, name := range []string{"replay", "report", "plan", "demo", "show", "top"} {
 		for _, url := range []string{
 			"redis://user:s3cret@127.0.0.1:1", "redis://user:s3cret%zz@127.0.0.1:1", "redis://user:s3 s3cret@127.0.0.1:1",
 			"redis://user:12#s3cret@127.0.0.1:1", "redis://user:12?s3cret@127.0.0.1:1", "redis://user:12/s3cret@127.0.0.1:1",
@@ -268,8 +275,13 @@ func TestPasswordsAreNotShown(t *testing.T) {
 			"user:s3cret@127.0.0.1:1", "//user:s3cret@127.0.0.1:1", "s3cret", "http://user:s3cret@127.0.0.1", "redis://user:s3cret",
 		} {
 			args := []string{name, "-redis", url}
-			if name == "demo" {
+			switch name {
+			case "demo":
 				args = append(args, "-addr", "127.0.0.1:0")
+			case "show":
+				args = append(args, "rule", "key")
+			case "top":
+				args = append(args, "rule")
 			}
 			stdout, stderr, err := command(t, nil, args...)
 			if err == nil || strings.Contains(fmt.Sprint(stdout, stderr, err), "s3cret") {

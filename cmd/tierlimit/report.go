@@ -118,14 +118,14 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	client := redis.NewClient(options)
+	defer server.stop()
+	client := redis.NewClient(server.options)
 	defer client.Close()
-	r := reporter{flags: f, client: client, options: options, redis: shown, stderr: stderr}
+	r := reporter{flags: f, client: client, options: server.options, redis: server.shown, stderr: stderr}
 	if err := r.load(stdin); err != nil {
 		return err
 	}

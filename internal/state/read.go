@@ -16,19 +16,47 @@ type Key struct {
 	State   *State        // nil: Redis holds nothing
 }
 
-// Read reads a key by plain commands that change nothing. window is as for [Decode]. The error
-// wraps [ErrUnknown] or [ErrDamaged], or is Redis's.
-func Read(ctx context.Context, node *redis.Client, key string, window int64) (Key, error) {
-	pipe := node.TxPipeline()
-	clock, text, ttl := pipe.Time(ctx), pipe.Get(ctx, key), pipe.PTTL(ctx, key)
-	if _, err := pipe.Exec(ctx); err != nil && text.Err() == nil || clock.Err() != nil || ttl.Err() != nil {
-		return Key{}, errors.Join(err, clock.Err())
+// Result is a [Key], or why it could not be read: Err wraps [ErrUnknown] or [ErrDamaged], or is
+// Redis's.
+type Result struct {
+	Key
+	Err error
+}
+
+// Read reads a key by plain commands that change nothing. window is as for [Decode].
+func Read(ctx context.Context, node redis.Cmdable, key string, window int64) (Key, error) {
+	all, err := ReadAll(ctx, node, []string{key}, window)
+	if err != nil {
+		return Key{}, err
 	}
-	k := Key{Clock: clock.Val().UnixMicro(), Expires: ttl.Val()}
+	return all[0].Key, all[0].Err
+}
+
+// ReadAll reads keys in one trip; sorted sets take another one each. The error is that of the trip.
+func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int64) ([]Result, error) {
+	pipe := node.Pipeline()
+	clock, texts, lives := pipe.Time(ctx), make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
+	for i, key := range keys {
+		texts[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	}
+	// What is wrong with a key is its command's error; a trip that failed is all commands'.
+	_, _ = pipe.Exec(ctx)
+	if err := clock.Err(); err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(keys))
+	for i, key := range keys {
+		results[i] = Result{Key: Key{Clock: clock.Val().UnixMicro(), Expires: lives[i].Val()}}
+		results[i].Err = results[i].read(ctx, node, key, texts[i], window)
+	}
+	return results, nil
+}
+
+func (k *Key) read(ctx context.Context, node redis.Cmdable, key string, text *redis.StringCmd, window int64) error {
 	value, err := text.Bytes()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return k, nil
+		return nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		k.State, err = readSortedSet(ctx, node, key, k.Clock, window)
 	case err == nil:
@@ -37,7 +65,7 @@ func Read(ctx context.Context, node *redis.Client, key string, window int64) (Ke
 	if k.State != nil && k.State.Algorithm == "fixed-window" {
 		k.endsWithExpiry()
 	}
-	return k, err
+	return err
 }
 
 // endsWithExpiry takes the window of a fixed window that does not say it from the key's expiry,
@@ -51,7 +79,7 @@ func (k *Key) endsWithExpiry() {
 	}
 }
 
-func readSortedSet(ctx context.Context, node *redis.Client, key string, clock, window int64) (*State, error) {
+func readSortedSet(ctx context.Context, node redis.Cmdable, key string, clock, window int64) (*State, error) {
 	scored, err := node.ZRangeWithScores(ctx, key, 0, -1).Result()
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, fmt.Errorf("%w: it is neither a string nor a sorted set", ErrUnknown)
