@@ -61,8 +61,15 @@ func (s *Server) sweep() {
 	}
 }
 
-// Dial connects to the stand-in.
-func (s *Server) Dial() (net.Conn, error) { return s.redis.Dial() }
+// Dial connects to the stand-in. The error is net.ErrClosed after Close.
+func (s *Server) Dial() (net.Conn, error) {
+	select {
+	case <-s.ended: // miniredis would begin anew
+		return nil, net.ErrClosed
+	default:
+		return s.redis.Dial()
+	}
+}
 
 // Options are those of clients of the stand-in.
 func (s *Server) Options() *redis.Options {
@@ -72,6 +79,14 @@ func (s *Server) Options() *redis.Options {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+}
+
+// CloseLast is Close once nobody is connected any more: whoever is closing goes on to use it.
+func (s *Server) CloseLast() {
+	for s.redis.CurrentConnectionCount() > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Close()
 }
 
 // Close ends the stand-in, with all that it holds.
