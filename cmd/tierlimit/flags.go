@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 )
 
@@ -41,6 +42,23 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
 	}
 	return nil
+}
+
+// logFlags say which log to read, and how.
+type logFlags struct {
+	file string // "": the built-in one
+	key  accesslog.KeyKind
+	cost accesslog.CostKind
+	most trace.Bounds
+}
+
+func (f *logFlags) add(set *flag.FlagSet) {
+	f.key, f.cost = accesslog.KeyHost, accesslog.CostRequests
+	set.Func("key", "what to limit: `host|path|host+path|user` (default host)", func(s string) (err error) {
+		f.key, err = accesslog.ParseKeyKind(s)
+		return err
+	})
+	boundFlags(set, &f.most)
 }
 
 // boundFlags adds the flags that bound how much of a log is kept.

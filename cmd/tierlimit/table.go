@@ -46,7 +46,12 @@ func printRow(w io.Writer, requests int, f replayFlags, r replay.Result) {
 }
 
 // printFoot explains the table.
-func printFoot(w io.Writer) error {
-	_, err := fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most requests of one\nkey allowed in any window of the limit's length.\n")
+func printFoot(w io.Writer, rep report) error {
+	for _, r := range rep.Results {
+		if r.NeverFit > 0 {
+			fmt.Fprintf(w, "\n%s: %d requests cost more than the limit, which it denies at any time.", r.Configuration, r.NeverFit)
+		}
+	}
+	_, err := fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most units of one\nkey allowed in any window of the limit's length.\n")
 	return err
 }

@@ -24,7 +24,7 @@ func day(t *testing.T) *simulate.Traffic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := trace.Load(log, accesslog.KeyHost, trace.Default, nil)
+	tr, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
