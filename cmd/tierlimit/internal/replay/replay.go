@@ -45,7 +45,8 @@ type Result struct {
 	Denied         int    `json:"denied"`
 	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, though the exact log denied it
 	WronglyDenied  int    `json:"wrongly_denied"`  // denied, though the exact log allowed it
-	WorstWindow    int64  `json:"worst_window"`    // most requests of a key allowed in any window
+	WorstWindow    int64  `json:"worst_window"`    // most units of a key allowed in any window
+	NeverFit       int    `json:"never_fit"`       // denied, since they cost more than the limit
 	RedisCalls     int    `json:"redis_calls"`
 	DecidedLocally int    `json:"decided_locally"`
 	// BytesPerKey is the mean of MEMORY USAGE, nil where the server cannot tell.
@@ -57,7 +58,7 @@ func Exact(t *trace.Trace, l limit.Limit) []bool {
 	log := textbook.New(l.Quota(), l.Window())
 	allowed := make([]bool, len(t.Events))
 	for i, e := range t.Events {
-		allowed[i] = log.Allow(e.Key, e.At)
+		allowed[i] = log.AllowN(e.Key, e.At, e.Cost)
 	}
 	return allowed
 }
@@ -97,8 +98,10 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	const progressEvery = 500
 	for i, e := range c.Trace.Events {
 		virtual.Store(e.At)
-		d, err := fleet[spread.IntN(len(fleet))].rule.Allow(ctx, e.Key)
+		d, err := fleet[spread.IntN(len(fleet))].rule.AllowN(ctx, e.Key, e.Cost)
 		switch {
+		case errors.Is(err, limit.ErrCostExceedsLimit):
+			result.NeverFit++ // and so denied
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
@@ -109,7 +112,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		}
 		if d.Allowed {
 			result.Allowed++
-			worst.Grant(e.Key, e.At)
+			worst.GrantN(e.Key, e.At, e.Cost)
 		} else {
 			result.Denied++
 		}
