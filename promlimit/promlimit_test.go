@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/promlimit"
-	"github.com/tierlimit/tierlimit/rulesfile"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -180,28 +177,10 @@ func TestRulesFiles(t *testing.T) {
 	if n, err := testutil.GatherAndCount(registry, append(names, "tierlimit_rules_file_last_success_timestamp_seconds")...); n != 0 || err != nil {
 		t.Errorf("%d series without a file, %v", n, err)
 	}
-	load := func(name string) (rules *rulesfile.Rules, path string) {
-		path = filepath.Join(t.TempDir(), name+".yaml")
-		if err := os.WriteFile(path, []byte("rules: {"+name+": {limit: 60/1m}}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		rules, err := rulesfile.Load(l, path, rulesfile.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rules, path
-	}
-	a, _ := load("a")
-	b, path := load("b")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Reload(); err != nil {
-		t.Error(err)
-	}
-	if err := b.Reload(); err == nil {
-		t.Error("a file that is gone was loaded")
-	}
+	l.SourceLoaded("a.yaml", nil)
+	l.SourceLoaded("b.yaml", nil)
+	l.SourceLoaded("b.yaml", errors.New("it is gone"))
+	l.SourceLoaded("a.yaml", nil)
 	want := `
 # HELP tierlimit_rules_file_last_load_successful 1 if the rules file as last read is in force, 0 if it could not be loaded.
 # TYPE tierlimit_rules_file_last_load_successful gauge
