@@ -31,7 +31,8 @@ type task struct {
 
 // open makes the worker's limiter.
 func (t task) open(deadline time.Duration) (*tiered.Limiter, error) {
-	return tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)))
+	return tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)),
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
 }
 
 const (

@@ -36,7 +36,10 @@ func newLimiter(t testing.TB) *tiered.Limiter {
 // on them.
 func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
-	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second)}, options...)
+	options = append([]tiered.Option{
+		tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second),
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
+	}, options...)
 	l, err := tiered.New(client, options...)
 	if err != nil {
 		t.Fatal(err)

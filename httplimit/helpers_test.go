@@ -25,7 +25,10 @@ func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 
 func newLimiterOn(t testing.TB, client redis.UniversalClient, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
-	options = append([]tiered.Option{tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second)}, options...)
+	options = append([]tiered.Option{
+		tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second),
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
+	}, options...)
 	l, err := tiered.New(client, options...)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
 func newLimiterOf(t *testing.T, prefix string) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
 	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
-		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func served(t *testing.T) (r *tiered.Rule, url string) {
 func servedLimiter(t *testing.T) (l *tiered.Limiter, r *tiered.Rule, url string) {
 	t.Helper()
 	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(redistest.Prefix()), tiered.Deadline(5*time.Second),
-		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/simulate"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/plan/traffic"
 )
 
 // epoch is where virtual time starts: an odd moment of 2026, in µs.
@@ -226,7 +227,7 @@ func TestLateHolds(t *testing.T) {
 }
 
 func TestWhatCannotBeNeeded(t *testing.T) {
-	traffic := plan.NewTraffic([]plan.Request{{At: time.Unix(1, 0), Key: "k"}})
+	recorded := traffic.New([]traffic.Request{{At: time.Unix(1, 0), Key: "k"}})
 	for name, tc := range map[string]struct {
 		need  plan.Need
 		words string
@@ -235,10 +236,11 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 		"only a name's length":  {plan.Need{NameBytes: 30}, "states nothing"},
 		"negative":              {plan.Need{Above: plan.AtMost(-0.1)}, "Above is at most -0.1"},
 		"not a number":          {plan.Need{Late: plan.AtMost(math.NaN())}, "Late is at most NaN"},
-		"endless":               {plan.Need{Wrong: plan.AtMost(math.Inf(1)), Traffic: traffic}, "Wrong is at most +Inf"},
+		"endless":               {plan.Need{Wrong: plan.AtMost(math.Inf(1)), Traffic: recorded}, "Wrong is at most +Inf"},
 		"wrong without traffic": {plan.Need{Wrong: plan.AtMost(0.1)}, "no Traffic"},
-		"wrong on no traffic":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: plan.NewTraffic(nil)}, "no Traffic"},
-		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: traffic}, "Wrong does not say"},
+		"wrong on no traffic":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: traffic.New(nil)}, "no Traffic"},
+		"wrong on a nil log":    {plan.Need{Wrong: plan.AtMost(0.1), Traffic: (*traffic.Log)(nil)}, "no Traffic"},
+		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: recorded}, "Wrong does not say"},
 		"negative bytes":        {plan.Need{Bytes: -1}, "-1 bytes"},
 		"negative name":         {plan.Need{Bytes: 1, NameBytes: -1}, "names of -1"},
 	} {
@@ -284,11 +286,11 @@ func TestBudgetForAMillionKeys(t *testing.T) {
 // Few wrong decisions on given traffic: the pick keeps to it, and everything cheaper
 // does not. One key asks in bursts that a fixed window and GCRA get wrong.
 func TestWrongDecisionsOnTraffic(t *testing.T) {
-	var requests []plan.Request
+	var requests []traffic.Request
 	for i := range 400 {
-		requests = append(requests, plan.Request{At: time.UnixMicro(epoch).Add(time.Duration(i*i%977) * 150 * time.Millisecond), Key: "k"})
+		requests = append(requests, traffic.Request{At: time.UnixMicro(epoch).Add(time.Duration(i*i%977) * 150 * time.Millisecond), Key: "k"})
 	}
-	l, need := limit.PerMinute(20), plan.Need{Wrong: plan.AtMost(0.03), Traffic: plan.NewTraffic(requests)}
+	l, need := limit.PerMinute(20), plan.Need{Wrong: plan.AtMost(0.03), Traffic: traffic.New(requests)}
 	p, err := plan.Choose(l, need)
 	if err != nil {
 		t.Fatal(err)
@@ -333,8 +335,8 @@ func TestCalendar(t *testing.T) {
 	if _, err := plan.Choose(l, plan.Need{Above: plan.AtMost(1)}); !errors.Is(err, plan.ErrUnmet) {
 		t.Errorf("up to three times the limit are possible: %v", err)
 	}
-	traffic := plan.NewTraffic([]plan.Request{{At: time.Unix(1, 0), Key: "k"}})
-	if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(1), Traffic: traffic}); !errors.Is(err, plan.ErrInvalidNeed) {
+	recorded := traffic.New([]traffic.Request{{At: time.Unix(1, 0), Key: "k"}})
+	if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(1), Traffic: recorded}); !errors.Is(err, plan.ErrInvalidNeed) {
 		t.Errorf("there is no exact log of the calendar: %v", err)
 	}
 }

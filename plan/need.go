@@ -28,6 +28,17 @@ func (t Tolerance) allows(part float64) bool { return !t.stated || part <= t.mos
 
 func (t Tolerance) valid() bool { return !t.stated || t.most >= 0 && !math.IsInf(t.most, 1) }
 
+// Traffic counts wrong decisions on recorded requests. Make one with the package
+// plan/traffic, which simulates them. It must be safe for concurrent use, and
+// comparable with ==, as pointers are.
+type Traffic interface {
+	// Requests returns the number of requests.
+	Requests() int
+	// Wrong returns the part of the requests, 0 to 1, that a candidate decides unlike
+	// the exact log.
+	Wrong(Candidate) (float64, error)
+}
+
 // Need is what is needed of a limit. State at least one thing. Needs are comparable
 // with ==.
 type Need struct {
@@ -43,10 +54,11 @@ type Need struct {
 	Late Tolerance
 
 	// Wrong is the part of all requests of Traffic that may be decided unlike the exact
-	// log would. It is found by simulation, cheapest candidates first: about a
-	// microsecond for each request and candidate. It is no promise for other traffic.
+	// log would. Traffic is asked about one candidate after the other, the cheapest
+	// first; one of plan/traffic takes about a microsecond for each request and
+	// candidate. What it finds is no promise for other traffic.
 	Wrong   Tolerance
-	Traffic *Traffic
+	Traffic Traffic
 
 	// Bytes is the most bytes of Redis's memory that a key may take when full, see
 	// [Candidate.Full]; 0 for any.

@@ -25,6 +25,7 @@ func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
 	options = append([]tiered.Option{
 		tiered.Prefix(redistest.Prefix()), tiered.Deadline(5 * time.Second), tiered.Logger(slog.New(slog.DiscardHandler)),
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
 	}, options...)
 	l, err := tiered.New(redistest.Shared(t).Client(t), options...)
 	if err != nil {

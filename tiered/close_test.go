@@ -21,7 +21,7 @@ func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 	node := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	nodes := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	for _, client := range []redis.UniversalClient{node, nodes} {
-		l, err := New(client, Prefix(redistest.Prefix()), Deadline(50*time.Millisecond))
+		l, err := New(client, Prefix(redistest.Prefix()), Deadline(50*time.Millisecond), LedgerKeys(1000), RememberDenials(1000))
 		if err != nil {
 			t.Fatal(err)
 		}

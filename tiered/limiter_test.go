@@ -22,7 +22,12 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // deadline is long: tests that are not about deadlines must not depend on them.
 func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...Option) *Limiter {
 	t.Helper()
-	options = append([]Option{Prefix(prefix), Logger(slog.New(slog.DiscardHandler)), Deadline(5 * time.Second)}, options...)
+	options = append([]Option{
+		Prefix(prefix), Logger(slog.New(slog.DiscardHandler)), Deadline(5 * time.Second),
+		// Most tests have few keys. With memory for the default of 100,000, to open and to
+		// close a limiter takes a second under the race detector.
+		LedgerKeys(1000), RememberDenials(1000),
+	}, options...)
 	l, err := New(client, options...)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,11 @@ import (
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
 	clock := NewClock(time.Now())
-	all := append([]tiered.Option{tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler))}, options...)
+	all := append([]tiered.Option{
+		tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler)),
+		// Tests have few keys, and memory for many takes a second under the race detector.
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
+	}, options...)
 	limiter, err := embedded.Open(all...)
 	if err != nil {
 		t.Fatalf("tiertest: %v", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/simulate"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/plan/traffic"
 )
 
 const reportUsage = `Usage: tierlimit report [flags] [FILE]
@@ -265,14 +266,14 @@ func (r *reporter) choose(p *page.Page) (err error) {
 }
 
 // requestsOf is the traffic as the chooser takes it.
-func requestsOf(t *simulate.Traffic) *plan.Traffic {
-	requests := make([]plan.Request, 0, t.Requests())
+func requestsOf(t *simulate.Traffic) *traffic.Log {
+	requests := make([]traffic.Request, 0, t.Requests())
 	for key := range t.Keys() {
 		for _, request := range t.Of(key) {
-			requests = append(requests, plan.Request{At: time.UnixMicro(t.At(request)), Key: t.Name(key)})
+			requests = append(requests, traffic.Request{At: time.UnixMicro(t.At(request)), Key: t.Name(key)})
 		}
 	}
-	return plan.NewTraffic(requests)
+	return traffic.New(requests)
 }
 
 // draw makes the pictures.

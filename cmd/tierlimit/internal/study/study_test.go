@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
@@ -18,30 +19,40 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func day(t *testing.T) *simulate.Traffic {
-	t.Helper()
+// readDay reads the built-in day.
+func readDay() (*simulate.Traffic, error) {
 	log, err := accesslog.NewReader(nasa.Open())
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	tr, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default, nil)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	return simulate.New(func(yield func(int64, string) bool) {
 		for _, e := range tr.Events {
 			yield(e.At, e.Key)
 		}
-	})
+	}), nil
 }
 
-func points(t *testing.T, l limit.Limit, traffic *simulate.Traffic) []Point {
-	t.Helper()
-	candidates, err := plan.Candidates(l)
+// tenAMinute is all candidates on the day, at 10 per minute: simulated once, which takes
+// seconds, for all tests that look at it.
+var tenAMinute = sync.OnceValues(func() ([]Point, error) {
+	traffic, err := readDay()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	all, err := Points(context.Background(), candidates, func(plan.Candidate) *simulate.Traffic { return traffic }, func(string) {}, nil)
+	candidates, err := plan.Candidates(limit.PerMinute(10))
+	if err != nil {
+		return nil, err
+	}
+	return Points(context.Background(), candidates, func(plan.Candidate) *simulate.Traffic { return traffic }, func(string) {}, nil)
+})
+
+func points(t *testing.T) []Point {
+	t.Helper()
+	all, err := tenAMinute()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +62,7 @@ func points(t *testing.T, l limit.Limit, traffic *simulate.Traffic) []Point {
 // The frontier of the NASA day at 10 per minute: errors fall with k, strict never
 // exceeds the limit, the log is exact, and nobody exceeds what is stated.
 func TestTheFrontierOfTheDay(t *testing.T) {
-	l := limit.PerMinute(10)
-	all := points(t, l, day(t))
+	l, all := limit.PerMinute(10), points(t)
 	for _, p := range all {
 		if p.Worst.Units > p.WorstCase() {
 			t.Errorf("%v: worst window %d, stated %d", p.Candidate, p.Worst.Units, p.WorstCase())
@@ -119,7 +129,11 @@ func TestWorstWindow(t *testing.T) {
 
 // The proposed limits keep to what was asked, and limits of one unit less do not.
 func TestFind(t *testing.T) {
-	traffic, part := day(t), 0.01
+	traffic, err := readDay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const part = 0.01
 	windows := 0
 	proposals, err := Find(context.Background(), traffic, part, func(n int) { windows += n })
 	if err != nil || windows != len(Windows) || len(proposals) != windows {
@@ -163,8 +177,7 @@ func TestFindEverythingAndNothing(t *testing.T) {
 // The real script agrees with the models; and where it would not, Check says so.
 func TestCheck(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	traffic := day(t)
-	for _, p := range points(t, limit.PerMinute(10), traffic) {
+	for _, p := range points(t) {
 		if n, err := Check(context.Background(), client, p); err != nil || n == 0 {
 			t.Errorf("%v: %d requests, %v", p.Candidate, n, err)
 		}

@@ -1,0 +1,74 @@
+// Package traffic counts wrong decisions on recorded requests, for a [plan.Need] that
+// says how many are tolerable:
+//
+//	plan.Need{Wrong: plan.AtMost(0.001), Traffic: traffic.New(requests)}
+//
+// It decides the requests by simulation, with plain models of the algorithms. It is a
+// package of its own so that a service that states no such need does not link them.
+package traffic
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// Request is one recorded request, of one unit.
+type Request struct {
+	At  time.Time
+	Key string
+}
+
+// Log is recorded requests, for [plan.Need.Traffic]. Make one with [New]. It remembers
+// what it has simulated. It is safe for concurrent use.
+type Log struct {
+	requests *simulate.Traffic
+
+	mu    sync.Mutex // guards known
+	known map[plan.Candidate]float64
+}
+
+var _ plan.Traffic = (*Log)(nil)
+
+// New makes a Log of requests in any order. It keeps no reference to the slice; the
+// keys' names it keeps.
+func New(requests []Request) *Log {
+	l := &Log{known: make(map[plan.Candidate]float64)}
+	l.requests = simulate.New(func(yield func(int64, string) bool) {
+		for _, r := range requests {
+			if !yield(r.At.UnixMicro(), r.Key) {
+				return
+			}
+		}
+	})
+	return l
+}
+
+// Requests returns the number of requests; a nil Log has none.
+func (l *Log) Requests() int {
+	if l == nil {
+		return 0
+	}
+	return l.requests.Requests()
+}
+
+// Wrong returns the part of the requests, 0 to 1, that a candidate decides unlike the
+// exact log, by simulation. The error wraps limit.ErrInvalidLimit or
+// limit.ErrInvalidAlgorithm.
+func (l *Log) Wrong(c plan.Candidate) (float64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if part, ok := l.known[c]; ok {
+		return part, nil
+	}
+	result, err := l.requests.Run(context.Background(), c.Limit, c.Algorithm, nil)
+	if err != nil {
+		return 0, err
+	}
+	part := float64(result.Wrong.Total()) / float64(max(1, l.requests.Requests()))
+	l.known[c] = part
+	return part, nil
+}
