@@ -8,9 +8,8 @@ import (
 // groups tell keys apart by what holds them in Redis: the slots of a Cluster. Some may be
 // charged while others cannot be reached, and some be forgotten while others are not.
 type groups struct {
-	of        func(key string) int
-	lines     []atomic.Int64 // of the journal, by group
-	lostUntil []atomic.Int64 // as the journal's, by group
+	of    func(key string) int
+	lines []atomic.Int64 // of the journal, by group
 
 	mu        sync.Mutex // guards forgotten, and who changes the ledger's generation
 	forgotten []forgetting
@@ -27,7 +26,7 @@ type forgetting struct {
 func (l *Ledger) GroupBy(count int, of func(key string) int) {
 	l.groups.of = of
 	l.groups.lines = make([]atomic.Int64, count)
-	l.groups.lostUntil = make([]atomic.Int64, count)
+	l.losses.inGroup = make([]atomic.Int64, count)
 	l.groups.forgotten = make([]forgetting, count)
 }
 

@@ -13,13 +13,10 @@ import (
 // not been charged there: a line for each record that has any, beside the record and
 // under the same lock. Who charges them takes lines out by [Ledger.Uncharged].
 type journal struct {
-	lines atomic.Int64
-	units atomic.Int64
-	// lostUntil is when the units of lines that made way will have left their windows; of
-	// each group see there.
-	lostUntil atomic.Int64
-	taking    sync.Mutex    // held while lines are taken out
-	next      atomic.Uint64 // set to look at
+	lines  atomic.Int64
+	units  atomic.Int64
+	taking sync.Mutex    // held while lines are taken out
+	next   atomic.Uint64 // set to look at
 }
 
 // line is the units of a key by sub-window, as in its record. It has 128 bytes: many keys
@@ -53,21 +50,6 @@ func (l *Ledger) Waiting() (units, keys int64) {
 		l.settleCredits()
 	}
 	return l.journal.units.Load(), l.journal.lines.Load()
-}
-
-// LostUntil is when those units of some groups will have left their windows of which the
-// table has lost sight: they will never be charged. It has passed at now if there are
-// none.
-func (l *Ledger) LostUntil(in func(group int) bool, now int64) (until int64) {
-	if l.journal.lostUntil.Load() <= now {
-		return 0
-	}
-	for group := range l.groups.lostUntil {
-		if t := l.groups.lostUntil[group].Load(); t > until && in(group) {
-			until = t
-		}
-	}
-	return until
 }
 
 // Forgotten says that Redis has forgotten what was granted since a time, of the keys of
@@ -174,25 +156,8 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 // loseLine makes a line go with its record.
 func (l *Ledger) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
-		l.lose(int(e.group), set.records[i].gone)
+		l.lose(e.owner, int(e.group), set.records[i].gone)
 		l.clearLine(set, i)
-	}
-}
-
-// Lose says that units of a key which leave their windows by then will not be charged.
-func (l *Ledger) Lose(key string, gone int64) { l.lose(l.groups.of(key), gone) }
-
-func (l *Ledger) lose(group int, gone int64) {
-	raise(&l.groups.lostUntil[group], gone)
-	raise(&l.journal.lostUntil, gone)
-}
-
-func raise(a *atomic.Int64, to int64) {
-	for {
-		n := a.Load()
-		if to <= n || a.CompareAndSwap(n, to) {
-			return
-		}
 	}
 }
 

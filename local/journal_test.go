@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -61,8 +62,8 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	if debts := l.Uncharged(all, 64, noon+400*second); debts != nil {
 		t.Errorf("units that have left the window: %+v", debts)
 	}
-	if until := l.LostUntil(all, 0); until > 0 {
-		t.Errorf("lines were lost: %d", until)
+	if lost := l.Lost(all, 0); len(lost) > 0 {
+		t.Errorf("lines were lost: %+v", lost)
 	}
 }
 
@@ -115,11 +116,37 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	if len(debts) != ledgerWays || debtUnits(debts) != units {
 		t.Errorf("%d units, said to be %d, of %d keys", debtUnits(debts), units, len(debts))
 	}
-	if until := l.LostUntil(all, noon); until < noon+minute || until > noon+2*minute {
-		t.Errorf("lost lines matter until %v after noon", time.Duration(until-noon))
+	if lost := l.Lost(all, noon); len(lost) != 1 || lost[0].Until < noon+minute || lost[0].Until > noon+2*minute {
+		t.Errorf("lost lines: %+v, at %d", lost, noon)
 	}
-	if until := l.LostUntil(func(int) bool { return false }, noon); until != 0 {
-		t.Errorf("those of no group matter until %v after noon", time.Duration(until-noon))
+	if lost := l.Lost(func(int) bool { return false }, noon); lost != nil {
+		t.Errorf("those of no group: %+v", lost)
+	}
+}
+
+// What is lost is told apart by owner, for as long as it is in a window; if there are too many
+// owners, as that of all.
+func TestLaw11LossesAreOfTheirOwners(t *testing.T) {
+	l := NewLedger(1)
+	for i := range uint64(ledgerWays + 1) {
+		l.Add(&Account{Hash: i, Window: time.Minute, Quota: 100, Owner: "flooded", Key: "key"}, noon, 1)
+	}
+	if lost := l.Lost(all, noon); len(lost) != 1 || lost[0].Owner != "flooded" {
+		t.Errorf("%+v", lost)
+	}
+	l.Lose(Debt{Owner: "not known to be charged", Key: "k"}, noon+minute)
+	if lost := l.Lost(all, noon); len(lost) != 2 {
+		t.Errorf("%+v", lost)
+	}
+	if lost := l.Lost(all, noon+2*minute); lost != nil {
+		t.Errorf("after their windows: %+v", lost)
+	}
+	for i := range mostOwners {
+		l.Lose(Debt{Owner: i}, noon+minute)
+	}
+	lost := l.Lost(all, noon)
+	if len(lost) > mostOwners || !slices.ContainsFunc(lost, func(loss Loss) bool { return loss.Owner == nil && loss.Until >= noon+minute }) {
+		t.Errorf("too many owners: %+v", lost)
 	}
 }
 

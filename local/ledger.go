@@ -15,7 +15,8 @@ import (
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The
 // table has a fixed number of them, in sets that are locked one by one; when a set
-// is full, the record nearest to having nothing in its window makes way. An absent
+// is full, the record nearest to having nothing in its window makes way, and what it had
+// becomes arrears of keys that come new to the set (overflow.go). But for that an absent
 // record equals an empty one.
 //
 // What part of a limit is this instance's is in share.go, and what must be charged
@@ -28,6 +29,8 @@ type Ledger struct {
 	groups     groups
 	generation atomic.Uint32 // of Redis's memory, see Forgotten
 	journal    journal
+	losses     losses
+	overflows  []*overflow // of the sets; nil if nothing has made way in one
 }
 
 // Account is a key under its limit. Owner and Key say on whose behalf units that
@@ -67,10 +70,11 @@ func NewLedger(keys int) *Ledger {
 	if keys > ledgerWays {
 		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
 	}
-	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line, sets), mask: sets - 1}
+	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line, sets), overflows: make([]*overflow, sets), mask: sets - 1}
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
+	l.losses.ofOwner = make(map[any]int64)
 	l.GroupBy(1, func(string) int { return 0 })
 	return l
 }
@@ -126,21 +130,31 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	i := set.find(a.Hash)
 	var fresh record // is stored only if it has something to say
 	r := &fresh
+	var owed arrears
 	if i >= 0 {
 		r = &set.records[i]
 		l.heal(set, i, a)
+		owed = l.owes(set, i)
 	} else {
 		fresh = l.newRecord(a)
+		owed = l.owed(set, fresh.size)
 	}
 	quota := r.share(o, a, now)
 	newest := r.advance(length, now)
 	used := r.used(newest, length, now)
-	free := max(0, o.reached(quota, a.Window, now)-used)
+	reached := o.reached(quota, a.Window, now)
+	owed = owed.at(now)
+	// One unit is free all the same: nobody is turned away altogether because of others' keys.
+	unrecorded := min(owed.units, reached-1)
+	free := max(0, reached-used-unrecorded)
 	switch {
 	case least > quota:
 		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit for as long as the quota is so small
 	case least > free:
 		wait := max(r.wait(newest, length, now, quota-least), o.reaches(used+least, quota, a.Window, now))
+		if unrecorded > 0 {
+			wait = max(wait, time.Duration(owed.over()-now))
+		}
 		return Grant{Free: free, RetryAfter: wait}
 	}
 	granted := min(most, free)
@@ -258,7 +272,7 @@ func (s *ledgerSet) place(l *Ledger, r record, now int64) int {
 			least, lightest = i, weight
 		}
 	}
-	l.loseLine(s, least)
+	l.makeWay(s, least, r.size, now)
 	s.tags[least], s.records[least] = uint16(r.hash), r
 	return least
 }

@@ -75,6 +75,7 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 		return used < sure/2
 	}
 	r.learn(a, now, k)
+	l.owe(set, i, arrears{}) // Redis knows what the key has used
 	return false
 }
 

@@ -63,7 +63,7 @@ func (s *shard) forgot(since int64) {
 	l := s.limiter
 	now := l.now()
 	s.mu.Lock()
-	e := s.episode.Load()
+	e := s.uncharged()
 	if e == nil {
 		e = s.begin(now, l.born)
 	}

@@ -45,12 +45,9 @@ func (s *shard) wakeCharger() {
 	}
 }
 
-// owes reports whether there are units that Redis will yet be told of, or would have to
-// be told of and cannot.
+// owes reports whether there are units that Redis will yet be told of.
 func (s *shard) owes() bool {
-	l := s.limiter
-	now := l.now()
-	return l.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load() || now < l.ledger.LostUntil(s.has(), now)
+	return s.limiter.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
 }
 
 // chargeBack runs in the background.
@@ -88,7 +85,7 @@ func (s *shard) chargeSome() (pause time.Duration) {
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
 		for _, d := range c.pending {
-			l.ledger.Lose(d.Key, l.now()+l.longest.Load())
+			l.ledger.Lose(d, l.now()+int64(d.Owner.(*Rule).limit.Window()))
 		}
 		c.pending = nil
 	}

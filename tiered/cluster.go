@@ -289,7 +289,7 @@ func (s *shard) adopt(from *shard) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.episode.Load() != nil || !s.breaker.Closed() {
+	if s.uncharged() != nil || !s.breaker.Closed() {
 		return
 	}
 	now := s.limiter.now()

@@ -38,12 +38,12 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 		l.ledger.Add(&a, now, cost)
 		d.Allowed, d.Granted, d.Remaining = true, cost, max(0, r.limit.Quota()-cost)
 	case operation == lua.Peek:
-		free, retryAfter := l.ledger.Free(&a, s.outage(), now, cost)
+		free, retryAfter := l.ledger.Free(&a, s.outageOf(r), now, cost)
 		d.Allowed, d.Remaining, d.RetryAfter = free >= cost, free, min(retryAfter, retryWithin)
 	case operation == lua.TakeUpTo:
-		granted(&d, l.ledger.TakeUpTo(&a, s.outage(), now, cost))
+		granted(&d, l.ledger.TakeUpTo(&a, s.outageOf(r), now, cost))
 	default:
-		granted(&d, l.ledger.Take(&a, s.outage(), now, cost))
+		granted(&d, l.ledger.Take(&a, s.outageOf(r), now, cost))
 	}
 	return d
 }

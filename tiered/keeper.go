@@ -203,7 +203,8 @@ func (s *shard) probe() {
 // beatOnce renews the membership, and acts on what it learns.
 func (s *shard) beatOnce(ctx context.Context) error {
 	owes, sent := s.owes(), s.limiter.now()
-	heard, err := s.fleet.Beat(ctx, owes)
+	// What is lost is looked at last: whoever says that it owes nothing has said what it lost.
+	heard, err := s.fleet.Beat(ctx, owes, s.lostRules()...)
 	if remote.IsMoving(err) {
 		return nil // Redis is there; it will say more when the slot has moved
 	}

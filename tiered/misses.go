@@ -65,7 +65,7 @@ func (s *shard) missed(err error) {
 func (s *shard) settleFrom(now int64) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.episode.Load()
+	e := s.uncharged()
 	switch {
 	case e == nil:
 		e := s.begin(now, s.limiter.born)

@@ -13,7 +13,13 @@ import (
 // isSettling reports whether decisions of the rule need this instance's agreement, with
 // Redis there.
 func (r *Rule) isSettling(s *shard) bool {
-	return s.episode.Load() != nil && r.config.policy != Allow && s.settling(r.limit.Window(), r.limiter.now()) != nil
+	return r.config.policy != Allow && r.isUncounted(s)
+}
+
+// isUncounted reports whether Redis may not know of all grants of the rule.
+func (r *Rule) isUncounted(s *shard) bool {
+	e := s.episode.Load()
+	return e != nil && e.settles(r.name, r.limit.Window(), r.limiter.now())
 }
 
 // learn records in the ledger what Redis granted, and how much was free.
@@ -21,7 +27,7 @@ func (l *Limiter) learn(r *Rule, key *callKey, reply *remote.Reply) {
 	s := l.shardOf(key)
 	a, now := r.account(key), l.now()
 	known := local.Known{Granted: reply.Granted}
-	if s.settling(r.limit.Window(), now) == nil { // or else others' grants are missing
+	if !r.isUncounted(s) { // or else others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
 	}
 	if l.ledger.Learn(&a, now, known) {
@@ -80,7 +86,8 @@ const settleAtLeast = time.Second
 
 // settle ends an episode if it is over: when a beat that said this instance has charged
 // all it granted found no other that has not, and all there were, or none more within
-// the time for which they count as members. Or else after the longest window.
+// the time for which they count as members; but for rules of which somebody has lost
+// records. Or else after the longest window.
 func (s *shard) settle(heard remote.Heard) {
 	e := s.episode.Load()
 	if e == nil {
@@ -89,14 +96,22 @@ func (s *shard) settle(heard remote.Heard) {
 	back, now := e.back.Load(), s.limiter.now()
 	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(fleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
-	if (settled || e.isOver(time.Duration(s.limiter.longest.Load()), now)) && s.end(e) {
-		s.changed(Healthy)
+	e.heardOf(heard.Lost, now)
+	lost := e.losses().any(now)
+	switch {
+	case settled && !lost, e.isOver(time.Duration(s.limiter.longest.Load()), now):
+		if s.end(e) {
+			s.changed(Healthy)
+		}
+	case settled && s.endBut(e):
+		s.warn("lost records", "more keys were granted something without Redis than LedgerKeys has room for; rules of which records were lost go on settling for their window",
+			"rules", e.losses().rules())
 	}
 }
 
 // settlesSoon reports whether an episode may end before a window has passed, if the
 // instances hear of each other.
 func (s *shard) settlesSoon() bool {
-	e := s.episode.Load()
+	e := s.uncharged()
 	return e != nil && !e.forgotten.Load()
 }

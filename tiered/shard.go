@@ -81,19 +81,32 @@ type episode struct {
 	// it will not hear of again. So a whole window must pass.
 	forgotten      atomic.Bool
 	forgottenSince int64 // under the shard's mu
+	// charged: all instances have charged what they granted and have a record of. From then
+	// on only those rules settle of which records were lost.
+	charged atomic.Bool
+	lost    atomic.Pointer[losses] // nil: nothing was heard of any
 }
 
 // lost begins an episode. Like back it is called under the breaker's lock.
 func (s *shard) lost(now int64, born int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.episode.Load(); e != nil { // it goes on
+	if e := s.uncharged(); e != nil { // it goes on
 		e.load.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
 		return
 	}
 	s.begin(now, born)
+}
+
+// uncharged is the episode in which not all instances have charged what they granted, nil if there
+// is none. One in which they have is not gone on with: Redis has decided alone since.
+func (s *shard) uncharged() *episode {
+	if e := s.episode.Load(); e != nil && !e.charged.Load() {
+		return e
+	}
+	return nil
 }
 
 // begin begins an episode. Its number is the limiter's, so that a key finds none that its
@@ -135,15 +148,12 @@ func (s *shard) end(e *episode) bool {
 	return e.back.Load() != 0 && s.breaker.Closed() && s.episode.CompareAndSwap(e, nil)
 }
 
-// settling is the episode that a rule is still settling of, with Redis there; nil if
-// Redis alone decides. After a window nothing counts any more of what Redis has not
-// heard of.
-func (s *shard) settling(window time.Duration, now int64) *episode {
-	e := s.episode.Load()
-	if e == nil || e.isOver(window, now) {
-		return nil
-	}
-	return e
+// endBut ends an episode, but for those rules of which records were lost. It reports whether that
+// is new.
+func (s *shard) endBut(e *episode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.back.Load() != 0 && s.breaker.Closed() && s.episode.Load() == e && !e.charged.Swap(true)
 }
 
 func (e *episode) isOver(window time.Duration, now int64) bool {
@@ -169,9 +179,19 @@ func (s *shard) fleetBefore(e *episode) int {
 }
 
 // outage is what shares depend on now.
-func (s *shard) outage() local.Outage {
-	size := s.fleetSize()
+func (s *shard) outage() local.Outage { return s.outageIn(s.episode.Load()) }
+
+// outageOf is what shares of a rule's limit depend on now.
+func (s *shard) outageOf(r *Rule) local.Outage {
 	e := s.episode.Load()
+	if e != nil && e.charged.Load() && !e.settles(r.name, r.limit.Window(), s.limiter.now()) {
+		e = nil
+	}
+	return s.outageIn(e)
+}
+
+func (s *shard) outageIn(e *episode) local.Outage {
+	size := s.fleetSize()
 	if e == nil {
 		o := local.Outage{Fleet: size}
 		if silence := s.silence.Load(); silence != nil {
