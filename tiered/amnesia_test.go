@@ -10,7 +10,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -112,14 +112,14 @@ func TestGCRADebts(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.Per(1000, 100*time.Second), Use(limit.GCRA()))
 	const second = int64(time.Second)
-	parts := []local.Part{{Units: 80, At: 100 * second}, {Units: 30, At: 110 * second}}
+	parts := []ledger.Part{{Units: 80, At: 100 * second}, {Units: 30, At: 110 * second}}
 	for _, test := range []struct {
 		share float64
 		fleet int
 		at    int64
 		want  int64
 	}{{1, 9, 110, 30}, {1, 9, 112, 10}, {1, 9, 113, 0}, {0.5, 9, 110, 60}, {0, 4, 110, 85}, {0, 4, 130, 35}} {
-		d := local.Debt{Owner: r, Key: "k", Share: test.share, Parts: parts}
+		d := ledger.Debt{Owner: r, Key: "k", Share: test.share, Parts: parts}
 		units := int64(0)
 		for _, c := range r.charges(d, test.at*second, test.fleet) {
 			units += c.Units

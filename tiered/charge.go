@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -32,7 +32,7 @@ type charger struct {
 
 	// Of the charging goroutine alone: what is being charged, and since when. It has one
 	// sequence until it is known to be charged, by which Redis charges it once.
-	pending  []local.Debt
+	pending  []ledger.Debt
 	since    time.Time
 	sequence int64
 }
@@ -108,7 +108,7 @@ func (s *shard) chargeSome() (pause time.Duration) {
 
 // charge charges debts in Redis, and returns those of which it is not known whether they
 // were. again: they were sent before.
-func (s *shard) charge(debts []local.Debt, sequence int64, again bool) (unknown []local.Debt) {
+func (s *shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
 	l := s.limiter
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
@@ -148,7 +148,7 @@ func (s *shard) charge(debts []local.Debt, sequence int64, again bool) (unknown 
 
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets
 // younger by it, so its units leave late rather than early.
-func (r *Rule) charges(d local.Debt, now int64, fleet int) (charges []remote.Charge) {
+func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Charge) {
 	if r.algorithm.Same(limit.GCRA()) {
 		if units := r.debt(d, now, fleet); units > 0 {
 			charges = append(charges, remote.Charge{Units: units})
@@ -163,7 +163,7 @@ func (r *Rule) charges(d local.Debt, now int64, fleet int) (charges []remote.Cha
 
 // debt is what GCRA would hold of a debt now, if this instance's share were the limit.
 // The fleet's debt is the sum of its instances' at most.
-func (r *Rule) debt(d local.Debt, now int64, fleet int) int64 {
+func (r *Rule) debt(d ledger.Debt, now int64, fleet int) int64 {
 	share := d.Share * float64(r.limit.Quota())
 	if share == 0 {
 		share = float64(r.limit.Quota()) / float64(max(1, fleet))

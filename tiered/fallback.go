@@ -6,14 +6,14 @@ import (
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
 // account is what the ledger has to know of a key.
-func (r *Rule) account(key *callKey) local.Account {
-	return local.Account{Hash: key.hash ^ r.ledgerSalt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r, Key: string(key.inRedis())}
+func (r *Rule) account(key *callKey) ledger.Account {
+	return ledger.Account{Hash: key.hash ^ r.ledgerSalt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r, Key: string(key.inRedis())}
 }
 
 // fallback decides without Redis, by the rule's outage policy. Whatever the
@@ -67,6 +67,6 @@ func mayBeCharged(err error) bool {
 const retryWithin = 5 * time.Second
 
 // granted puts the ledger's answer into a decision.
-func granted(d *limit.Decision, g local.Grant) {
+func granted(d *limit.Decision, g ledger.Grant) {
 	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, min(g.RetryAfter, retryWithin)
 }

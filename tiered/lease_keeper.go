@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -98,7 +99,7 @@ func (r *Rule) renewLease(key *callKey, want int64) {
 	}
 	// On record from now on, spent or not: as in Redis.
 	a := r.account(key)
-	l.ledger.Learn(&a, now, local.Known{Granted: reply.Granted})
+	l.ledger.Learn(&a, now, ledger.Known{Granted: reply.Granted})
 	lease := local.Lease{
 		ID: terms.ID, Key: strings.Clone(string(key.inRedis())), Hash: key.hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,

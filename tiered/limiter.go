@@ -16,6 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -43,7 +44,7 @@ type Limiter struct {
 	keys      remote.Keyspace
 	hasher    local.Hasher
 	denials   *local.Denials // nil: turned off
-	ledger    *local.Ledger
+	ledger    *ledger.Ledger
 	shard     *shard      // the first; the only one but on a Cluster, see shardOf
 	alone     []*shard    // that
 	cluster   *clusterMap // nil: no Cluster
@@ -125,7 +126,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		config:      c,
 		client:      client,
 		hasher:      local.NewHasher(),
-		ledger:      local.NewLedger(c.ledgerKeys),
+		ledger:      ledger.New(c.ledgerKeys),
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
 		changes:     make(chan change, changesKept),

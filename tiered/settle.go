@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -26,7 +26,7 @@ func (r *Rule) isUncounted(s *shard) bool {
 func (l *Limiter) learn(r *Rule, key *callKey, reply *remote.Reply) {
 	s := l.shardOf(key)
 	a, now := r.account(key), l.now()
-	known := local.Known{Granted: reply.Granted}
+	known := ledger.Known{Granted: reply.Granted}
 	if !r.isUncounted(s) { // or else others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, r.capacity, r.sliding
 	}

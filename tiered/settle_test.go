@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -158,7 +158,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	for _, a := range limit.Algorithms() {
 		r := newRule(t, l, a.Name(), limit.PerHour(1000), Use(a))
 		before := r.capacity
-		debts := []local.Debt{{Owner: r, Key: "k", Parts: []local.Part{{Units: 7, At: l.now()}}}}
+		debts := []ledger.Debt{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.now()}}}}
 		if unknown := l.shard.charge(debts, 5, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}

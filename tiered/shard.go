@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
-	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -179,10 +179,10 @@ func (s *shard) fleetBefore(e *episode) int {
 }
 
 // outage is what shares depend on now.
-func (s *shard) outage() local.Outage { return s.outageIn(s.episode.Load()) }
+func (s *shard) outage() ledger.Outage { return s.outageIn(s.episode.Load()) }
 
 // outageOf is what shares of a rule's limit depend on now.
-func (s *shard) outageOf(r *Rule) local.Outage {
+func (s *shard) outageOf(r *Rule) ledger.Outage {
 	e := s.episode.Load()
 	if e != nil && e.charged.Load() && !e.settles(r.name, r.limit.Window(), s.limiter.now()) {
 		e = nil
@@ -190,17 +190,17 @@ func (s *shard) outageOf(r *Rule) local.Outage {
 	return s.outageIn(e)
 }
 
-func (s *shard) outageIn(e *episode) local.Outage {
+func (s *shard) outageIn(e *episode) ledger.Outage {
 	size := s.fleetSize()
 	if e == nil {
-		o := local.Outage{Fleet: size}
+		o := ledger.Outage{Fleet: size}
 		if silence := s.silence.Load(); silence != nil {
 			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.limiter.born, s.limiter.config.coldStart
 		}
 		return o
 	}
 	// Those that have not been heard of since share the limit all the same.
-	return local.Outage{
+	return ledger.Outage{
 		Number: e.number, Cut: e.cut.Load(), Fleet: max(size, s.fleetBefore(e)),
 		Newborn: e.newborn, Born: e.born, ColdStart: s.limiter.config.coldStart,
 	}

@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l := NewLedger(1)
+		l := New(1)
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
@@ -51,7 +51,7 @@ func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l, lean := NewLedger(1), history{length: length}
+		l, lean := New(1), history{length: length}
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
@@ -83,7 +83,7 @@ func TestUndoLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l := NewLedger(1)
+		l := New(1)
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
@@ -121,7 +121,7 @@ func drawReturnable(t *rapid.T, h *history, window time.Duration) int {
 func TestReturnTakesTheOldestFirst(t *testing.T) {
 	const quota, window = 10, 160 * time.Second // sub-windows of 10 s
 	start := func() *Ledger {
-		l := NewLedger(1)
+		l := New(1)
 		for i, cost := range []int64{2, 3, 4} {
 			add(l, 7, window, noon+int64(i)*10*second, cost)
 		}
@@ -151,7 +151,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 			}
 		}
 	}
-	l := NewLedger(1)
+	l := New(1)
 	l.Return(&Account{Hash: 8, Window: window}, now, 5, true) // a key that was never used
 	if free, _ := left(l, 8, window, quota, now, 1); free != quota {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
@@ -160,7 +160,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 
 // TakeUpTo grants exactly what Free says, up to the cost, in one step.
 func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
-	l := NewLedger(8)
+	l := New(8)
 	for _, step := range []struct{ cost, granted, free int64 }{{4, 4, 6}, {100, 6, 0}, {1, 0, 0}} {
 		a, o := whole(l, 7, time.Minute, 10)
 		g := l.TakeUpTo(a, o, noon, step.cost)

@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"sync"
@@ -24,7 +24,7 @@ func TestCreditsAreOnRecord(t *testing.T) {
 		"a window on": func(l *Ledger, a *Account) int64 { return l.Used(a, noon+int64(window)-1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLedger(1)
+			l := New(1)
 			for range 30 {
 				if ok, _, _ := take(l, hash, window, quota, noon, 1); !ok {
 					t.Fatal("denied")
@@ -62,7 +62,7 @@ func TestCreditsOfOthers(t *testing.T) {
 		"more than is left":   {func(_ *Account, _ *Outage, _, cost *int64) { *cost = quota }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLedger(1)
+			l := New(1)
 			if g := l.Take(&account, o, noon, 1); g.Granted != 1 || g.Free != quota-1 {
 				t.Fatalf("%+v", g)
 			}
@@ -82,7 +82,7 @@ func TestCreditsOfOthers(t *testing.T) {
 func TestLaw11CreditsConcurrently(t *testing.T) {
 	const goroutines, tries, quota, window = 8, 4000, 9000, time.Minute
 	for range 20 {
-		l := NewLedger(1) // one set
+		l := New(1) // one set
 		var granted, taken atomic.Int64
 		var wg sync.WaitGroup
 		for g := range goroutines {

@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"math"
@@ -64,8 +64,8 @@ type ledgerSet struct {
 	records [ledgerWays]record
 }
 
-// NewLedger returns a table for at least the given number of keys.
-func NewLedger(keys int) *Ledger {
+// New returns a table for at least the given number of keys.
+func New(keys int) *Ledger {
 	sets := uint64(1)
 	if keys > ledgerWays {
 		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)

@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
 	for _, at := range []int64{1, quota / 4, quota / 2} { // units at a time
-		l := NewLedger(1) // a single set
+		l := New(1) // a single set
 		target := &Account{Hash: 1 << 40, Window: time.Minute, Quota: quota, Key: "target"}
 		granted, evictions := int64(0), int64(0)
 		for now := noon; now < noon+50*second; now += second {
@@ -40,7 +40,7 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 func TestDebtsAreConfined(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
-	l := NewLedger(1)
+	l := New(1)
 	account := func(i int, window time.Duration) *Account {
 		return &Account{Hash: uint64(i), Window: window, Quota: quota, Key: fmt.Sprint(i)}
 	}

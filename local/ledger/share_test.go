@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"testing"
@@ -19,10 +19,10 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 		account := &Account{Hash: 7, Window: window, Quota: quota}
 		o := Outage{Number: 1, Fleet: n}
 
-		redis := NewLedger(1) // all grants, decided as an instance would decide them
+		redis := New(1) // all grants, decided as an instance would decide them
 		instances := make([]*Ledger, n)
 		for i := range instances {
-			instances[i] = NewLedger(1)
+			instances[i] = New(1)
 		}
 		now := noon
 		for range rapid.IntRange(0, 80).Draw(t, "requests") {
@@ -76,7 +76,7 @@ func TestShare(t *testing.T) {
 		{"an outage before, and nothing since", 300, 400, 16 * second, true, true, 300},
 		{"under GCRA", 300, 400, 16 * second, false, false, 400},
 	} {
-		l := NewLedger(1)
+		l := New(1)
 		if test.granted > 0 {
 			l.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
 		}
@@ -101,7 +101,7 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 	const window = 160 * time.Second
 	account := &Account{Hash: 7, Window: window, Quota: 1000, Charged: true}
 	for _, sliding := range []bool{true, false} {
-		l := NewLedger(1)
+		l := New(1)
 		for _, test := range []struct {
 			name         string
 			learnt, free int64 // seconds after noon
@@ -133,7 +133,7 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 // What was held in the outage before is not used up by misses either.
 func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
 	account := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
-	l := NewLedger(1)
+	l := New(1)
 	l.Learn(account, noon, Known{Granted: 100, Free: 400, Capacity: 1000, Sliding: true})
 	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // 200 is its share
 	later := noon + 200*second
@@ -155,7 +155,7 @@ func TestShareOfTheLeastThatWasFree(t *testing.T) {
 		later   int64
 		want    int64
 	}{{true, second, 249}, {false, second, 0}, {false, 161 * second, 249}} {
-		l := NewLedger(1)
+		l := New(1)
 		l.Learn(account, noon, Known{1, 0, 1000, test.sliding})
 		l.Learn(account, noon+test.later, Known{1, 998, 1000, test.sliding})
 		at := noon + test.later
@@ -174,7 +174,7 @@ func TestForgottenReplies(t *testing.T) {
 		sliding   bool
 		forgotten bool
 	}{{900, true, false}, {905, true, false}, {999, true, true}, {999, false, false}} {
-		l := NewLedger(1)
+		l := New(1)
 		l.Learn(account, noon, Known{100, 900, 1000, true})
 		if forgotten := l.Learn(account, noon+second, Known{0, test.free, 1000, test.sliding}); forgotten != test.forgotten {
 			t.Errorf("%+v: forgotten %v", test, forgotten)
@@ -209,7 +209,7 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 	} {
 		account := &Account{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
 		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon, ColdStart: test.coldStart}
-		l, at := NewLedger(1), noon+test.after*second
+		l, at := New(1), noon+test.after*second
 		if g := l.TakeUpTo(account, o, at, 1000); g.Granted != test.want {
 			t.Errorf("%+v: granted %d", test, g.Granted)
 		}
@@ -231,7 +231,7 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 	}
 	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
 	o := Outage{Number: 1, Cut: noon, Fleet: 4, Born: noon, ColdStart: time.Minute}
-	if g := NewLedger(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
+	if g := New(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
 		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
 	}
 }
@@ -247,7 +247,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 		var ledgers []*Ledger
 		var outages []Outage
 		for range members { // all of them at their even part of the limit
-			l := NewLedger(1)
+			l := New(1)
 			for at := noon; at < cut; at += second {
 				l.Learn(account, at, Known{Granted: quota / members / 160, Free: 0, Capacity: quota, Sliding: true})
 			}
@@ -255,7 +255,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 		}
 		began := cut + 20*second
 		for range added {
-			ledgers = append(ledgers, NewLedger(1))
+			ledgers = append(ledgers, New(1))
 			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
 		}
 		var granted []int64 // a second
@@ -287,7 +287,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 // A key that was granted before Redis ever replied has the share of an unknown one, and
 // not only what it used so far.
 func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
-	l := NewLedger(8)
+	l := New(8)
 	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
 	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
 		t.Fatalf("%+v", g)
@@ -301,7 +301,7 @@ func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
 // If Redis is lost again before it spoke of the key once more, a share is neither cut down
 // to what happens to be in use, nor is there more than before, or than an even share.
 func TestLaw11ShareInTheNextOutage(t *testing.T) {
-	l := NewLedger(8)
+	l := New(8)
 	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
 	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
 	first := Outage{Number: 1, Cut: noon, Fleet: 4}

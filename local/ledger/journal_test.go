@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/tierlimit/tierlimit/local"
 )
 
 var outage = Outage{Number: 1, Cut: noon, Fleet: 1}
@@ -22,7 +24,7 @@ func debtUnits(debts []Debt) (units int64) {
 // Law 11: units that were granted without Redis are charged there once, those that
 // were taken back or granted by Redis are not, nor those that have left the window.
 func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
-	l := NewLedger(1000)
+	l := New(1000)
 	owner := &struct{ name string }{"rule"}
 	a := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: owner, Key: "key"}
 	l.Learn(a, noon, Known{Granted: 100, Free: 900, Capacity: 1000, Sliding: true})
@@ -69,7 +71,7 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 
 // All keys come in turn, so many at a time.
 func TestUnchargedGoesRound(t *testing.T) {
-	l, h := NewLedger(5000), NewHasher()
+	l, h := New(5000), local.NewHasher()
 	const keys = 1000
 	for i := range keys {
 		key := fmt.Sprint(i)
@@ -104,7 +106,7 @@ func TestUnchargedGoesRound(t *testing.T) {
 // Law 7: a journal has no more lines than the table has records, and tells until when
 // what it lost matters.
 func TestLaw7JournalIsBounded(t *testing.T) {
-	l := NewLedger(ledgerWays)
+	l := New(ledgerWays)
 	for i := range uint64(3 * ledgerWays) {
 		l.Take(&Account{Hash: i << 24, Window: time.Minute, Quota: 100, Key: "key"}, outage, noon, int64(i+1))
 	}
@@ -127,7 +129,7 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 // What is lost is told apart by owner, for as long as it is in a window; if there are too many
 // owners, as that of all.
 func TestLaw11LossesAreOfTheirOwners(t *testing.T) {
-	l := NewLedger(1)
+	l := New(1)
 	for i := range uint64(ledgerWays + 1) {
 		l.Add(&Account{Hash: i, Window: time.Minute, Quota: 100, Owner: "flooded", Key: "key"}, noon, 1)
 	}
@@ -156,7 +158,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 	a := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}
 	outage := Outage{Number: 1, Cut: noon + 20*second, Fleet: 1}
 	for _, test := range []struct{ since, want int64 }{{math.MinInt64, 111}, {noon + 15*second, 110}, {noon + 20*second, 100}} {
-		l := NewLedger(100)
+		l := New(100)
 		learn := func(at, granted int64) {
 			l.Learn(a, at, Known{Granted: granted, Free: 500, Capacity: 1000, Sliding: true})
 		}
@@ -178,7 +180,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 		}
 	}
 	// Also if nobody uses the key before it is charged.
-	l := NewLedger(100)
+	l := New(100)
 	l.Learn(a, noon, Known{Granted: 11, Free: 500, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 100)
 	l.Forgotten(all, math.MinInt64)

@@ -1,4 +1,4 @@
-package local
+package ledger
 
 // overflow is what is known of the records of a set that made way while they had something in
 // their windows. A key that comes without a record may have had one of them: if it were granted

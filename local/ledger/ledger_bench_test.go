@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // it should take 1.5 times as long as these two at most.
 func BenchmarkLedger(b *testing.B) {
 	const keys = 1 << 16
-	l := NewLedger(keys)
+	l := New(keys)
 	start := time.Now()
 	o := Outage{Number: 1, Fleet: 4}
 	accounts := make([]Account, keys)

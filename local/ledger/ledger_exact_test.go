@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"math/big"
@@ -102,7 +102,7 @@ func TestLedgerIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		h := &history{length: subWindow(window)}
-		l := NewLedger(1)
+		l := New(1)
 		const hash = 7
 		now := rapid.SampledFrom([]int64{0, 1, noon, 1_790_123_456_789_012_345}).Draw(t, "start")
 		retry := time.Duration(0)
@@ -170,7 +170,7 @@ func checkRetry(t *rapid.T, l *Ledger, window time.Duration, quota, now, cost in
 }
 
 func cloneLedger(l *Ledger) *Ledger {
-	c := NewLedger(len(l.sets) * ledgerWays)
+	c := New(len(l.sets) * ledgerWays)
 	for i := range l.sets {
 		l.lockSet(&l.sets[i])
 		l.sets[i].mu.Unlock()
@@ -183,7 +183,7 @@ func cloneLedger(l *Ledger) *Ledger {
 // the end of one, and all but a unit of another just before a window has passed.
 func TestLedgerWorstCaseIsReached(t *testing.T) {
 	const quota, window = 100, 160 * time.Second // sub-windows of 10 s
-	l := NewLedger(1)
+	l := New(1)
 	h := history{}
 	for _, request := range []struct{ after, cost int64 }{{10*second - 1, quota}, {170*second - 2, quota - 1}} {
 		if ok, free, _ := take(l, 7, window, quota, noon+request.after, request.cost); !ok {
@@ -200,7 +200,7 @@ func TestLedgerWorstCaseIsReached(t *testing.T) {
 // neither starves nor floods.
 func TestLedgerUnderSteadyLoad(t *testing.T) {
 	const quota, window = 1000, 10 * time.Second
-	l := NewLedger(1)
+	l := New(1)
 	h := history{}
 	for i := range int64(3 * quota * 20) { // three times the quota, for 20 windows
 		now := noon + i*int64(window)/(3*quota)

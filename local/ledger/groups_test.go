@@ -1,4 +1,4 @@
-package local
+package ledger
 
 import (
 	"math"
@@ -9,7 +9,7 @@ import (
 // What is charged, waits, and is forgotten, is told apart by group.
 func TestGroups(t *testing.T) {
 	const quota = 1000
-	l := NewLedger(1000)
+	l := New(1000)
 	l.GroupBy(2, func(key string) int { return int(key[0] - 'a') })
 	in := func(wanted int) func(int) bool { return func(group int) bool { return group == wanted } }
 	a := &Account{Hash: 1 << 24, Window: time.Minute, Quota: quota, Key: "a"}
