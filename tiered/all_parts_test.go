@@ -38,8 +38,8 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 		return ds
 	}
 	free := func() int64 { // of the share
-		a := larger.account(keyOf(l, lost))
-		units, _ := l.ledger.Free(&a, l.shardOf(keyOf(l, lost)).outage(), l.now(), 1)
+		a := accountOf(larger, lost)
+		units, _ := l.ledger.Free(&a, l.shardOf(keyOf(l, lost)).Outage(), l.now(), 1)
 		return units
 	}
 	before := free()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Law 11: if more keys are granted something in an outage than there is room for, only those
@@ -35,7 +34,7 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	eventually(t, "there are two", func() bool { return fleet[0].FleetSize() == 2 && fleet[1].FleetSize() == 2 })
 	server.Pause()
 	for _, m := range fleet {
-		m.shard.breaker.ForceOpen(errors.New("it hangs"))
+		m.shard.Breaker.ForceOpen(errors.New("it hangs"))
 	}
 	for i := range 100 {
 		mustAllow(t, fleet[0].flooded, fmt.Sprint("new ", i), 1)
@@ -44,10 +43,10 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	server.Resume()
 	for i, m := range fleet {
 		eventually(t, "Redis is back", func() bool { return m.State() == Settling })
-		eventually(t, "all have charged, as far as they can", func() bool { return !m.other.isSettling(m.shard) })
-		if !m.flooded.isSettling(m.shard) || !m.own.isSettling(m.shard) || m.State() != Settling {
+		eventually(t, "all have charged, as far as they can", func() bool { return !m.shard.Settling(m.other.inOutage) })
+		if !m.shard.Settling(m.flooded.inOutage) || !m.shard.Settling(m.own.inOutage) || m.State() != Settling {
 			t.Errorf("instance %d: the flooded rule settles: %v, for keys with a limit of their own: %v; state %v",
-				i, m.flooded.isSettling(m.shard), m.own.isSettling(m.shard), m.State())
+				i, m.shard.Settling(m.flooded.inOutage), m.shard.Settling(m.own.inOutage), m.State())
 		}
 	}
 	// Redis decides alone about the others.
@@ -59,34 +58,9 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	}
 	// The next outage is one of its own.
 	m := fleet[1]
-	before := m.shard.outage().Number
-	m.shard.breaker.ForceOpen(errors.New("lost"))
-	if now := m.shard.outageOf(m.other); now.Number == before || !m.other.isSettling(m.shard) {
-		t.Errorf("outage %d after %d, the other rule settles: %v", now.Number, before, m.other.isSettling(m.shard))
-	}
-}
-
-// What is said to be lost of all rules is lost of each; and of none when it has left its window.
-func TestLosses(t *testing.T) {
-	e := &episode{}
-	e.back.Store(1)
-	settles := func(rule string, now int64) bool { return e.settles(rule, time.Hour, now) }
-	if !settles("r", 2) {
-		t.Error("not before all have charged")
-	}
-	e.charged.Store(true)
-	if settles("r", 2) {
-		t.Error("r settles though nothing is lost")
-	}
-	e.heardOf([]remote.Loss{{Rule: "r", For: 10}}, 2)
-	if !settles("r", 11) || settles("r", 12) || settles("another", 11) {
-		t.Errorf("%v, %v, %v", settles("r", 11), settles("r", 12), settles("another", 11))
-	}
-	e.heardOf([]remote.Loss{{Rule: remote.AnyRule, For: 10}}, 20)
-	if !settles("r", 29) || !settles("another", 29) || settles("r", 30) {
-		t.Errorf("%v, %v, %v", settles("r", 29), settles("another", 29), settles("r", 30))
-	}
-	if !e.settles("r", 29, 29) || e.settles("r", 28, 29) {
-		t.Error("it does not end with the rule's window")
+	before := m.shard.Outage().Number
+	m.shard.Breaker.ForceOpen(errors.New("lost"))
+	if now := m.shard.Outage(); now.Number == before || !m.shard.Settling(m.other.inOutage) {
+		t.Errorf("outage %d after %d, the other rule settles: %v", now.Number, before, m.shard.Settling(m.other.inOutage))
 	}
 }

@@ -92,13 +92,13 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			Name:        "tierlimit_shards",
 			Help:        "Masters of a Cluster by state (healthy, outage, settling); one node is one.",
 			ConstLabels: prometheus.Labels{"state": state.String()},
-		}, func() float64 { return float64(l.shardsIn(state)) })
+		}, func() float64 { return float64(l.shards.Count(state)) })
 	}
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.failed, m.trips, m.tripCalls, missed, redisErrors, m.opened, m.charged, m.amnesia, m.shadow, m.shadowLeftOut,
 		shards(Healthy), shards(Outage), shards(Settling),
 		gauge("tierlimit_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.",
-			func() float64 { return float64(l.breakerState()) }),
+			func() float64 { return float64(l.shards.BreakerState()) }),
 		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
 			func() float64 { return float64(l.State()) }),
 		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",

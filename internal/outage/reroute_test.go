@@ -1,11 +1,9 @@
-package tiered
+package outage
 
 import (
 	"errors"
 	"slices"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -39,20 +37,8 @@ func ranges(from, to int) (slots []int) {
 	return slots
 }
 
-// newClusterLimiter has a Cluster that cannot be reached, and is told who its masters are.
-func newClusterLimiter(t *testing.T) *Limiter {
-	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	l, err := newLimiter(client, defaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close(); _ = client.Close() })
-	return l
-}
-
 // ofSlot is the shard of a sixteenth.
-func (l *Limiter) ofSlot(sixteen int) *shard {
+func (l *testShards) ofSlot(sixteen int) *Shard {
 	r := l.cluster.routes.Load()
 	return r.shards[r.of[sixteen*sixteenth]]
 }
@@ -60,7 +46,7 @@ func (l *Limiter) ofSlot(sixteen int) *shard {
 // A shard stays with its slots when a replica takes them over, and with its master when
 // that gets slots or loses some.
 func TestShardsFollowTheirSlots(t *testing.T) {
-	l := newClusterLimiter(t)
+	l := newShards(t, 0)
 	if added := l.reroute(mastersOf(map[string][]int{"a": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); len(added) != 2 {
 		t.Fatalf("%d shards were added to the first, want 2", len(added))
 	}
@@ -82,7 +68,7 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 	}
 	// It leaves again, and another comes: shards are used again.
 	l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)}))
-	if added[0].inUse() || len(l.shards()) != 3 {
+	if added[0].inUse() || len(l.InUse()) != 3 {
 		t.Error("a master without slots is in use")
 	}
 	if again := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 15), "e": ranges(15, 16)})); again != nil || l.ofSlot(15) != added[0] {
@@ -93,7 +79,7 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 // Law 7: however often masters come and go, and however many there are, there are no more
 // shards than that.
 func TestLaw7ShardsAreBounded(t *testing.T) {
-	l := newClusterLimiter(t)
+	l := newShards(t, 0)
 	m := &remote.Masters{}
 	for i := range 2 * maxShards {
 		m.Addrs = append(m.Addrs, string(rune('A'+i)))
@@ -112,73 +98,72 @@ func TestLaw7ShardsAreBounded(t *testing.T) {
 
 // Law 11: what has not settled does not settle by moving.
 func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
-	l := newClusterLimiter(t)
-	l.shard.breaker.ForceOpen(errors.New("not reached yet"))
+	l := newShards(t, 0)
+	l.first.Breaker.ForceOpen(errors.New("not reached yet"))
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
-	if a.state() != Outage || b.state() != Outage {
-		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.state(), b.state())
+	if a.State() != Outage || b.State() != Outage {
+		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.State(), b.State())
 	}
 	if a.episode.Load().number == b.episode.Load().number {
 		t.Error("two shards have an episode of the same number: shares fixed in one would hold in the other")
 	}
-	b.breaker.Probe(func() error { return nil })
+	b.Breaker.Probe(func() error { return nil })
 	eventually(t, "a probe closes b's breaker", func() bool {
-		_ = b.breaker.Probe(func() error { return nil })
-		return b.breaker.Closed()
+		_ = b.Breaker.Probe(func() error { return nil })
+		return b.Breaker.Closed()
 	})
-	if !b.end(b.episode.Load()) || b.state() != Healthy || a.state() != Outage || l.State() != Outage || l.shardsIn(Outage) != 1 {
-		t.Fatalf("b is %v, a %v, the limiter %v", b.state(), a.state(), l.State())
+	if !b.end(b.episode.Load()) || b.State() != Healthy || a.State() != Outage || l.State() != Outage || l.Count(Outage) != 1 {
+		t.Fatalf("b is %v, a %v, the limiter %v", b.State(), a.State(), l.State())
 	}
 	// Some of a's slots are given to b.
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
-	if b.state() != Settling || !b.breaker.Closed() {
-		t.Errorf("with slots that have not settled, b is %v", b.state())
+	if b.State() != Settling || !b.Breaker.Closed() {
+		t.Errorf("with slots that have not settled, b is %v", b.State())
 	}
 }
 
 // What is to be charged at a lost master is no business of the others' chargers.
 func TestShardsChargeTheirOwn(t *testing.T) {
-	l := newClusterLimiter(t)
+	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
-	a.breaker.ForceOpen(errors.New("lost"))
-	r := newRule(t, l, "r", limit.PerHour(100), OnOutage(Allow)) // one that starts without Redis is in debt
-	key := "of a"
-	for l.shardOf(keyOf(l, key)) != a {
+	a.Breaker.ForceOpen(errors.New("lost"))
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	r.Policy = Allow // one that starts without Redis is in debt
+	key := remote.UserKey("of a")
+	for l.Of(key) != a {
 		key += "."
 	}
-	if d, err := r.Allow(t.Context(), key); err != nil || d.Tier != limit.TierFallback || !d.Allowed {
-		t.Fatalf("%+v, %v", d, err)
+	if d := a.Without(question(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
+		t.Fatalf("%+v", d)
 	}
-	if !a.owes() || b.owes() {
-		t.Errorf("a owes: %v, b owes: %v", a.owes(), b.owes())
+	if !a.Owes() || b.Owes() {
+		t.Errorf("a owes: %v, b owes: %v", a.Owes(), b.Owes())
 	}
-	if pause := b.chargeSome(); pause != 0 || !a.owes() {
+	if pause := b.chargeSome(); pause != 0 || !a.Owes() {
 		t.Errorf("b took what is to be charged at a; pause %v", pause)
 	}
 	// The slot goes to b, and with it what is to be charged.
 	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
-	if a.owes() || !b.owes() || b.state() != Settling {
-		t.Errorf("a owes: %v, b owes: %v, and is %v", a.owes(), b.owes(), b.state())
+	if a.Owes() || !b.Owes() || b.State() != Settling {
+		t.Errorf("a owes: %v, b owes: %v, and is %v", a.Owes(), b.Owes(), b.State())
 	}
 }
 
 // The callback is told of the worst state, when that is another: not of every master.
 func TestStateChangesOfSeveralMasters(t *testing.T) {
-	l, told := newClusterLimiter(t), &states{}
-	l.config.onStateChange = told.add
+	l, told := newShards(t, 0), make(chan State, 10)
+	l.Changed = func(to State) { told <- to }
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
-	l.background.Go(l.tellChanges)
+	l.Go(l.tellChanges)
 	for _, c := range []change{{a, Outage}, {b, Outage}, {b, Settling}, {b, Healthy}, {a, Settling}, {a, Healthy}} {
 		c.shard.changed(c.to)
 	}
-	eventually(t, "both are healthy", func() bool {
-		seen := told.all()
-		return len(seen) > 0 && seen[len(seen)-1] == Healthy
-	})
-	if seen := told.all(); !slices.Equal(seen, []State{Outage, Settling, Healthy}) {
-		t.Errorf("told %v", seen)
+	for _, want := range []State{Outage, Settling, Healthy} {
+		if got := <-told; got != want {
+			t.Errorf("told %v, want %v", got, want)
+		}
 	}
 }

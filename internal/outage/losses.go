@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import (
 	"slices"
@@ -35,14 +35,14 @@ func (l losses) rules() (names []string) {
 }
 
 // lostRules are the rules of which this instance has lost records.
-func (s *shard) lostRules() (lost []remote.Loss) {
-	l := s.limiter
-	now := l.now()
+func (s *Shard) lostRules() (lost []remote.Loss) {
+	l := s.all
+	now := l.Now()
 	until := make(losses)
-	for _, loss := range l.ledger.Lost(s.has(), now) {
+	for _, loss := range l.Ledger.Lost(s.has(), now) {
 		rule := remote.AnyRule
 		if r, known := loss.Owner.(*Rule); known {
-			rule = r.name
+			rule = r.Name
 		}
 		until[rule] = max(until[rule], loss.Until)
 	}

@@ -1,15 +1,12 @@
-package tiered
+package outage
 
 import (
 	"context"
 	"errors"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -26,15 +23,14 @@ const (
 
 // clusterMap says which shard has which slot of a Cluster.
 type clusterMap struct {
-	client *redis.ClusterClient
 	routes atomic.Pointer[routes]
 }
 
 // routes are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*shard                // all there ever were: they are used again
-	used   []*shard                // those whose masters have slots
+	shards []*Shard                // all there ever were: they are used again
+	used   []*Shard                // those whose masters have slots
 }
 
 // where is a shard's place in a Cluster.
@@ -45,78 +41,64 @@ type where struct {
 }
 
 // newClusterMap is the map of a Cluster that nothing is known of yet.
-func newClusterMap(client *redis.ClusterClient, first *shard) *clusterMap {
-	m := &clusterMap{client: client}
+func newClusterMap(first *Shard) *clusterMap {
+	m := &clusterMap{}
 	first.where.Store(&where{slots: remote.SlotCount})
-	m.routes.Store(&routes{shards: []*shard{first}, used: []*shard{first}})
+	m.routes.Store(&routes{shards: []*Shard{first}, used: []*Shard{first}})
 	return m
 }
 
-// shardOf is the shard of a key. Should its slot have moved just now, that is the wrong
+// Of is the shard of a key. Should its slot have moved just now, that is the wrong
 // one: the client finds the right master all the same.
-func (l *Limiter) shardOf(key *callKey) *shard {
+func (l *Shards) Of(key remote.UserKey) *Shard {
 	if l.cluster == nil {
-		return l.shard
-	}
-	return l.shardOfKey(key.inRedis())
-}
-
-func (l *Limiter) shardOfKey(key remote.UserKey) *shard {
-	if l.cluster == nil {
-		return l.shard
+		return l.first
 	}
 	r := l.cluster.routes.Load()
-	return r.shards[r.of[l.keys.Slot(key)]]
+	return r.shards[r.of[l.Slot(key)]]
 }
 
-// shards are those in use.
-func (l *Limiter) shards() []*shard {
+// Only is the shard of all keys, nil on a Cluster.
+func (l *Shards) Only() *Shard {
+	if l.cluster != nil {
+		return nil
+	}
+	return l.first
+}
+
+// InUse are those whose masters have slots; without a Cluster, the one there is.
+func (l *Shards) InUse() []*Shard {
 	if l.cluster == nil {
 		return l.alone
 	}
 	return l.cluster.routes.Load().used
 }
 
-// everyShard does something for all shards at the same time, those not in use included.
-func (l *Limiter) everyShard(f func(*shard) error) error {
-	shards := l.alone
-	if l.cluster != nil {
-		shards = l.cluster.routes.Load().shards
-	}
-	errs := make([]error, len(shards))
-	var all sync.WaitGroup
-	for i, s := range shards {
-		all.Go(func() { errs[i] = f(s) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
 // inUse reports whether the shard's master has slots.
-func (s *shard) inUse() bool {
+func (s *Shard) inUse() bool {
 	w := s.where.Load()
 	return w == nil || w.slots > 0
 }
 
 // has says which groups of the ledger are the shard's.
-func (s *shard) has() func(group int) bool {
-	if s.limiter.cluster == nil {
+func (s *Shard) has() func(group int) bool {
+	if s.all.cluster == nil {
 		return func(int) bool { return true }
 	}
-	r := s.limiter.cluster.routes.Load()
+	r := s.all.cluster.routes.Load()
 	return func(slot int) bool { return int(r.of[slot]) == s.index }
 }
 
 // kind is a kind of log lines, of this shard.
-func (s *shard) kind(of string) string {
-	if s.limiter.cluster == nil {
+func (s *Shard) kind(of string) string {
+	if s.all.cluster == nil {
 		return of
 	}
 	return of + " " + strconv.Itoa(s.index)
 }
 
 // name is what log lines call the shard.
-func (s *shard) name() []any {
+func (s *Shard) name() []any {
 	w := s.where.Load()
 	if w == nil || w.addr == "" {
 		return nil
@@ -126,10 +108,10 @@ func (s *shard) name() []any {
 
 // meetCluster asks a Cluster for its masters. If it cannot be reached, its keys have one
 // shard until it can.
-func (l *Limiter) meetCluster() error {
+func (l *Shards) meetCluster() error {
 	var masters *remote.Masters
-	err := l.withinStart(func(ctx context.Context) (err error) {
-		masters, err = remote.MastersOf(ctx, l.cluster.client)
+	err := l.WithinStart(func(ctx context.Context) (err error) {
+		masters, err = l.Masters(ctx)
 		return err
 	})
 	if err == nil { // or else it may still be written
@@ -139,18 +121,18 @@ func (l *Limiter) meetCluster() error {
 }
 
 // followCluster runs in the background.
-func (l *Limiter) followCluster() {
+func (l *Shards) followCluster() {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
 	defer ask.Stop()
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-l.Context.Done():
 			return
 		case <-ask.C:
-			remote.RefreshMasters(l.ctx, l.cluster.client)
+			l.Refresh(l.Context)
 		case <-look.C:
-			if masters, err := remote.MastersOf(l.ctx, l.cluster.client); err == nil {
+			if masters, err := l.Masters(l.Context); err == nil {
 				for _, s := range l.reroute(masters) {
 					s.run()
 				}
@@ -162,7 +144,7 @@ func (l *Limiter) followCluster() {
 // reroute puts a new map in force, and returns the shards that are new. Shards outlive
 // their masters: a replica that takes all slots over from a dead one takes over its shard
 // with them.
-func (l *Limiter) reroute(m *remote.Masters) (added []*shard) {
+func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.cluster.routes.Load()
 	next := &routes{shards: old.shards}
 	heirs := old.heirs(m)
@@ -212,8 +194,8 @@ func (l *Limiter) reroute(m *remote.Masters) (added []*shard) {
 // heirs is the shard of each master: the one it had; or, if it had none, the one of a
 // master that has no slots any more, most of which it has now. It is nil where there is
 // none.
-func (r *routes) heirs(m *remote.Masters) []*shard {
-	heirs := make([]*shard, len(m.Addrs))
+func (r *routes) heirs(m *remote.Masters) []*Shard {
+	heirs := make([]*Shard, len(m.Addrs))
 	taken := make([]bool, len(r.shards))
 	for i, addr := range m.Addrs {
 		for _, s := range r.shards {
@@ -244,7 +226,7 @@ func (r *routes) heirs(m *remote.Masters) []*shard {
 }
 
 // unused is a shard whose master has lost all its slots, nil if there is none.
-func (r *routes) unused(heirs []*shard) *shard {
+func (r *routes) unused(heirs []*Shard) *Shard {
 	for _, s := range r.shards {
 		if !s.inUse() && !slices.Contains(heirs, s) {
 			return s
@@ -262,7 +244,7 @@ func meetsBefore(a, b uint16) bool {
 }
 
 // inherit lets an outage, or what follows it, go on where slots come to another shard.
-func (l *Limiter) inherit(old, next *routes) {
+func (l *Shards) inherit(old, next *routes) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
 		from, to := old.of[slot], next.of[slot]
@@ -278,29 +260,29 @@ func (l *Limiter) inherit(old, next *routes) {
 var errInherited = errors.New("the master that had its slots is lost")
 
 // adopt makes a shard settle, or if it is new be lost, like the one that it gets slots from.
-func (s *shard) adopt(from *shard) {
+func (s *Shard) adopt(from *Shard) {
 	if from.episode.Load() == nil {
 		return
 	}
-	if !s.inUse() && !from.breaker.Closed() {
-		s.failed(errInherited)
-		s.breaker.ForceOpen(errInherited)
+	if !s.inUse() && !from.Breaker.Closed() {
+		s.Failed(errInherited)
+		s.Breaker.ForceOpen(errInherited)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.uncharged() != nil || !s.breaker.Closed() {
+	if s.uncharged() != nil || !s.Breaker.Closed() {
 		return
 	}
-	now := s.limiter.now()
-	s.begin(now, s.limiter.born).back.Store(max(1, now))
+	now := s.all.Now()
+	s.begin(now, s.all.Born).back.Store(max(1, now))
 	s.changed(Settling)
 }
 
 // place tells shards where they are.
-func (l *Limiter) place(r *routes, places []where) {
+func (l *Shards) place(r *routes, places []where) {
 	heard := 0 // instances
-	for _, s := range l.shards() {
+	for _, s := range l.InUse() {
 		if s.fleet.Heard() {
 			heard = max(heard, s.fleet.Size())
 		}
@@ -312,4 +294,13 @@ func (l *Limiter) place(r *routes, places []where) {
 		}
 		s.where.Store(&is)
 	}
+}
+
+// Where is the address of the shard's master, how many slots it has, and the slot in which the
+// fleet meets there. Without a Cluster the address is "".
+func (s *Shard) Where() (addr string, slots int, fleet uint16) {
+	if w := s.where.Load(); w != nil {
+		return w.addr, w.slots, w.fleet
+	}
+	return "", 0, 0
 }

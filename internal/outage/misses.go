@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import (
 	"errors"
@@ -45,30 +45,30 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 }
 
 // missed is told of each decision that was to be Redis's, and why it was not.
-func (s *shard) missed(err error) {
-	l := s.limiter
+func (s *Shard) missed(err error) {
+	l := s.all
 	switch {
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
 	case errors.Is(err, remote.ErrNoRoom):
-		l.metrics.noRoom.Inc()
+		l.Counts.Missed(true)
 	default:
-		l.metrics.notInTime.Inc()
+		l.Counts.Missed(false)
 	}
-	if s.misses.miss(l.now(), s.batcher.Answered(), l.config.deadline) && s.settleFrom(max(1, l.now())) {
-		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.config.deadline)
+	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFrom(max(1, l.Now())) {
+		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
 	}
 }
 
 // settleFrom makes a shard settle from now on, unless Redis is lost. It reports whether it
 // did not settle before.
-func (s *shard) settleFrom(now int64) (begun bool) {
+func (s *Shard) settleFrom(now int64) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.uncharged()
 	switch {
 	case e == nil:
-		e := s.begin(now, s.limiter.born)
+		e := s.begin(now, s.all.Born)
 		e.load.Store(true)
 		e.back.Store(now)
 		s.changed(Settling) // before it can be lost, which is told next

@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import (
 	"errors"
@@ -38,32 +38,32 @@ type charger struct {
 }
 
 // wakeCharger never waits.
-func (s *shard) wakeCharger() {
+func (s *Shard) wakeCharger() {
 	select {
 	case s.charger.wake <- struct{}{}:
 	default:
 	}
 }
 
-// owes reports whether there are units that Redis will yet be told of.
-func (s *shard) owes() bool {
-	return s.limiter.ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
+// Owes reports whether there are units that Redis will yet be told of.
+func (s *Shard) Owes() bool {
+	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
 }
 
 // chargeBack runs in the background.
-func (s *shard) chargeBack() {
+func (s *Shard) chargeBack() {
 	for {
 		pause := s.chargeSome()
 		if pause == 0 {
 			select {
-			case <-s.limiter.ctx.Done():
+			case <-s.all.Context.Done():
 				return
 			case <-s.charger.wake:
 			}
 			continue
 		}
 		select {
-		case <-s.limiter.ctx.Done():
+		case <-s.all.Context.Done():
 			return
 		case <-time.After(pause):
 		}
@@ -72,9 +72,9 @@ func (s *shard) chargeBack() {
 
 // chargeSome charges a batch. It returns how long to wait until the next one, 0 if there
 // is nothing to charge, or no Redis.
-func (s *shard) chargeSome() (pause time.Duration) {
-	l, c := s.limiter, &s.charger
-	if !s.breaker.Closed() {
+func (s *Shard) chargeSome() (pause time.Duration) {
+	l, c := s.all, &s.charger
+	if !s.Breaker.Closed() {
 		return 0
 	}
 	c.busy.Store(true)
@@ -85,7 +85,7 @@ func (s *shard) chargeSome() (pause time.Duration) {
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
 		for _, d := range c.pending {
-			l.ledger.Lose(d, l.now()+int64(d.Owner.(*Rule).limit.Window()))
+			l.Ledger.Lose(d, l.Now()+int64(d.Owner.(*Rule).Limit.Window()))
 		}
 		c.pending = nil
 	}
@@ -93,7 +93,7 @@ func (s *shard) chargeSome() (pause time.Duration) {
 	if !again {
 		c.sequence = l.sequences.Add(1)
 		c.since = time.Now()
-		if c.pending = l.ledger.Uncharged(s.has(), chargedAtOnce, l.now()); len(c.pending) == 0 {
+		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce, l.Now()); len(c.pending) == 0 {
 			return 0
 		}
 	}
@@ -108,22 +108,22 @@ func (s *shard) chargeSome() (pause time.Duration) {
 
 // charge charges debts in Redis, and returns those of which it is not known whether they
 // were. again: they were sent before.
-func (s *shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
-	l := s.limiter
+func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
+	l := s.all
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
 	for _, d := range debts {
 		r := d.Owner.(*Rule)
 		e := remote.Entry{
-			Key: d.Key, Rule: r.encoded, Operation: lua.Charge,
-			Charges: r.charges(d, l.now(), s.outage().Fleet),
-			Marker:  l.instance, Sequence: sequence,
+			Key: d.Key, Rule: r.Encoded, Operation: lua.Charge,
+			Charges: r.charges(d, l.Now(), s.Outage().Fleet),
+			Marker:  l.Instance, Sequence: sequence,
 		}
 		if len(e.Charges) == 0 {
 			continue
 		}
 		trips.Go(func() { // they ride together
-			reply, err := s.batcher.Decide(l.ctx, e)
+			reply, err := s.Decide(l.Context, e)
 			switch {
 			case err == nil:
 				units := reply.Granted
@@ -132,9 +132,9 @@ func (s *shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 						units += c.Units
 					}
 				}
-				l.metrics.charged.Add(float64(units))
+				l.Counts.Charged(units)
 			case errors.Is(err, remote.ErrUnreadable):
-				l.outage(err) // says so
+				l.Unreadable(err)
 			default:
 				mu.Lock()
 				defer mu.Unlock()
@@ -149,7 +149,7 @@ func (s *shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets
 // younger by it, so its units leave late rather than early.
 func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Charge) {
-	if r.algorithm.Same(limit.GCRA()) {
+	if r.Algorithm.Same(limit.GCRA()) {
 		if units := r.debt(d, now, fleet); units > 0 {
 			charges = append(charges, remote.Charge{Units: units})
 		}
@@ -164,11 +164,11 @@ func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Ch
 // debt is what GCRA would hold of a debt now, if this instance's share were the limit.
 // The fleet's debt is the sum of its instances' at most.
 func (r *Rule) debt(d ledger.Debt, now int64, fleet int) int64 {
-	share := d.Share * float64(r.limit.Quota())
+	share := d.Share * float64(r.Limit.Quota())
 	if share == 0 {
-		share = float64(r.limit.Quota()) / float64(max(1, fleet))
+		share = float64(r.Limit.Quota()) / float64(max(1, fleet))
 	}
-	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.limit.Window()) }
+	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.Limit.Window()) }
 	units, last := 0.0, int64(0)
 	for _, p := range d.Parts {
 		units = max(0, units-paid(last, p.At)) + float64(p.Units)

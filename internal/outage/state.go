@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import "fmt"
 

@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import (
 	"math"
@@ -59,40 +59,40 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 
 // forgot begins an episode, or goes on with the one there is: Redis has lost its memory
 // of what was granted since a time.
-func (s *shard) forgot(since int64) {
-	l := s.limiter
-	now := l.now()
+func (s *Shard) forgot(since int64) {
+	l := s.all
+	now := l.Now()
 	s.mu.Lock()
 	e := s.uncharged()
 	if e == nil {
-		e = s.begin(now, l.born)
+		e = s.begin(now, l.Born)
 	}
 	e.load.Store(false)
 	if e.forgotten.Swap(true) {
 		since = min(since, e.forgottenSince)
 	}
 	e.forgottenSince = since
-	if s.breaker.Closed() {
+	if s.Breaker.Closed() {
 		e.back.Store(max(1, now))
 	}
 	s.mu.Unlock()
 
-	l.ledger.Forgotten(s.has(), since)
+	l.Ledger.Forgotten(s.has(), since)
 	s.charger.dropped.Store(true)
-	l.metrics.amnesia.Inc()
+	l.Counts.Forgot()
 	age := "all"
 	if since > 0 {
 		age = time.Duration(now - since).String()
 	}
 	s.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
-	if s.breaker.Closed() {
+	if s.Breaker.Closed() {
 		s.changed(Settling)
 	}
 }
 
 // suspect asks for a beat at once: Redis counts less than this instance alone was
 // granted. It never waits.
-func (s *shard) suspect() {
+func (s *Shard) suspect() {
 	select {
 	case s.suspicions <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import (
 	"context"
@@ -11,15 +11,18 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// shard is what is known of the Redis that holds a key: whether it can be reached, who
+// Shard is what is known of the Redis that holds a key: whether it can be reached, who
 // shares it, and whether it knows of all grants. One node has one, a Cluster one for each
-// master: what befalls one of them is no business of the others' keys.
-type shard struct {
-	limiter *Limiter
+// master: what happens to one of them does not concern the others' keys.
+//
+// It is safe for concurrent use.
+type Shard struct {
+	Decider                  // asks the master
+	Breaker *breaker.Breaker // closed while Redis decides
+
+	all     *Shards
 	index   int
-	batcher *remote.Batcher
-	breaker *breaker.Breaker
-	fleet   *remote.Fleet
+	fleet   Membership
 	charger charger
 	memory  memory
 	misses  misses
@@ -39,28 +42,22 @@ type shard struct {
 }
 
 // newShard makes a shard. assumed is the fleet's size until it is heard.
-func (l *Limiter) newShard(index, assumed int) *shard {
-	s := &shard{
-		limiter:    l,
+func (l *Shards) newShard(index, assumed int) *Shard {
+	s := &Shard{
+		all:        l,
 		index:      index,
 		charger:    charger{wake: make(chan struct{}, 1)},
 		suspicions: make(chan struct{}, 1),
 	}
-	s.breaker = breaker.New(probeEvery, s.breakerChanged)
-	s.batcher = remote.NewBatcher(l.script, l.batching, remote.Hooks{
-		Begin:    s.breaker.Begin,
-		Now:      l.now,
-		Answered: l.answered,
-		Trip:     s.tripEnded,
-	})
-	s.fleet = remote.NewFleet(s.batcher, l.keys, l.instance, fleetTTL, assumed)
+	s.Breaker = breaker.New(probeEvery, s.breakerChanged)
+	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s
 }
 
 // run starts what a shard does in the background.
-func (s *shard) run() {
-	s.limiter.background.Go(s.keep)
-	s.limiter.background.Go(s.chargeBack)
+func (s *Shard) run() {
+	s.all.Go(s.keep)
+	s.all.Go(s.chargeBack)
 }
 
 // episode is an outage, from the cut until Redis alone decides again. Shares of limits
@@ -88,7 +85,7 @@ type episode struct {
 }
 
 // lost begins an episode. Like back it is called under the breaker's lock.
-func (s *shard) lost(now int64, born int64) {
+func (s *Shard) lost(now int64, born int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.uncharged(); e != nil { // it goes on
@@ -102,7 +99,7 @@ func (s *shard) lost(now int64, born int64) {
 
 // uncharged is the episode in which not all instances have charged what they granted, nil if there
 // is none. One in which they have is not gone on with: Redis has decided alone since.
-func (s *shard) uncharged() *episode {
+func (s *Shard) uncharged() *episode {
 	if e := s.episode.Load(); e != nil && !e.charged.Load() {
 		return e
 	}
@@ -111,7 +108,7 @@ func (s *shard) uncharged() *episode {
 
 // begin begins an episode. Its number is the limiter's, so that a key finds none that its
 // share was fixed in if it comes from another shard.
-func (s *shard) begin(now, born int64) *episode {
+func (s *Shard) begin(now, born int64) *episode {
 	e := &episode{newborn: !s.fleet.Heard(), born: born}
 	if !e.newborn {
 		e.fleet = s.fleet.Size()
@@ -119,7 +116,7 @@ func (s *shard) begin(now, born int64) *episode {
 	if silence := s.silence.Load(); silence != nil {
 		e.number = silence.number
 	} else {
-		e.number = s.limiter.episodes.Add(1)
+		e.number = s.all.episodes.Add(1)
 	}
 	e.cut.Store(s.since(now))
 	s.episode.Store(e)
@@ -127,7 +124,7 @@ func (s *shard) begin(now, born int64) *episode {
 }
 
 // since is when what is noticed now began.
-func (s *shard) since(now int64) int64 {
+func (s *Shard) since(now int64) int64 {
 	if silence := s.silence.Load(); silence != nil {
 		return min(now, silence.began)
 	}
@@ -135,25 +132,25 @@ func (s *shard) since(now int64) int64 {
 }
 
 // back begins the settling.
-func (s *shard) back(now int64) {
+func (s *Shard) back(now int64) {
 	if e := s.episode.Load(); e != nil {
 		e.back.Store(max(1, now))
 	}
 }
 
 // end ends an episode, if Redis has not been lost once more.
-func (s *shard) end(e *episode) bool {
+func (s *Shard) end(e *episode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.breaker.Closed() && s.episode.CompareAndSwap(e, nil)
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.CompareAndSwap(e, nil)
 }
 
 // endBut ends an episode, but for those rules of which records were lost. It reports whether that
 // is new.
-func (s *shard) endBut(e *episode) bool {
+func (s *Shard) endBut(e *episode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.breaker.Closed() && s.episode.Load() == e && !e.charged.Swap(true)
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.Load() == e && !e.charged.Swap(true)
 }
 
 func (e *episode) isOver(window time.Duration, now int64) bool {
@@ -163,53 +160,53 @@ func (e *episode) isOver(window time.Duration, now int64) bool {
 
 // fleetSize is how many instances share what is in this shard: as heard from it, or else
 // from another master, or else as assumed.
-func (s *shard) fleetSize() int {
+func (s *Shard) fleetSize() int {
 	if s.fleet.Heard() {
 		return s.fleet.Size()
 	}
-	return s.limiter.FleetSize()
+	return s.all.FleetSize()
 }
 
 // fleetBefore is how many instances there were before the cut, who may come back yet.
-func (s *shard) fleetBefore(e *episode) int {
+func (s *Shard) fleetBefore(e *episode) int {
 	if e.newborn && s.fleet.Heard() {
-		return s.limiter.assumed
+		return s.all.Assumed
 	}
 	return e.fleet
 }
 
-// outage is what shares depend on now.
-func (s *shard) outage() ledger.Outage { return s.outageIn(s.episode.Load()) }
+// Outage is what shares depend on now.
+func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.episode.Load()) }
 
 // outageOf is what shares of a rule's limit depend on now.
-func (s *shard) outageOf(r *Rule) ledger.Outage {
+func (s *Shard) outageOf(r *Rule) ledger.Outage {
 	e := s.episode.Load()
-	if e != nil && e.charged.Load() && !e.settles(r.name, r.limit.Window(), s.limiter.now()) {
+	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
 		e = nil
 	}
 	return s.outageIn(e)
 }
 
-func (s *shard) outageIn(e *episode) ledger.Outage {
+func (s *Shard) outageIn(e *episode) ledger.Outage {
 	size := s.fleetSize()
 	if e == nil {
 		o := ledger.Outage{Fleet: size}
 		if silence := s.silence.Load(); silence != nil {
-			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.limiter.born, s.limiter.config.coldStart
+			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.all.Born, s.all.ColdStart
 		}
 		return o
 	}
 	// Those that have not been heard of since share the limit all the same.
 	return ledger.Outage{
 		Number: e.number, Cut: e.cut.Load(), Fleet: max(size, s.fleetBefore(e)),
-		Newborn: e.newborn, Born: e.born, ColdStart: s.limiter.config.coldStart,
+		Newborn: e.newborn, Born: e.born, ColdStart: s.all.ColdStart,
 	}
 }
 
-// state is the state of a shard.
-func (s *shard) state() State {
+// State is the state of a shard.
+func (s *Shard) State() State {
 	switch {
-	case !s.breaker.Closed():
+	case !s.Breaker.Closed():
 		return Outage
 	case s.episode.Load() != nil:
 		return Settling
@@ -218,11 +215,11 @@ func (s *shard) state() State {
 }
 
 // leave ends the membership in the fleet.
-func (s *shard) leave() error {
-	if !s.inUse() || !s.fleet.Heard() || !s.breaker.Closed() {
+func (s *Shard) leave() error {
+	if !s.inUse() || !s.fleet.Heard() || !s.Breaker.Closed() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.limiter.config.deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.all.Deadline)
 	defer cancel()
 	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
 		return err

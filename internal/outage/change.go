@@ -1,8 +1,8 @@
-package tiered
+package outage
 
 // change is a change of a shard's state; or without a shard, of which are in use.
 type change struct {
-	shard *shard
+	shard *Shard
 	to    State
 }
 
@@ -10,11 +10,11 @@ type change struct {
 const changesKept = 256
 
 // changed has a change told. It never waits.
-func (s *shard) changed(to State) {
-	s.limiter.tell(change{s, to})
+func (s *Shard) changed(to State) {
+	s.all.tell(change{s, to})
 }
 
-func (l *Limiter) tell(c change) {
+func (l *Shards) tell(c change) {
 	select {
 	case l.changes <- c:
 	default:
@@ -23,11 +23,11 @@ func (l *Limiter) tell(c change) {
 
 // tellChanges runs in the background: it logs each shard's changes, and tells who wants
 // to know of the limiter's.
-func (l *Limiter) tellChanges() {
+func (l *Shards) tellChanges() {
 	told := Healthy
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-l.Context.Done():
 			return
 		case c := <-l.changes:
 			if c.shard != nil {
@@ -35,18 +35,18 @@ func (l *Limiter) tellChanges() {
 				c.shard.told = c.to
 			}
 			state := Healthy
-			for _, s := range l.shards() {
+			for _, s := range l.InUse() {
 				state = worse(state, s.told)
 			}
-			if state != told && l.config.onStateChange != nil {
-				l.config.onStateChange(state)
+			if state != told && l.Changed != nil {
+				l.Changed(state)
 			}
 			told = state
 		}
 	}
 }
 
-func (s *shard) log(to State) {
+func (s *Shard) log(to State) {
 	switch to {
 	case Outage:
 		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size(), "error", s.reason())
@@ -59,10 +59,10 @@ func (s *shard) log(to State) {
 
 // warn and info log what happened to a shard: each kind by itself, and on a Cluster
 // saying to which master.
-func (s *shard) warn(kind, message string, args ...any) {
-	s.limiter.log.warn(s.kind(kind), message, append(args, s.name()...)...)
+func (s *Shard) warn(kind, message string, args ...any) {
+	s.all.Log.Warn(s.kind(kind), message, append(args, s.name()...)...)
 }
 
-func (s *shard) info(kind, message string, args ...any) {
-	s.limiter.log.info(s.kind(kind), message, append(args, s.name()...)...)
+func (s *Shard) info(kind, message string, args ...any) {
+	s.all.Log.Info(s.kind(kind), message, append(args, s.name()...)...)
 }

@@ -1,4 +1,4 @@
-package tiered
+package outage
 
 import "time"
 
@@ -14,17 +14,17 @@ type silence struct {
 	began  int64
 }
 
-// tripEnded is told of each trip, before its callers learn what became of it.
-func (s *shard) tripEnded(callers int, took time.Duration, err error) {
-	s.limiter.metrics.trip(callers, took, err)
+// TripEnded is told of each trip, before its callers learn what became of it.
+func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
+	s.all.Counts.Trip(callers, took, err)
 	if err != nil {
-		s.failed(err)
+		s.Failed(err)
 	}
 	known := s.silence.Load()
 	switch {
 	case err == nil && known != nil:
 		s.silence.CompareAndSwap(known, nil)
 	case err != nil && known == nil:
-		s.silence.CompareAndSwap(nil, &silence{s.limiter.episodes.Add(1), s.limiter.now() - int64(took)})
+		s.silence.CompareAndSwap(nil, &silence{s.all.episodes.Add(1), s.all.Now() - int64(took)})
 	}
 }
