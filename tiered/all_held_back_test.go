@@ -21,7 +21,7 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
 		},
 		"cluster": func(t *testing.T) *Limiter {
-			return newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+			return newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
 		},
 		"without Redis": func(t *testing.T) *Limiter {
 			server := redistest.Start(t)
