@@ -36,6 +36,8 @@ RACE_SKIP := ^Example \
 	^TestLaws3And4And7FaultyNetworks$$//^1_kB_a_second$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ ^TestReportOfEveryLoad$$ \
 	^TestTheFrontierOfTheDay$$ ^TestCheck$$ ^TestFind$$ \
+	^TestHeavyKeysSurviveAttackers$$ ^TestBytesAgreeWithUsedMemory$$ ^TestGCRAPacesWhatFollows$$ \
+	^TestRatesDoNotDrift$$ ^TestChooseTakesTheCheapestThatMeetsTheNeed$$ \
 	^TestParseManyQuotes$$ ^TestGzipCutAnywhere$$ ^TestParseTimeAgreesWithStandardLibrary$$
 empty :=
 RACE_SKIP := $(subst $(empty) ,|,$(strip $(RACE_SKIP)))
