@@ -67,6 +67,8 @@ type Breaker struct {
 	// row did. Gobreaker's lock guards it.
 	together uint32
 
+	forcing atomic.Int32 // calls of ForceOpen under way: any failure opens it then
+
 	closed time.Time    // when it was, last; gobreaker's lock guards it
 	needed atomic.Int32 // probes that must succeed in a row
 	good   atomic.Int32 // that did
@@ -97,6 +99,9 @@ func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 
 // readyToTrip is asked after each failure.
 func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
+	if b.forcing.Load() > 0 {
+		return true
+	}
 	if c.ConsecutiveFailures == 1 {
 		ended := c.TotalSuccesses + c.TotalFailures
 		b.together = c.Requests - min(c.Requests, ended) // of trips that began long ago only the end is counted
@@ -159,10 +164,18 @@ func (b *Breaker) Probe(ping func() error) error {
 	return err
 }
 
-// ForceOpen opens the breaker, as after many failures: for a limiter that finds
-// no Redis when it starts.
+// ForceOpen opens a closed breaker at once, whatever trips are under way and however they end:
+// for a limiter that finds no Redis when it starts. The breaker is not closed when ForceOpen
+// returns, unless a later probe has closed it by then. One that is open, or half-open with a
+// probe under way, stays as it is.
+//
+// Gobreaker has no call for this, so that it is given one failure, which readyToTrip lets
+// decide. A loop, because gobreaker ignores the failure if others open and close the breaker
+// between Begin and done.
 func (b *Breaker) ForceOpen(cause error) {
-	for range consecutiveFailures {
+	b.forcing.Add(1)
+	defer b.forcing.Add(-1)
+	for b.Closed() {
 		if done, err := b.Begin(); err == nil {
 			done(cause)
 		}

@@ -127,6 +127,50 @@ func TestOnlyAProbeClosesIt(t *testing.T) {
 	})
 }
 
+// Told to open, it opens: also where trips are under way, which count as one failure if they
+// fail together.
+func TestForceOpenWithTripsUnderWay(t *testing.T) {
+	for _, result := range []error{nil, errLost} {
+		var changes []State
+		b := New(time.Minute, func(_, to State) { changes = append(changes, to) })
+		var underWay []func(error)
+		for range 8 {
+			done, err := b.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			underWay = append(underWay, done)
+		}
+		b.ForceOpen(errLost)
+		if b.State() != Open {
+			t.Fatalf("state %v after ForceOpen with %d trips under way, want open", b.State(), len(underWay))
+		}
+		for _, done := range underWay {
+			done(result)
+		}
+		b.ForceOpen(errLost) // again changes nothing
+		if b.State() != Open || len(changes) != 1 {
+			t.Errorf("state %v after changes %v, want one, to open", b.State(), changes)
+		}
+	}
+}
+
+// Nothing of ForceOpen is left over when the breaker is closed again.
+func TestOneFailureAfterForceOpenDoesNotOpenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		b.ForceOpen(errLost)
+		time.Sleep(time.Second + 1)
+		if err := b.Probe(func() error { return nil }); err != nil || !b.Closed() {
+			t.Fatalf("probe: %v, state %v", err, b.State())
+		}
+		trip(t, b, errLost)
+		if !b.Closed() {
+			t.Error("one failure opened it")
+		}
+	})
+}
+
 // How many probes close it doubles each time that it opens soon after it was closed, up to a
 // bound; one that fails starts their count again; and after a good while it is one again.
 func TestRelapsesTakeMoreProbes(t *testing.T) {

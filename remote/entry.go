@@ -118,7 +118,7 @@ func (e *Entry) described() string {
 // a colon.
 func (e *Entry) leaseKey() string {
 	if e.leaseName == "" {
-		e.leaseName = e.redisKey() + ":lease"
+		e.leaseName = leaseKey(e.redisKey())
 	}
 	return e.leaseName
 }

@@ -47,13 +47,12 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
 	decisions, err := l.decideAll(ctx, requests)
 	for i, q := range requests {
-		switch {
-		case q.Rule == nil:
-		case err != nil:
-			q.Rule.metrics.fail(err)
-		default:
-			q.Rule.metrics.decisions.add(&decisions[i])
-			q.Rule.watched(q.Key, &decisions[i])
+		var d *limit.Decision
+		if err == nil {
+			d = &decisions[i]
+		}
+		if q.Rule != nil {
+			q.Rule.count(q.Key, d, err)
 		}
 	}
 	return decisions, err

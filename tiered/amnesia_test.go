@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -28,7 +26,7 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is noticed", func() bool { return l.State() == Settling })
-	if n := testutil.ToFloat64(l.metrics.amnesia); n != 1 {
+	if n := l.Stats().MemoryLosses; n != 1 {
 		t.Errorf("%v losses of memory", n)
 	}
 	if d := mustAllow(t, r, "k", 5); !d.Allowed || d.Tier != limit.TierRedis {
@@ -37,7 +35,7 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if d := mustAllow(t, r, "k", 16); d.Allowed || d.Tier != limit.TierFallback {
 		t.Fatalf("%+v", d)
 	}
-	eventually(t, "it is charged", func() bool { return !l.shard.owes() && testutil.ToFloat64(l.metrics.charged) > 0 })
+	eventually(t, "it is charged", func() bool { return !l.shard.owes() && l.Stats().ChargedBackUnits > 0 })
 	mustAllow(t, r, "k", 1)
 	eventually(t, "nothing is to be charged again", func() bool { return !l.shard.owes() })
 	if k, other := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "not used again"); k != 14 || other != 100 {

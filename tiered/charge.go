@@ -135,7 +135,7 @@ func (s *shard) charge(debts []local.Debt, sequence int64, again bool) (unknown 
 						units += c.Units
 					}
 				}
-				l.metrics.charged.Add(float64(units))
+				l.metrics.charged.Add(uint64(units))
 			case errors.Is(err, remote.ErrUnreadable):
 				l.outage(err) // says so
 			default:

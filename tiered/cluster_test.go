@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -35,7 +34,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			var changes states
 			var log lockedBuffer
 			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
-				OnStateChange(changes.add), Logger(slog.New(slog.NewTextHandler(&log, nil))), Metrics(prometheus.NewRegistry()))
+				OnStateChange(changes.add), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
 			master := cluster.Nodes()[1]
 			lost, kept := keysOf(t, master, l)

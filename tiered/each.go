@@ -46,16 +46,8 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	}
 	err := e.decide(ctx)
 	for i := range e.asked {
-		a, d := &e.asked[i], &e.decisions[i]
-		switch {
-		case err != nil:
-			a.rule.metrics.fail(err)
-		case a.operation == lua.Take:
-			a.rule.count(&a.key, a.cost, d)
-			a.rule.tell(d)
-		default:
-			a.rule.tell(d)
-		}
+		a := &e.asked[i]
+		_ = a.rule.end(&a.key, a.cost, a.operation, &e.decisions[i], err) // the error is that of all requests, and returned below
 	}
 	if err != nil {
 		return nil, err

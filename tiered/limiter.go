@@ -49,7 +49,7 @@ type Limiter struct {
 	cluster   *clusterMap // nil: no Cluster
 	leases    leaseKeeper
 	fleetFile *fleetFile // nil: there is none
-	metrics   *metrics
+	metrics   *counters
 	log       *quietLog
 	start     time.Time
 	assumed   int   // instances, before Redis has told
@@ -126,6 +126,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		client:      client,
 		hasher:      local.NewHasher(),
 		ledger:      local.NewLedger(c.ledgerKeys),
+		metrics:     newCounters(),
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
 		changes:     make(chan change, changesKept),
@@ -166,9 +167,6 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
 		}
-	}
-	if l.metrics, err = newMetrics(l, c.registry); err != nil {
-		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
@@ -322,9 +320,6 @@ func (l *Limiter) Close() error {
 	l.script.Rest()
 	if l.denials != nil {
 		l.denials.Close()
-	}
-	if l.metrics != nil {
-		l.metrics.unregister()
 	}
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())

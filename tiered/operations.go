@@ -18,13 +18,8 @@ import (
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, min(cost, r.capacity), lua.TakeUpTo)
-	if err != nil {
-		return r.failed(err)
-	}
-	r.metrics.decisions.add(&d)
-	r.watched(key, &d)
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.TakeUpTo, &d, err)
+	return d, err
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -34,11 +29,8 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, cost, lua.Peek)
-	if err != nil {
-		return r.tellError(err)
-	}
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.Peek, &d, err)
+	return d, err
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,

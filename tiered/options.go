@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
@@ -27,7 +25,6 @@ type config struct {
 	denials      int
 	ledgerKeys   int
 	queue        int
-	registry     prometheus.Registerer
 	logger       *slog.Logger
 	virtualClock func() time.Time
 	ownsClient   bool
@@ -195,19 +192,6 @@ func QueueLength(decisions int) Option {
 			return invalid("queue length %d, must be between 1 and 10,000,000", decisions)
 		}
 		c.queue = decisions
-		return nil
-	}
-}
-
-// Metrics registers the limiter's Prometheus metrics with a registry; without it
-// there are none to see. To put several limiters of one process on a registry,
-// tell them apart with prometheus.WrapRegistererWith.
-func Metrics(registry prometheus.Registerer) Option {
-	return func(c *config) error {
-		if registry == nil {
-			return invalid("metrics registry is nil")
-		}
-		c.registry = registry
 		return nil
 	}
 }

@@ -181,12 +181,8 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, cost, lua.Take)
-	if err != nil {
-		return r.failed(err)
-	}
-	r.count(&k, cost, &d)
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.Take, &d, err)
+	return d, err
 }
 
 func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation int) (limit.Decision, error) {

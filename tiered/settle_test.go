@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -84,7 +82,7 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 6 {
 		t.Errorf("%d remain in Redis, want 6", remaining)
 	}
-	if charged := testutil.ToFloat64(l.metrics.charged); charged != 4 {
+	if charged := l.Stats().ChargedBackUnits; charged != 4 {
 		t.Errorf("%v units were charged", charged)
 	}
 	for _, want := range []struct {
@@ -162,11 +160,11 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		if unknown := l.shard.charge(debts, 5, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
-		counted := testutil.ToFloat64(l.metrics.charged)
+		counted := l.Stats().ChargedBackUnits
 		if unknown := l.shard.charge(debts, 5, true); unknown != nil { // as if that answer had not come
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
-		if counted = testutil.ToFloat64(l.metrics.charged) - counted; counted != 7 {
+		if counted = l.Stats().ChargedBackUnits - counted; counted != 7 {
 			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
 		}
 		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-7 {

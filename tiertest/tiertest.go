@@ -8,8 +8,8 @@
 //		clock.Advance(time.Minute)
 //	}
 //
-// The limiter is a real one, on a stand-in for Redis inside the test's process (miniredis), so it
-// decides as in production, but slower: some 200 µs a decision. Code that needs no more than a
+// The limiter is a real one, that of package embedded, so it decides as in production, but slower:
+// some 100 µs a decision. Code that needs no more than a
 // yes or a no can take a [limit.Allower] and be tested with a [limit.AllowerFunc].
 package tiertest
 
@@ -19,8 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -32,18 +31,13 @@ import (
 // waits goes by real time: do not test [tiered.Rule.Wait] with it.
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
-	server := miniredis.NewMiniRedis()
-	if err := server.StartAddr("127.0.0.1:0"); err != nil {
-		t.Fatalf("tiertest: starting the stand-in for Redis: %v", err)
-	}
-	t.Cleanup(server.Close)
 	clock := NewClock(time.Now())
 	all := append([]tiered.Option{
-		tiered.VirtualClock(clock.Now), tiered.Deadline(10 * time.Second), tiered.Logger(slog.New(slog.DiscardHandler)),
+		tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler)),
 		// Tests have few keys, and memory for many takes a second under the race detector.
 		tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000),
 	}, options...)
-	limiter, err := tiered.OpenURL("redis://"+server.Addr(), all...)
+	limiter, err := embedded.Open(all...)
 	if err != nil {
 		t.Fatalf("tiertest: %v", err)
 	}

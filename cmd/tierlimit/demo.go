@@ -9,16 +9,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/demo"
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
 const demoUsage = `Usage: tierlimit demo [flags] [FILE]
 
-Plays a web access log (as replay takes it; without FILE the built-in day), faster than
+Plays a log of requests (as replay takes it; without FILE the built-in day), faster than
 it was recorded, against four limiters that share one Redis, and serves a page on which
 their ways to Redis can be cut and restored. Whoever reaches the page can do so. Ends
 with Ctrl-C.
@@ -28,29 +26,23 @@ Flags:
 
 // demoFlags is the command line of demo.
 type demoFlags struct {
-	limit   limit.Limit
-	key     accesslog.KeyKind
+	limit limit.Limit
+	logFlags
 	speed   int
-	most    trace.Bounds
 	redis   string
 	address string
 	hosts   []string
-	file    string
 }
 
 func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
-	f := demoFlags{limit: limit.Per(20, 10*time.Second), key: accesslog.KeyHost}
+	f := demoFlags{limit: limit.Per(20, 10*time.Second)}
 	set := newFlags("demo")
 	set.Func("limit", "the limit for each key, in real time, as `QUOTA/WINDOW` (default 20/10s)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
 	})
-	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
-		f.key, err = accesslog.ParseKeyKind(s)
-		return err
-	})
+	f.logFlags.add(set)
 	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
-	boundFlags(set, &f.most)
 	redisFlag(set, &f.redis, "")
 	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any that is free")
 	set.Func("host", "a host `name` to serve the page under, besides localhost and IP addresses (may be repeated)", func(s string) error {
@@ -76,7 +68,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f.file, f.key, f.most, stdin, stderr)
+	tr, err := loadRequests("demo", f.logFlags, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -85,22 +77,22 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return usageError{fmt.Errorf("-addr %q: %w", f.address, err)}
 	}
 	defer listener.Close()
-	options, shown, stop, err := findRedis(f.redis)
+	found, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: options, Hosts: f.hosts})
+	defer found.stop()
+	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: found.options, Hosts: f.hosts})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 
-	server := &http.Server{Handler: d.Handler(fileName(f.file), shown), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: d.Handler(fileName(f.file), found.shown), ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close() // with whoever is being kept up to date
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, shown)
+	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, found.shown)
 	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 	select {
 	case <-ctx.Done():

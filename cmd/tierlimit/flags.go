@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 )
 
@@ -35,9 +36,29 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		if most == 0 {
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
-		return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+		if most == 1 {
+			return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+		}
+		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
 	}
 	return nil
+}
+
+// logFlags say which log to read, and how.
+type logFlags struct {
+	file string // "": the built-in one
+	key  accesslog.KeyKind
+	cost accesslog.CostKind
+	most trace.Bounds
+}
+
+func (f *logFlags) add(set *flag.FlagSet) {
+	f.key, f.cost = accesslog.KeyHost, accesslog.CostRequests
+	set.Func("key", "what to limit: `host|path|host+path|user` (default host)", func(s string) (err error) {
+		f.key, err = accesslog.ParseKeyKind(s)
+		return err
+	})
+	boundFlags(set, &f.most)
 }
 
 // boundFlags adds the flags that bound how much of a log is kept.

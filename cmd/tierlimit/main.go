@@ -1,9 +1,13 @@
-// Command tierlimit tries tierlimit's limits on real traffic.
+// Command tierlimit shows what limits hold, and tries them on real traffic.
 //
-//	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+//	tierlimit show [flags] RULE KEY   what Redis holds for a key
+//	tierlimit top [flags] RULE        the fullest keys of a rule
+//	tierlimit check FILE...           check rules files, as for CI
+//	tierlimit replay [flags] [FILE]   replay an access log, algorithm by algorithm
 //	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
 //	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
 //	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
+//	tierlimit version                 which version this is
 //
 // See "tierlimit COMMAND -h".
 package main
@@ -20,12 +24,16 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-const usage = `tierlimit tries request limits on real traffic.
+const usage = `tierlimit shows what request limits hold, and tries them on real traffic.
 
-	tierlimit replay [flags] [FILE]   replay a web access log, algorithm by algorithm
+	tierlimit show [flags] RULE KEY   what Redis holds for a key
+	tierlimit top [flags] RULE        the fullest keys of a rule
+	tierlimit check FILE...           check rules files, as for CI
+	tierlimit replay [flags] [FILE]   replay an access log, algorithm by algorithm
 	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
 	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
 	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
+	tierlimit version                 which version this is
 
 "tierlimit COMMAND -h" lists a command's flags.
 `
@@ -56,6 +64,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return usageError{errors.New("no command given")}
 	}
 	switch args[0] {
+	case "show":
+		return runShow(ctx, args[1:], stdout, stderr)
+	case "top":
+		return runTop(ctx, args[1:], stdout, stderr)
+	case "check":
+		return runCheck(args[1:], stdout, stderr)
+	case "version":
+		return runVersion(args[1:], stdout)
 	case "replay":
 		return runReplay(ctx, args[1:], stdin, stdout, stderr)
 	case "plan":
@@ -68,5 +84,5 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprint(stdout, usage)
 		return nil
 	}
-	return usageError{fmt.Errorf("unknown command %q: there are \"replay\", \"plan\", \"report\" and \"demo\"", args[0])}
+	return usageError{fmt.Errorf("unknown command %q: \"tierlimit help\" lists those that there are", args[0])}
 }

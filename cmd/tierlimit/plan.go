@@ -74,9 +74,9 @@ type planned struct {
 	Picks      []pick         `json:"picks"`
 }
 
-// plannedEntry is a candidate and its costs. Times are measured, of the server's CPU
-// on a real Redis and by the clock on the embedded one. Bytes are measured on a real
-// Redis, except for very long logs.
+// plannedEntry is a candidate and its costs. Times are the server's CPU, measured on the Redis
+// that was given; without one there are none. Bytes are measured there, too, except for very
+// long logs, and else reckoned.
 type plannedEntry struct {
 	Configuration string  `json:"configuration"`
 	WorstCase     int64   `json:"worst_case"`
@@ -87,7 +87,7 @@ type plannedEntry struct {
 	TotalAtRest   int64   `json:"total_at_rest"`
 	TotalFull     int64   `json:"total_full"`
 	CPU           string  `json:"cpu"`
-	AllowedMicros float64 `json:"allowed_us"`
+	AllowedMicros float64 `json:"allowed_us,omitempty"`
 	DeniedMicros  float64 `json:"denied_us,omitempty"`
 }
 
@@ -106,29 +106,35 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	client := redis.NewClient(options)
+	defer server.stop()
+	client := redis.NewClient(server.options)
 	defer client.Close()
-	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: shown}
-	if table.Candidates, err = measureAll(ctx, measure.Redis{Client: client, Real: f.redis != ""}, f, stderr); err != nil {
-		return fmt.Errorf("measuring on %s: %w", shown, err)
-	}
+	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: server.shown}
 	if table.Picks, err = picks(client, f); err != nil {
 		return err
+	}
+	if !f.json {
+		if err := printPicks(stdout, table, f); err != nil {
+			return err
+		}
+	}
+	if table.Candidates, err = costs(ctx, client, f, stderr); err != nil {
+		return fmt.Errorf("measuring on %s: %w", server.shown, err)
 	}
 	if f.json {
 		encoder := json.NewEncoder(stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(table)
 	}
-	return printPlan(stdout, table, f)
+	return printCandidates(stdout, table)
 }
 
-func measureAll(ctx context.Context, on measure.Redis, f planFlags, stderr io.Writer) (entries []plannedEntry, err error) {
+// costs are what each candidate costs: measured on a Redis that was given, and else reckoned.
+func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Writer) (entries []plannedEntry, err error) {
 	candidates, err := plan.Candidates(f.limit)
 	if err != nil {
 		return nil, err
@@ -137,9 +143,11 @@ func measureAll(ctx context.Context, on measure.Redis, f planFlags, stderr io.Wr
 	defer bar.finish()
 	for _, c := range candidates {
 		bar.describe(c.String())
-		cost, err := on.Cost(ctx, c, f.nameBytes)
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w", c, err)
+		var cost measure.Cost
+		if f.redis != "" {
+			if cost, err = measure.On(ctx, client, c, f.nameBytes); err != nil {
+				return nil, fmt.Errorf("%v: %w", c, err)
+			}
 		}
 		if cost.AtRest == 0 {
 			cost.AtRest = c.AtRest(f.nameBytes)

@@ -6,31 +6,10 @@ import (
 	"text/tabwriter"
 )
 
-// printPlan writes the table for people.
-func printPlan(w io.Writer, p planned, f planFlags) error {
-	fmt.Fprintf(w, "limit %s; %d keys, with names of %d bytes\n", p.Limit, p.Keys, f.nameBytes)
-	if p.Redis == "embedded" {
-		fmt.Fprint(w, "Redis: embedded (miniredis, in this process): bytes are reckoned; times are of this\nprocess, not of a Redis, and good for ratios at best. -redis URL measures on a real one.\n\n")
-	} else {
-		fmt.Fprintf(w, "Redis: %s: bytes by MEMORY USAGE and %s, times are its CPU per call of one decision\n\n", p.Redis, "a key's share of the tables")
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "configuration\tmost in any\tabove\tlate, of\tbytes per key\t\tall keys\t\tµs of Redis\t\t")
-	fmt.Fprintln(t, "\twindow\tthe limit\tthe window\tat rest\tfull\tat rest\tfull\tallowed\tdenied\t")
-	for _, c := range p.Candidates {
-		denied := "-"
-		if c.DeniedMicros > 0 {
-			denied = fmt.Sprintf("%.1f", c.DeniedMicros)
-		}
-		fmt.Fprintf(t, "%s\t%d\t%.3g %%\t%.3g %%\t%d\t%d\t%s\t%s\t%.1f\t%s\t\n",
-			c.Configuration, c.WorstCase, 100*c.Above, 100*c.Late, c.BytesAtRest, c.BytesFull,
-			size(c.TotalAtRest), size(c.TotalFull), c.AllowedMicros, denied)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprint(w, "\nWhat is chosen for what is needed (bytes are reckoned):\n\n")
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// printPicks writes what is chosen, which is what most people ask for.
+func printPicks(w io.Writer, p planned, f planFlags) error {
+	fmt.Fprintf(w, "limit %s; %d keys, with names of %d bytes\n\nWhat is chosen for what is needed (bytes are reckoned):\n\n", p.Limit, p.Keys, f.nameBytes)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, pick := range p.Picks {
 		if pick.Error != "" {
 			fmt.Fprintf(t, "%s\tnothing\t\t\n", pick.Need)
@@ -45,6 +24,40 @@ func printPlan(w io.Writer, p planned, f planFlags) error {
 		fmt.Fprintf(w, "\n%s%s\n", p.Picks[0].Why, p.Picks[0].Error)
 	}
 	return nil
+}
+
+// printCandidates writes what each configuration costs.
+func printCandidates(w io.Writer, p planned) error {
+	measured := p.Redis != "embedded"
+	if measured {
+		fmt.Fprintf(w, "\nMeasured on %s: bytes by MEMORY USAGE and %s, times are its CPU per call of one decision\n\n", p.Redis, "a key's share of the tables")
+	} else {
+		fmt.Fprint(w, "\nBytes are reckoned; -redis URL measures them, and Redis's time, on a real one.\n\n")
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	times := [2]string{"", ""}
+	if measured {
+		times = [2]string{"µs of Redis\t\t", "allowed\tdenied\t"}
+	}
+	fmt.Fprintln(t, "configuration\tmost in any\tabove\tlate, of\tbytes per key\t\tall keys\t\t"+times[0])
+	fmt.Fprintln(t, "\twindow\tthe limit\tthe window\tat rest\tfull\tat rest\tfull\t"+times[1])
+	for _, c := range p.Candidates {
+		fmt.Fprintf(t, "%s\t%d\t%.3g %%\t%.3g %%\t%d\t%d\t%s\t%s\t", c.Configuration, c.WorstCase, 100*c.Above, 100*c.Late,
+			c.BytesAtRest, c.BytesFull, size(c.TotalAtRest), size(c.TotalFull))
+		if measured {
+			fmt.Fprintf(t, "%.1f\t%s\t", c.AllowedMicros, orDash(c.DeniedMicros))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// orDash is what was measured, if it was.
+func orDash(micros float64) string {
+	if micros > 0 {
+		return fmt.Sprintf("%.1f", micros)
+	}
+	return "-"
 }
 
 // size is a number of bytes as people read it.

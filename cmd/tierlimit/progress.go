@@ -39,6 +39,13 @@ func (p progress) describe(what string) {
 	}
 }
 
+// clear makes room for a line, below which the bar goes on.
+func (p progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
 func (p progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/internal/redisurl"
+	"github.com/tierlimit/tierlimit/internal/standin"
 )
 
 // redisFlag is the flag -redis, whose default is never shown: it may hold a password.
@@ -39,4 +42,39 @@ func parseRedisURL(text string) (options *redis.Options, shown string, err error
 		options.Network = "unix"
 	}
 	return options, shown, nil
+}
+
+// server is the Redis that a command uses.
+type server struct {
+	options *redis.Options
+	shown   string // to people, without a password
+	stop    func() // what was started
+}
+
+// findRedis returns the Redis at url, or an embedded one if url is empty. It says on stderr which
+// one it is, so that nobody uses that of $REDIS_URL without knowing.
+func findRedis(url string, stderr io.Writer) (server, error) {
+	if url == "" {
+		embedded, err := standin.Start()
+		if err != nil {
+			return server{}, fmt.Errorf("starting the embedded Redis: %w", err)
+		}
+		return server{embedded.Options(), "embedded", embedded.Close}, nil
+	}
+	options, shown, err := parseRedisURL(url)
+	if err != nil {
+		return server{}, err
+	}
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.DialerRetries = 1
+	sayRedis(stderr, shown, url)
+	return server{options, shown, func() {}}, nil
+}
+
+func sayRedis(stderr io.Writer, shown, url string) {
+	from := ""
+	if url == os.Getenv("REDIS_URL") {
+		from = " ($REDIS_URL)"
+	}
+	fmt.Fprintf(stderr, "using the Redis at %s%s\n", shown, from)
 }

@@ -8,51 +8,55 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/embedded"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 const replayUsage = `Usage: tierlimit replay [flags] [FILE]
 
-Replays a web access log (Common or Combined Log Format, plain or gzip, "-" for
-standard input) through a fleet of limiters that share one Redis, in virtual time,
+Replays a log of requests (plain or gzip, "-" for standard input) through a fleet of limiters that share one Redis, in virtual time,
 once per algorithm, and shows what each did against the textbook's exact log.
 Without FILE it replays a day of the NASA web server of 1995.
+
+The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
+time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time
+(RFC 3339, or seconds since 1970), a key and the cost, if that is not 1.
 
 Flags:
 `
 
 // replayFlags is the command line of replay.
 type replayFlags struct {
-	limit      limit.Limit
-	instances  int
-	key        accesslog.KeyKind
+	limit     limit.Limit
+	instances int
+	logFlags
 	candidates []candidate
-	most       trace.Bounds
 	redis      string
 	json       bool
-	file       string
 }
 
 func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
-	f := replayFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost}
+	f := replayFlags{limit: limit.PerMinute(10)}
 	set := newFlags("replay")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
 	})
 	set.IntVar(&f.instances, "instances", 4, "`number` of limiter instances that share the Redis")
-	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
-		f.key, err = accesslog.ParseKeyKind(s)
+	f.logFlags.add(set)
+	set.Func("cost", "how many units a request takes: `requests|bytes|kB` (default requests: 1, or what the log says)", func(s string) (err error) {
+		f.cost, err = accesslog.ParseCostKind(s)
 		return err
 	})
 	set.Func("algorithm", "replay this `algorithm` only (may be repeated; default all): "+names(), func(s string) error {
@@ -60,7 +64,6 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 		f.candidates = append(f.candidates, c)
 		return err
 	})
-	boundFlags(set, &f.most)
 	redisFlag(set, &f.redis, "")
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	if err := parseFlags(set, args, replayUsage, 1, stdout); err != nil {
@@ -71,6 +74,9 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	}
 	if f.candidates == nil {
 		for _, a := range limit.Algorithms() {
+			if _, err := remote.NewRule(f.limit, a); err != nil {
+				continue // it cannot hold the limit, as a log cannot a million units
+			}
 			f.candidates = append(f.candidates, candidate{name: a.String(), algorithm: a})
 		}
 	}
@@ -103,40 +109,34 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f.file, f.key, f.most, stdin, stderr)
+	tr, err := loadTrace(f.logFlags, stdin, stderr)
 	if err != nil {
 		return err
 	}
-	config := replay.Config{Trace: tr, Instances: f.instances}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	config.Client = func() *redis.Client { return redis.NewClient(options) }
-	config.Measurable = f.redis != ""
-
-	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
-	config.Progress = bar.add
+	defer server.stop()
 	rep := report{
 		Requests: len(tr.Events), Keys: tr.Keys, BadLines: tr.BadLines,
 		Limit: f.limit.Quota(), WindowSeconds: f.limit.Window().Seconds(),
-		Instances: f.instances, Redis: shown,
+		Instances: f.instances, Redis: server.shown,
 	}
-	exact := replay.Exact(tr, f.limit)
-	for _, c := range f.candidates {
-		bar.describe(c.algorithm.Name())
-		config.Limit, err = c.limit(f.limit)
-		var result replay.Result
-		if err == nil {
-			result, err = replay.Run(ctx, config, c.algorithm, exact)
+	if !f.json {
+		printHead(stdout, rep, f)
+	}
+	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
+	defer bar.finish()
+	err = f.replayAll(ctx, tr, bar, func(r replay.Result) {
+		rep.Results = append(rep.Results, r)
+		if !f.json {
+			bar.clear()
+			printRow(stdout, rep.Requests, f, r)
 		}
-		if err != nil {
-			bar.finish()
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		result.Configuration = c.name
-		rep.Results = append(rep.Results, result)
+	})
+	if err != nil {
+		return err
 	}
 	bar.finish()
 	if f.json {
@@ -144,12 +144,65 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(rep)
 	}
-	return printTable(stdout, rep, f)
+	return printFoot(stdout, rep)
+}
+
+// replayAll replays the trace under each candidate, as many at once as there are processors, and
+// calls done with each result, in the candidates' order, as soon as those before it are there.
+func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progress, done func(replay.Result)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	exact := replay.Exact(tr, f.limit)
+	results := make([]replay.Result, len(f.candidates))
+	finished := make([]chan error, len(f.candidates))
+	processors := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var running sync.WaitGroup
+	defer running.Wait() // each removes what it has left in Redis
+	defer cancel()
+	for i := range f.candidates {
+		finished[i] = make(chan error, 1)
+	}
+	running.Go(func() {
+		for i, c := range f.candidates {
+			processors <- struct{}{}
+			running.Go(func() {
+				defer func() { <-processors }()
+				var err error
+				results[i], err = f.replayOne(ctx, tr, c, exact, bar.add)
+				finished[i] <- err
+			})
+		}
+	})
+	for i, c := range f.candidates {
+		if err := <-finished[i]; err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		done(results[i])
+	}
+	return nil
+}
+
+func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate, exact []bool, progress func(int)) (replay.Result, error) {
+	l, err := c.limit(f.limit)
+	if err != nil {
+		return replay.Result{}, err
+	}
+	server, err := findRedis(f.redis, io.Discard) // an embedded one of its own, which runs one script at a time
+	if err != nil {
+		return replay.Result{}, err
+	}
+	defer server.stop()
+	result, err := replay.Run(ctx, replay.Config{
+		Trace: tr, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
+		Client: func() *redis.Client { return redis.NewClient(server.options) },
+	}, c.algorithm, exact)
+	result.Configuration = c.name
+	return result, err
 }
 
 // loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
-func loadTrace(name string, key accesslog.KeyKind, most trace.Bounds, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+func loadTrace(f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
+	name := f.file
 	switch name {
 	case "":
 		in = nasa.Open()
@@ -167,25 +220,34 @@ func loadTrace(name string, key accesslog.KeyKind, most trace.Bounds, stdin io.R
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
-	tr, err := trace.Load(reader, key, most, nil)
+	tr, err := trace.Load(reader, f.key, f.cost, f.most, nil)
 	switch {
 	case errors.Is(err, trace.ErrKeys):
 		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
 	case errors.Is(err, trace.ErrRequests):
-		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 48 bytes", fileName(name), err)}
+		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 64 bytes", fileName(name), err)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %d lines are not in Common or Combined Log Format and were left out; the first:\n", fileName(name), n, reader.Lines())
+		fmt.Fprintf(stderr, "%s: %d of %d lines are of no known format and were left out; the first:\n", fileName(name), n, reader.Lines())
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
 	}
 	if len(tr.Events) == 0 {
-		return nil, fmt.Errorf("%s holds no request in Common or Combined Log Format", fileName(name))
+		return nil, fmt.Errorf("%s holds no request in a known format", fileName(name))
 	}
 	return tr, nil
+}
+
+// loadRequests is loadTrace for commands that count each request as one unit.
+func loadRequests(command string, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+	tr, err := loadTrace(f, stdin, stderr)
+	if err == nil && slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.Cost != 1 }) {
+		return nil, fmt.Errorf("%s has costs, and %s counts each request as one: leave the costs out, or use replay", fileName(f.file), command)
+	}
+	return tr, err
 }
 
 func fileName(file string) string {
@@ -196,26 +258,4 @@ func fileName(file string) string {
 		return "standard input"
 	}
 	return file
-}
-
-// findRedis returns the options of the Redis at url, or of an embedded one if url
-// is empty, how to show it to people, and a function that stops what was started.
-func findRedis(url string) (options *redis.Options, shown string, stop func(), err error) {
-	stop = func() {}
-	isEmbedded := url == ""
-	if isEmbedded {
-		if url, stop, err = embedded.Start(); err != nil {
-			return nil, "", nil, err
-		}
-	}
-	if options, shown, err = parseRedisURL(url); err != nil {
-		stop()
-		return nil, "", nil, err
-	}
-	if isEmbedded {
-		shown = "embedded"
-	}
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.DialerRetries = 1
-	return options, shown, stop, nil
 }

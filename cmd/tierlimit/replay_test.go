@@ -214,14 +214,22 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		words []string
 	}{
 		"no command":        {nil, []string{"no command"}},
-		"unknown command":   {[]string{"reply"}, []string{`"reply"`, "replay"}},
+		"unknown command":   {[]string{"reply"}, []string{`"reply"`, "tierlimit help"}},
+		"show of no key":    {[]string{"show", "-redis", "redis://127.0.0.1:1"}, []string{"no key"}},
+		"show of no rule":   {[]string{"show", "-redis", "redis://127.0.0.1:1", "alice"}, []string{`"alice"`, "-rules"}},
+		"rules and limit":   {[]string{"show", "-redis", "redis://127.0.0.1:1", "-rules", "r.yaml", "-limit", "5/1m", "alice"}, []string{"r.yaml", "5/1m"}},
+		"bad rule name":     {[]string{"show", "-redis", "redis://127.0.0.1:1", "a rule", "k"}, []string{`"a rule"`}},
+		"top of no rule":    {[]string{"top", "-redis", "redis://127.0.0.1:1"}, []string{"no rule"}},
+		"top of a prefix":   {[]string{"top", "-redis", "redis://127.0.0.1:1", "-prefix", "a*", "r"}, []string{`"a*"`}},
+		"top of nothing":    {[]string{"top", "-redis", "redis://127.0.0.1:1", "r"}, []string{"127.0.0.1:1", "is Redis running"}},
 		"unknown flag":      {[]string{"replay", "-speed", "2"}, []string{"-speed"}},
 		"bad limit":         {[]string{"replay", "-limit", "ten"}, []string{`"ten"`, "10/1m"}},
 		"zero window":       {[]string{"replay", "-limit", "10/0s"}, []string{"window is 0s"}},
 		"bad algorithm":     {[]string{"replay", "-algorithm", "token-bucket"}, []string{`"token-bucket"`, "sliding-log"}},
 		"bad dial":          {[]string{"replay", "-algorithm", "gcra:burst=lots"}, []string{`"lots"`, "10%"}},
 		"burst of a log":    {[]string{"replay", "-algorithm", "sliding-log:burst=5"}, []string{"only gcra"}},
-		"bad key":           {[]string{"replay", "-key", "user"}, []string{`"user"`, "host+path"}},
+		"bad key":           {[]string{"replay", "-key", "agent"}, []string{`"agent"`, "host+path"}},
+		"bad cost":          {[]string{"replay", "-cost", "tokens"}, []string{`"tokens"`, "bytes"}},
 		"no instances":      {[]string{"replay", "-instances", "0"}, []string{"0", "between 1 and 1000"}},
 		"bad URL":           {[]string{"replay", "-redis", "http://127.0.0.1"}, []string{"redis://"}},
 		"Redis not there":   {[]string{"replay", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
@@ -258,7 +266,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"replay", "plan", "report", "demo"} {
+	for _, name := range []string{"show", "top", "check", "version", "replay", "plan", "report", "demo"} {
 		if stdout, _, err := command(t, nil, name, "-h"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(stdout, "Usage: tierlimit "+name) {
 			t.Errorf("%s -h: %v", name, err)
 		}
@@ -279,7 +287,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	if _, shown, err := parseRedisURL("redis://user:57#33@127.0.0.1:1"); err == nil || strings.Contains(shown+err.Error(), "57") {
 		t.Error(shown, err)
 	}
-	for _, name := range []string{"replay", "report", "plan", "demo"} {
+	for _, name := range []string{"replay", "report", "plan", "demo", "show", "top"} {
 		for _, url := range []string{
 			"redis://user:s3cret@127.0.0.1:1", "redis://user:s3cret%zz@127.0.0.1:1", "redis://user:s3 s3cret@127.0.0.1:1",
 			"redis://user:12#s3cret@127.0.0.1:1", "redis://user:12?s3cret@127.0.0.1:1", "redis://user:12/s3cret@127.0.0.1:1",
@@ -287,8 +295,13 @@ func TestPasswordsAreNotShown(t *testing.T) {
 			"user:s3cret@127.0.0.1:1", "//user:s3cret@127.0.0.1:1", "s3cret", "http://user:s3cret@127.0.0.1", "redis://user:s3cret",
 		} {
 			args := []string{name, "-redis", url}
-			if name == "demo" {
+			switch name {
+			case "demo":
 				args = append(args, "-addr", "127.0.0.1:0")
+			case "show":
+				args = append(args, "rule", "key")
+			case "top":
+				args = append(args, "rule")
 			}
 			stdout, stderr, err := command(t, nil, append(args, log[name]...)...)
 			if err == nil || strings.Contains(fmt.Sprint(stdout, stderr, err), "s3cret") {
@@ -316,5 +329,60 @@ func TestLogsAreBounded(t *testing.T) {
 				t.Errorf("%s %s 0: %v", name, flag, err)
 			}
 		}
+	}
+}
+
+// Users, and costs: of plain lines, of JSON, and of bytes.
+func TestReplayUsersAndCosts(t *testing.T) {
+	const at = "2026-11-22T12:00:0"
+	plain := at + "0Z alice 6\n" + at + "1Z alice 6\n" + at + "2Z alice 4\n" + at + "3Z bob 11\n" + at + "4Z bob\n"
+	logs := map[string]string{
+		"plain": plain,
+		"JSON": `{"time":"` + at + `0Z","key":"alice","cost":6}` + "\n" + `{"time":"` + at + `1Z","key":"alice","cost":6}` + "\n" +
+			`{"time":"` + at + `2Z","key":"alice","cost":4}` + "\n" + `{"time":"` + at + `3Z","key":"bob","cost":11}` + "\n" + `{"time":"` + at + `4Z","key":"bob"}`,
+	}
+	access := ""
+	for _, r := range [][2]string{{"alice", "6"}, {"alice", "6"}, {"alice", "4"}, {"bob", "11"}, {"bob", "1"}} {
+		access += `10.0.0.1 - ` + r[0] + ` [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 ` + r[1] + "\n"
+	}
+	for name, args := range map[string][]string{"plain": nil, "JSON": nil, "access": {"-key", "user", "-cost", "bytes"}} {
+		log := logs[name]
+		if name == "access" {
+			log = access
+		}
+		rep := mustReplay(t, strings.NewReader(log), append(args, "-limit", "10/1m", "-algorithm", "sliding-log", "-")...)
+		r := rep.Results[0]
+		if rep.Requests != 5 || rep.Keys != 2 || r.NeverFit != 1 || r.WronglyAllowed+r.WronglyDenied != 0 || r.Allowed > 4 {
+			t.Errorf("%s: %+v", name, rep)
+		}
+		if name != "access" && (r.Allowed != 3 || r.Denied != 2 || r.WorstWindow != 10) { // whose requests are in no order
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	// A limit that only some algorithms can hold is replayed under those.
+	rep := mustReplay(t, strings.NewReader(plain), "-limit", "1000000/1m", "-")
+	if len(rep.Results) != 3 || rep.Results[0].Algorithm == "sliding-log" {
+		t.Errorf("%+v", rep.Results)
+	}
+	for _, name := range []string{"report", "demo"} {
+		_, _, err := command(t, strings.NewReader(plain), name, "-")
+		if err == nil || !strings.Contains(err.Error(), "has costs") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The choice comes before what it was made from, and no times are made up.
+func TestPlanSaysItsChoiceFirst(t *testing.T) {
+	stdout, _, err := command(t, nil, "plan", "-limit", "10/1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if choice, table := strings.Index(stdout, "nothing stated"), strings.Index(stdout, "most in any"); choice < 0 || choice > table || strings.Contains(stdout, "µs") {
+		t.Error(stdout)
+	}
+	stdout, _, err = command(t, nil, "plan", "-limit", "10/1m", "-json")
+	if err != nil || strings.Contains(stdout, "_us") {
+		t.Errorf("%v\n%s", err, stdout)
 	}
 }

@@ -12,11 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/synthetic"
-	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/internal/simulate"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
@@ -25,8 +23,7 @@ import (
 
 const reportUsage = `Usage: tierlimit report [flags] [FILE]
 
-Replays a web access log (Common or Combined Log Format, plain or gzip, "-" for
-standard input), or a made-up load, against every configuration of every algorithm, and
+Replays a log of requests (as replay takes it, "-" for standard input), or a made-up load, against every configuration of every algorithm, and
 writes what each decided and what it costs as one HTML file that opens without a
 network. Without FILE and -load it replays a day of the NASA web server of 1995.
 
@@ -35,9 +32,8 @@ Flags:
 
 // reportFlags is the command line of report.
 type reportFlags struct {
-	limit    limit.Limit
-	key      accesslog.KeyKind
-	most     trace.Bounds
+	limit limit.Limit
+	logFlags
 	load     *synthetic.Load
 	requests int
 	need     plan.Need
@@ -45,21 +41,16 @@ type reportFlags struct {
 	find     *float64
 	redis    string
 	out      string
-	file     string
 }
 
 func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
-	f := reportFlags{limit: limit.PerMinute(10), key: accesslog.KeyHost}
+	f := reportFlags{limit: limit.PerMinute(10)}
 	set := newFlags("report")
 	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
 		f.limit, err = limit.Parse(s)
 		return err
 	})
-	set.Func("key", "what to limit: `host|path|host+path` (default host)", func(s string) (err error) {
-		f.key, err = accesslog.ParseKeyKind(s)
-		return err
-	})
-	boundFlags(set, &f.most)
+	f.logFlags.add(set)
 	set.Func("load", "replay a made-up `load` instead of a log: "+synthetic.Names(), func(s string) error {
 		load, err := synthetic.Parse(s)
 		f.load = &load
@@ -119,14 +110,14 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	options, shown, stop, err := findRedis(f.redis)
+	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	client := redis.NewClient(options)
+	defer server.stop()
+	client := redis.NewClient(server.options)
 	defer client.Close()
-	r := reporter{flags: f, client: client, options: options, redis: shown, stderr: stderr}
+	r := reporter{flags: f, client: client, options: server.options, redis: server.shown, stderr: stderr}
 	if err := r.load(stdin); err != nil {
 		return err
 	}
@@ -185,7 +176,7 @@ func (r *reporter) load(stdin io.Reader) (err error) {
 	if f.file != "" && f.file != "-" {
 		r.source = filepath.Base(f.file)
 	}
-	tr, err := loadTrace(f.file, f.key, f.most, stdin, r.stderr)
+	tr, err := loadRequests("report", f.logFlags, stdin, r.stderr)
 	if err != nil {
 		return err
 	}

@@ -3,34 +3,55 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 )
 
-// printTable writes the report for people.
-func printTable(w io.Writer, rep report, f replayFlags) error {
+// columns are as wide as what stands above them, so that a row can be printed as soon as it is
+// known.
+const columns = "  %8s  %8s  %8s  %8s  %8s  %9s  %8s  %8s\n"
+
+// nameWidth is the width of the column of algorithms.
+func (f replayFlags) nameWidth() int {
+	width := len("algorithm")
+	for _, c := range f.candidates {
+		width = max(width, len(c.name))
+	}
+	return width
+}
+
+// printHead writes what is known before the replay.
+func printHead(w io.Writer, rep report, f replayFlags) {
 	fmt.Fprintf(w, "%d requests of %d keys (%s), %d bad lines; limit %d per %s; %d instances\n",
 		rep.Requests, rep.Keys, f.key, rep.BadLines, rep.Limit, f.limit.WindowString(), rep.Instances)
 	if rep.Redis == "embedded" {
-		fmt.Fprintf(w, "Redis: embedded (miniredis, in this process; -redis URL or $REDIS_URL for a real one)\n\n")
+		fmt.Fprintf(w, "Redis: embedded (in this process; -redis URL or $REDIS_URL for a real one)\n\n")
 	} else {
 		fmt.Fprintf(w, "Redis: %s\n\n", rep.Redis)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "algorithm\tallowed\tdenied\twrongly\twrongly\tworst\tcalls per\tdecided\tbytes\t")
-	fmt.Fprintln(t, "\t\t\tallowed\tdenied\twindow\tdecision\tlocally\tper key\t")
+	fmt.Fprintf(w, "%*s"+columns, f.nameWidth(), "algorithm", "allowed", "denied", "wrongly", "wrongly", "worst", "calls per", "decided", "bytes")
+	fmt.Fprintf(w, "%*s"+columns, f.nameWidth(), "", "", "", "allowed", "denied", "window", "decision", "locally", "per key")
+}
+
+// printRow writes a result.
+func printRow(w io.Writer, requests int, f replayFlags, r replay.Result) {
+	bytes := "-"
+	if r.BytesPerKey != nil {
+		bytes = fmt.Sprintf("%.0f", *r.BytesPerKey)
+	}
+	part := func(n int) float64 { return float64(n) / float64(requests) }
+	fmt.Fprintf(w, "%*s"+columns, f.nameWidth(), r.Configuration, fmt.Sprint(r.Allowed), fmt.Sprint(r.Denied),
+		fmt.Sprint(r.WronglyAllowed), fmt.Sprint(r.WronglyDenied), fmt.Sprint(r.WorstWindow),
+		fmt.Sprintf("%.3f", part(r.RedisCalls)), fmt.Sprintf("%.1f %%", 100*part(r.DecidedLocally)), bytes)
+}
+
+// printFoot explains the table.
+func printFoot(w io.Writer, rep report) error {
 	for _, r := range rep.Results {
-		bytes := "-"
-		if r.BytesPerKey != nil {
-			bytes = fmt.Sprintf("%.0f", *r.BytesPerKey)
+		if r.NeverFit > 0 {
+			fmt.Fprintf(w, "\n%s: %d requests cost more than the limit, which it denies at any time.", r.Configuration, r.NeverFit)
 		}
-		requests := float64(rep.Requests)
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%.3f\t%.1f %%\t%s\t\n",
-			r.Configuration, r.Allowed, r.Denied, r.WronglyAllowed, r.WronglyDenied, r.WorstWindow,
-			float64(r.RedisCalls)/requests, 100*float64(r.DecidedLocally)/requests, bytes)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most requests of one\nkey allowed in any window of the limit's length.\n")
-	return nil
+	_, err := fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most units of one\nkey allowed in any window of the limit's length.\n")
+	return err
 }

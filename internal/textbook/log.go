@@ -21,10 +21,13 @@ func New(quota int64, window time.Duration) *Log {
 // Allow grants the key one unit at the given time if fewer than the quota have
 // been granted within the window before it. A unit that is exactly one window
 // old has left. What is denied is not counted.
-func (l *Log) Allow(key string, at int64) bool {
-	if l.granted.count(key, at) >= l.quota {
+func (l *Log) Allow(key string, at int64) bool { return l.AllowN(key, at, 1) }
+
+// AllowN grants so many units, or none.
+func (l *Log) AllowN(key string, at, cost int64) bool {
+	if l.granted.count(key, at)+cost > l.quota {
 		return false
 	}
-	l.granted.add(key, at)
+	l.granted.add(key, at, cost)
 	return true
 }

@@ -42,8 +42,27 @@ func TestLogForgets(t *testing.T) {
 	for at := range int64(1_000_000) {
 		log.Allow("k", at)
 	}
-	if n := cap(log.granted.times["k"]); n > 1000 {
+	if n := cap(log.granted.grants["k"].list); n > 1000 {
 		t.Errorf("room for %d times, want about 100", n)
+	}
+}
+
+// A cost fits whole or not at all, and leaves whole.
+func TestCosts(t *testing.T) {
+	log, worst := New(10, time.Millisecond), NewWorst(time.Millisecond)
+	for _, step := range []struct {
+		at, cost int64
+		allowed  bool
+	}{{0, 7, true}, {1, 4, false}, {1, 3, true}, {999, 1, false}, {1000, 7, true}, {1000, 1, false}, {1001, 3, true}, {5000, 11, false}} {
+		if got := log.AllowN("k", step.at, step.cost); got != step.allowed {
+			t.Errorf("%d at %d: %v", step.cost, step.at, got)
+		}
+		if step.allowed {
+			worst.GrantN("k", step.at, step.cost)
+		}
+	}
+	if worst.Max() != 10 {
+		t.Errorf("the fullest window has %d", worst.Max())
 	}
 }
 

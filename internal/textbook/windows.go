@@ -2,27 +2,42 @@ package textbook
 
 import "time"
 
-// windows remembers, for each key, the times within the latest window.
+// windows remembers, for each key, what was granted within the latest window.
 type windows struct {
 	length int64 // microseconds
-	times  map[string][]int64
+	grants map[string]*grants
 }
+
+type grants struct {
+	list []grant
+	sum  int64
+}
+
+type grant struct{ at, units int64 }
 
 func newWindows(length time.Duration) windows {
-	return windows{length: length.Microseconds(), times: make(map[string][]int64)}
+	return windows{length: length.Microseconds(), grants: make(map[string]*grants)}
 }
 
-// count forgets the key's times that have left the window (at-length, at], and
-// returns how many are left.
+// count forgets what the key was granted that has left the window (at-length, at], and returns
+// how many units are left.
 func (w windows) count(key string, at int64) int64 {
-	times := w.times[key]
-	for len(times) > 0 && times[0] <= at-w.length {
-		times = times[1:]
+	g := w.grants[key]
+	if g == nil {
+		return 0
 	}
-	w.times[key] = times
-	return int64(len(times))
+	for len(g.list) > 0 && g.list[0].at <= at-w.length {
+		g.sum -= g.list[0].units
+		g.list = g.list[1:]
+	}
+	return g.sum
 }
 
-func (w windows) add(key string, at int64) {
-	w.times[key] = append(w.times[key], at)
+func (w windows) add(key string, at, units int64) {
+	g := w.grants[key]
+	if g == nil {
+		g = &grants{}
+		w.grants[key] = g
+	}
+	g.list, g.sum = append(g.list, grant{at, units}), g.sum+units
 }

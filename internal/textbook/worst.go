@@ -16,8 +16,11 @@ func NewWorst(window time.Duration) *Worst {
 
 // Grant tells of one unit granted to the key, and returns how many it was granted in
 // the window that ends with that.
-func (w *Worst) Grant(key string, at int64) int64 {
-	w.granted.add(key, at)
+func (w *Worst) Grant(key string, at int64) int64 { return w.GrantN(key, at, 1) }
+
+// GrantN tells of so many units.
+func (w *Worst) GrantN(key string, at, units int64) int64 {
+	w.granted.add(key, at, units)
 	n := w.granted.count(key, at)
 	w.max = max(w.max, n)
 	return n

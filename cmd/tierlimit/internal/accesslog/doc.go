@@ -1,7 +1,15 @@
-// Package accesslog reads the access logs of web servers, in Common or Combined
-// Log Format, plain or gzipped:
+// Package accesslog reads logs of requests, plain or gzipped: the access logs of web servers in
+// Common or Combined Log Format,
 //
 //	host ident user [02/Jan/2006:15:04:05 -0700] "METHOD path PROTO" status bytes "referer" "agent"
+//
+// lines of JSON with fields like time, host (or key), user, path, bytes and cost, and plain lines
+// of a time, a key and, if it is not 1, the cost:
+//
+//	2006-01-02T15:04:05.123Z alice 3
+//	1136214245.123 alice
+//
+// Each line may have another format.
 //
 // Real logs are not clean: lines are cut, clients send garbage, paths hold
 // quotes and spaces. A line that cannot be read is skipped and counted, and the

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -13,19 +14,20 @@ const (
 	KeyHost        KeyKind = "host"
 	KeyPath        KeyKind = "path"
 	KeyHostAndPath KeyKind = "host+path"
+	KeyUser        KeyKind = "user"
 )
 
-// ParseKeyKind reads "host", "path" or "host+path".
+// ParseKeyKind reads "host", "path", "host+path" or "user".
 func ParseKeyKind(s string) (KeyKind, error) {
 	switch k := KeyKind(s); k {
-	case KeyHost, KeyPath, KeyHostAndPath:
+	case KeyHost, KeyPath, KeyHostAndPath, KeyUser:
 		return k, nil
 	}
-	return "", fmt.Errorf("key %q: must be one of %s, %s, %s", s, KeyHost, KeyPath, KeyHostAndPath)
+	return "", fmt.Errorf("key %q: must be one of %s, %s, %s, %s", s, KeyHost, KeyPath, KeyHostAndPath, KeyUser)
 }
 
 // Of returns the request's key: the host, unless k says otherwise. A path is
-// without its query. A key is never empty: a missing path is "-", as in the log.
+// without its query. A key is never empty: a missing path or user is "-", as in the log.
 func (k KeyKind) Of(r Request) string {
 	switch k {
 	case KeyPath:
@@ -33,6 +35,9 @@ func (k KeyKind) Of(r Request) string {
 	case KeyHostAndPath:
 		// The host ends at the first space, since it cannot hold one.
 		return r.Host + " " + pathKey(r.Path)
+	}
+	if k == KeyUser {
+		return cmp.Or(r.User, "-")
 	}
 	return r.Host
 }

@@ -33,9 +33,9 @@ func TestKeyOf(t *testing.T) {
 }
 
 func TestParseKeyKindNamesTheKinds(t *testing.T) {
-	for _, s := range []string{"", "Host", "user"} {
+	for _, s := range []string{"", "Host", "agent"} {
 		_, err := ParseKeyKind(s)
-		if err == nil || !strings.Contains(err.Error(), "host, path, host+path") {
+		if err == nil || !strings.Contains(err.Error(), "host, path, host+path, user") {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

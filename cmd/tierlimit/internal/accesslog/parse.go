@@ -1,6 +1,9 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // The causes of a bad line, in the order of its fields.
 const (
@@ -41,6 +44,7 @@ func parse(line []byte) (Request, fault) {
 	text := string(line[:requestStart+length])
 	method, path := splitRequest(text[requestStart:])
 	return Request{
+		User:   user(text[:timeStart], host),
 		Time:   stamp,
 		Host:   text[host.from:host.to],
 		Method: method,
@@ -48,6 +52,15 @@ func parse(line []byte) (Request, fault) {
 		Status: result.status,
 		Bytes:  result.bytes,
 	}, fault{}
+}
+
+// user is who the request was made as: all behind host and ident, since names may hold spaces.
+func user(fields string, host span) string {
+	_, name, _ := strings.Cut(strings.Trim(fields[host.to:], " "), " ")
+	if name == "-" {
+		return ""
+	}
+	return name
 }
 
 type span struct{ from, to int }

@@ -43,7 +43,7 @@ func (r *Reader) Read() (Request, error) {
 			r.empty++
 			continue
 		}
-		request, fault := parse(line)
+		request, fault := parseAny(line)
 		if fault.what == "" {
 			return request, nil
 		}

@@ -8,7 +8,8 @@ import "time"
 type Request struct {
 	// Time is when the server logged the request, in UTC.
 	Time time.Time
-	// Host is the client: an address, or its name where the server looked it up.
+	// Host is the client: an address, or its name where the server looked it up; the key of a
+	// plain line.
 	Host string
 	// Method and Path are empty where the server logged no request, as it does
 	// for connections that time out.
@@ -18,4 +19,8 @@ type Request struct {
 	Status int
 	// Bytes is the size of the response's body, 0 where the log has "-".
 	Bytes int64
+	// User is who the request was made as, empty where the log has "-".
+	User string
+	// Cost is how many units the log says that the request took, 0 where it says nothing.
+	Cost int64
 }

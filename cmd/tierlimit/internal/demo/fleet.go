@@ -47,13 +47,16 @@ func startFleet(c Config, size int, deadline time.Duration) (fleet []*instance, 
 
 func (in *instance) start(c Config, prefix string, size int, deadline time.Duration) (err error) {
 	in.wire, err = newWire(func() (net.Conn, error) {
+		if c.Redis.Dialer != nil {
+			return c.Redis.Dialer(context.Background(), c.Redis.Network, c.Redis.Addr)
+		}
 		return net.DialTimeout(c.Redis.Network, c.Redis.Addr, time.Second)
 	})
 	if err != nil {
 		return fmt.Errorf("an instance's way to Redis: %w", err)
 	}
 	through := *c.Redis
-	through.Network, through.Addr = "tcp", in.wire.addr()
+	through.Network, through.Addr, through.Dialer = "tcp", in.wire.addr(), nil
 	through.ContextTimeoutEnabled, through.MaxRetries, through.DialTimeout = true, -1, time.Second
 	in.client = redis.NewClient(&through)
 	in.limiter, err = tiered.New(in.client,

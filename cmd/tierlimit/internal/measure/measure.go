@@ -17,14 +17,6 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Redis is a server to measure on.
-type Redis struct {
-	Client *redis.Client
-	// Real says whether it is a Redis, as opposed to the stand-in inside the process,
-	// which knows neither its memory nor its time: there the time is the clock's.
-	Real bool
-}
-
 // Cost is what was measured. A value is 0 where it was not.
 type Cost struct {
 	Allowed time.Duration // of Redis's CPU per decision that grants a unit
@@ -34,32 +26,27 @@ type Cost struct {
 }
 
 const (
-	calls         = 1_000
-	embeddedCalls = 50
+	calls = 1_000
 	// fillUpTo is the largest log that is filled: it is written unit by unit.
 	fillUpTo = 10_000
 	// fewestKeys keeps one key's state from being all that is measured.
 	fewestKeys = 20
 )
 
-// Cost measures a candidate: calls of one unit each over keys that have room, and
+// On measures what a candidate costs on a Redis: calls of one unit each over keys that have room, and
 // over full ones, at one virtual instant. Keys have names of nameBytes, of this
 // measurement's own, and are removed. Other clients' calls of scripts in the meantime
 // are measured along.
-func (r Redis) Cost(ctx context.Context, c plan.Candidate, nameBytes int) (cost Cost, err error) {
+func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes int) (cost Cost, err error) {
 	rule, err := remote.NewRule(c.Limit, c.Algorithm)
 	if err != nil {
 		return Cost{}, err
 	}
-	number := calls
-	if !r.Real {
-		number = embeddedCalls
-	}
 	capacity := c.Algorithm.Capacity(c.Limit)
-	perKey := int(min(capacity, int64(number/fewestKeys)))
-	m := &measurement{Redis: r, script: remote.NewScript(r.Client), rule: rule, clock: time.Now().UnixMicro()}
-	m.name((number+perKey-1)/perKey, nameBytes)
-	defer func() { err = errors.Join(err, r.Client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
+	perKey := int(min(capacity, int64(calls/fewestKeys)))
+	m := &measurement{client: client, script: remote.NewScript(client), rule: rule, clock: time.Now().UnixMicro()}
+	m.name((calls+perKey-1)/perKey, nameBytes)
+	defer func() { err = errors.Join(err, client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
 
 	// The first call loads the script, and makes a key of one unit.
 	if err := m.take(ctx, m.keys[0], lua.Take, 1); err != nil {
@@ -68,7 +55,7 @@ func (r Redis) Cost(ctx context.Context, c plan.Candidate, nameBytes int) (cost 
 	if cost.AtRest, err = m.bytes(ctx); err != nil {
 		return Cost{}, err
 	}
-	if cost.Allowed, err = m.time(ctx, number-1, func(i int) (string, int64) { return m.keys[(i+1)%len(m.keys)], 1 }); err != nil {
+	if cost.Allowed, err = m.time(ctx, calls-1, func(i int) (string, int64) { return m.keys[(i+1)%len(m.keys)], 1 }); err != nil {
 		return Cost{}, err
 	}
 	if c.Algorithm.Name() == "sliding-log" && capacity > fillUpTo {
@@ -83,13 +70,13 @@ func (r Redis) Cost(ctx context.Context, c plan.Candidate, nameBytes int) (cost 
 	if cost.Full, err = m.bytes(ctx); err != nil {
 		return Cost{}, err
 	}
-	cost.Denied, err = m.time(ctx, number, func(i int) (string, int64) { return full[i%len(full)], 1 })
+	cost.Denied, err = m.time(ctx, calls, func(i int) (string, int64) { return full[i%len(full)], 1 })
 	return cost, err
 }
 
 // measurement is one measurement under way.
 type measurement struct {
-	Redis
+	client *redis.Client
 	script *remote.Script
 	rule   *remote.Rule
 	clock  int64
@@ -123,14 +110,7 @@ func (m *measurement) time(ctx context.Context, number int, call func(i int) (ke
 		}
 	}
 	after, err := m.spent(ctx)
-	return (after.time - before.time) / time.Duration(max(1, m.callsBetween(before, after, number))), err
-}
-
-func (m *measurement) callsBetween(before, after spending, number int) int64 {
-	if !m.Real {
-		return int64(number)
-	}
-	return after.calls - before.calls
+	return (after.time - before.time) / time.Duration(max(1, after.calls-before.calls)), err
 }
 
 // spending is what Redis has spent on scripts so far.
@@ -139,12 +119,9 @@ type spending struct {
 	calls int64
 }
 
-// spent reads it from the server's statistics; from the clock where there are none.
+// spent reads it from the server's statistics.
 func (m *measurement) spent(ctx context.Context) (spending, error) {
-	if !m.Real {
-		return spending{time: time.Duration(time.Now().UnixNano())}, nil
-	}
-	info, err := m.Client.Info(ctx, "commandstats").Result()
+	info, err := m.client.Info(ctx, "commandstats").Result()
 	if err != nil {
 		return spending{}, fmt.Errorf("asking Redis for its statistics: %w", err)
 	}
@@ -183,12 +160,9 @@ func readStatistics(values string) (s spending, err error) {
 	return s, nil
 }
 
-// bytes is what the first key takes, 0 where the server cannot tell.
+// bytes is what the first key takes.
 func (m *measurement) bytes(ctx context.Context) (int64, error) {
-	if !m.Real {
-		return 0, nil
-	}
-	n, err := m.Client.MemoryUsage(ctx, m.keys[0], 0).Result()
+	n, err := m.client.MemoryUsage(ctx, m.keys[0], 0).Result()
 	if err != nil {
 		return 0, fmt.Errorf("asking Redis for a key's memory: %w", err)
 	}

@@ -73,7 +73,7 @@ func TestBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trace, err := Load(reader, accesslog.KeyPath, c.most, nil)
+		trace, err := Load(reader, accesslog.KeyPath, accesslog.CostRequests, c.most, nil)
 		if !errors.Is(err, c.want) || len(trace.Events) > c.most.Requests || trace.Keys > c.most.Keys {
 			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, len(trace.Events), trace.Keys)
 		}

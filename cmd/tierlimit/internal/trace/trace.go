@@ -22,6 +22,8 @@ type Event struct {
 	// Key is what it is limited by; of one above 64 bytes, which logs of strangers'
 	// requests have in any number, its hash.
 	Key string
+	// Cost is how many units it takes, at least 1.
+	Cost int64
 }
 
 // Trace is a whole log.
@@ -42,7 +44,7 @@ const progressEvery = 10_000
 
 // Bounds are how much of a log is kept in memory at most. Neither may be 0.
 type Bounds struct {
-	// Requests, each of which takes 24 bytes, and up to as many again while the log is read.
+	// Requests, each of which takes 32 bytes, and up to as many again while the log is read.
 	Requests int
 	// Keys, each of which takes some 200 bytes at most, and what a limiter needs of it.
 	Keys int
@@ -68,11 +70,11 @@ var (
 //
 // If the log cannot be read to its end, the trace of what came before is
 // returned along with the error.
-func Load(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress func(n int)) (*Trace, error) {
+func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) (*Trace, error) {
 	if progress == nil {
 		progress = func(int) {}
 	}
-	events, keys, err := readAll(r, key, most, progress)
+	events, keys, err := readAll(r, key, cost, most, progress)
 	if wholeSeconds(events) {
 		spread(events)
 	}
@@ -82,7 +84,7 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress func
 	return &Trace{Events: events, Keys: keys, BadLines: r.BadLines()}, err
 }
 
-func readAll(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress func(n int)) ([]Event, int, error) {
+func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) ([]Event, int, error) {
 	var events []Event
 	// Each key is kept once, and apart from the log's lines, so that the trace
 	// does not hold the whole log in memory.
@@ -110,7 +112,7 @@ func readAll(r *accesslog.Reader, key accesslog.KeyKind, most Bounds, progress f
 			kept = strings.Clone(name)
 			keys[kept] = kept
 		}
-		events = append(events, Event{At: request.Time.UnixMicro(), Key: kept})
+		events = append(events, Event{At: request.Time.UnixMicro(), Key: kept, Cost: cost.Of(request)})
 		if len(events)%progressEvery == 0 {
 			progress(len(events))
 		}

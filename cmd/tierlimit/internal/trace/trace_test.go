@@ -26,7 +26,7 @@ func load(t *testing.T, r io.Reader, key accesslog.KeyKind, progress func(int)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Load(log, key, Default, progress)
+	return Load(log, key, accesslog.CostRequests, Default, progress)
 }
 
 func TestWholeSecondsAreSpread(t *testing.T) {
@@ -59,7 +59,7 @@ func TestFractionsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Event{{epoch, "z"}, {epoch, "a"}, {epoch + 3, "b"}, {epoch + second, "c"}}
+	want := []Event{{epoch, "z", 1}, {epoch, "a", 1}, {epoch + 3, "b", 1}, {epoch + second, "c", 1}}
 	if !slices.Equal(trace.Events, want) {
 		t.Errorf("got  %v\nwant %v", trace.Events, want)
 	}

@@ -1,69 +1,29 @@
-package tiered
+package promlimit_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
 )
-
-func TestErrorsAreCountedByReason(t *testing.T) {
-	for err, want := range map[error]string{
-		limit.ErrInvalidKey:       "invalid",
-		limit.ErrInvalidCost:      "invalid",
-		limit.ErrCostExceedsLimit: "invalid",
-		limit.ErrInvalidRule:      "invalid",
-		context.Canceled:          "cancelled",
-		context.DeadlineExceeded:  "cancelled",
-		limit.ErrClosed:           "closed",
-		limit.ErrNotRedis:         "other",
-	} {
-		if got := reasonOf(fmt.Errorf("rule r: %w", err)).String(); got != want {
-			t.Errorf("%v counts as %s, want %s", err, got, want)
-		}
-	}
-}
-
-// However often it is probed in vain, an outage counts once.
-func TestAnOutageIsCountedOnce(t *testing.T) {
-	server := redistest.Start(t)
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
-	server.Kill()
-	l.shard.breaker.ForceOpen(errors.New("killed"))
-	for inVain := errors.New("still gone"); ; time.Sleep(10 * time.Millisecond) {
-		if err := l.shard.breaker.Probe(func() error { return inVain }); err == inVain {
-			break
-		}
-	}
-	if opened := testutil.ToFloat64(l.metrics.opened); opened != 1 {
-		t.Errorf("opened %v times, want 1", opened)
-	}
-}
 
 // What the documents, the dashboard and the alert rules name is exported, label by
 // label, and what is exported is described: a metric renamed in one place only breaks
 // here and not in front of an operator.
 func TestDocumentedMetricsAreExported(t *testing.T) {
 	exported := exportedMetrics(t)
-	const operating = "../docs/operating.md"
+	described := []string{"../docs/operating.md", "../docs/rules.md"}
 	files, err := filepath.Glob("../docs/monitoring/*.[jy]*") // .json, .yaml
 	if err != nil || len(files) < 3 {
 		t.Fatalf("found %v, %v", files, err)
 	}
 	name := regexp.MustCompile(`\btierlimit_[a-z_]+(?:\{([^}]*)\})?`)
 	matcher := regexp.MustCompile(`(\w+)(=~|!~|!=|=)\\?["']([^"'\\]*)`)
-	for _, file := range append(files, operating, "../README.md") {
+	for _, file := range append(files, append(described, "../README.md")...) {
 		for _, found := range name.FindAllStringSubmatch(read(t, file), -1) {
 			metric, _, _ := strings.Cut(found[0], "{")
 			if metric == "tierlimit_" { // as in "tierlimit_*"
@@ -89,10 +49,10 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 			}
 		}
 	}
-	text := read(t, operating)
+	text := read(t, described[0]) + read(t, described[1])
 	for metric := range exported {
 		if !strings.Contains(text, "`"+metric) {
-			t.Errorf("%s does not describe %s", operating, metric)
+			t.Errorf("neither of %q describes %s", described, metric)
 		}
 	}
 }
@@ -100,10 +60,10 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 // exportedMetrics is the names of all metrics, each with its pairs label=value.
 func exportedMetrics(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(registry))
-	newRule(t, l, "r", limit.PerHour(10), Use(limit.GCRA()), Shadow(1))
-	newRule(t, l, "dry", limit.PerHour(10), DryRun())
+	l, registry := newLimiter(t)
+	newRule(t, l, "r", limit.PerHour(10), tiered.Use(limit.GCRA()), tiered.Shadow(1))
+	newRule(t, l, "dry", limit.PerHour(10), tiered.DryRun())
+	l.SourceLoaded("rules.yaml", nil)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+const checkUsage = `Usage: tierlimit check FILE...
+
+Checks rules files as a service does that loads them, and says of each mistake where it
+stands and what it is: FILE:LINE:COLUMN: CAUSE. The exit status is 1 if there are any.
+No Redis is needed.
+`
+
+func runCheck(args []string, stdout, stderr io.Writer) error {
+	set := newFlags("check")
+	if err := parseFlags(set, args, checkUsage, len(args), stdout); err != nil {
+		return err
+	}
+	if set.NArg() == 0 {
+		return usageError{errors.New("no rules file given")}
+	}
+	mistakes := 0
+	for _, path := range set.Args() {
+		r, err := loadRules(path)
+		if err != nil {
+			for _, problem := range problems(err) {
+				fmt.Fprintln(stderr, problem)
+				mistakes++
+			}
+			continue
+		}
+		fmt.Fprintf(stdout, "%s: %d rules, no mistakes\n", path, len(r.names))
+		r.close()
+	}
+	if mistakes > 0 {
+		return fmt.Errorf("%d mistakes in rules files", mistakes)
+	}
+	return nil
+}

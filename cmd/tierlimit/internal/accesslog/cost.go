@@ -1,0 +1,33 @@
+package accesslog
+
+import "fmt"
+
+// CostKind says how many units a request takes.
+type CostKind string
+
+// The kinds of costs.
+const (
+	CostRequests  CostKind = "requests" // one, or what the log says
+	CostBytes     CostKind = "bytes"    // of the response
+	CostKilobytes CostKind = "kB"       // of the response, each begun 1,000 bytes
+)
+
+// ParseCostKind reads "requests", "bytes" or "kB".
+func ParseCostKind(s string) (CostKind, error) {
+	switch k := CostKind(s); k {
+	case CostRequests, CostBytes, CostKilobytes:
+		return k, nil
+	}
+	return "", fmt.Errorf("cost %q: must be one of %s, %s, %s", s, CostRequests, CostBytes, CostKilobytes)
+}
+
+// Of returns the request's cost, at least 1.
+func (k CostKind) Of(r Request) int64 {
+	switch k {
+	case CostBytes:
+		return max(1, r.Bytes)
+	case CostKilobytes:
+		return max(1, (r.Bytes+999)/1000)
+	}
+	return max(1, r.Cost)
+}

@@ -1,0 +1,75 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each line may be of any format; what is said is read, and what is not is left out.
+func TestOtherFormats(t *testing.T) {
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for line, want := range map[string]Request{
+		"2026-11-22T12:00:00Z alice":                    {Time: at, Host: "alice"},
+		"2026-11-22T13:00:00.25+01:00\talice\t30":       {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
+		"1795348800 alice":                              {Time: at, Host: "alice"},
+		"1795348800.000123 k 2":                         {Time: at.Add(123 * time.Microsecond), Host: "k", Cost: 2},
+		`{"time":"2026-11-22T12:00:00Z","host":"h"}`:    {Time: at, Host: "h"},
+		`{"ts":1795348800.5,"key":"k","cost":7}`:        {Time: at.Add(500 * time.Millisecond), Host: "k", Cost: 7},
+		`{"timestamp":"1795348800","user_id":17}`:       {Time: at, Host: "-", User: "17"},
+		`{"time":1795348800,"status":"x","bytes":null}`: {Time: at, Host: "-"},
+		`{"@timestamp":"2026-11-22T12:00:00Z","remote_addr":"::1","remote_user":"bob","request_method":"GET","uri":"/a b?c","status":200,"body_bytes_sent":"51"}`: {
+			Time: at, Host: "::1", User: "bob", Method: "GET", Path: "/a b?c", Status: 200, Bytes: 51},
+		`h - bob smith [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {Time: at, Host: "h", User: "bob smith", Method: "GET", Path: "/", Status: 200, Bytes: 1},
+		`v:80 h - bob [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`:  {Time: at, Host: "h", User: "bob", Method: "GET", Path: "/", Status: 200, Bytes: 1},
+	} {
+		reader, err := NewReader(strings.NewReader(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reader.Read(); err != nil || got != want {
+			t.Errorf("%s\nis %+v, %v %v\nnot %+v", line, got, err, reader.FirstBad(), want)
+		}
+	}
+	for line, cause := range map[string]string{
+		"2026-11-22T12:00:00Z alice 0":      badCost,
+		"2026-11-22T12:00:00Z alice -3":     badCost,
+		"2026-11-22T12:00:00Z alice 1 more": noTime,
+		"yesterday alice":                   noTime,
+		"NaN alice":                         noTime,
+		"1e300 alice":                       noTime,
+		"{not json":                         badJSON,
+		`{"time":1795348800} {"time":1}`:    badJSON,
+		`{"host":"h"}`:                      noJSONTime,
+		`{"time":"noon","host":"h"}`:        noJSONTime,
+		`{"time":1795348800,"host":"a b"}`:  badJSONHost,
+		`{"time":1795348800,"cost":0}`:      badCost,
+		`{"time":1795348800,"cost":1.5}`:    badCost,
+	} {
+		reader, err := NewReader(strings.NewReader(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reader.Read(); err == nil || reader.BadLines() != 1 || !strings.HasPrefix(reader.FirstBad()[0].Cause, cause) {
+			t.Errorf("%s\nis %+v, %v, not bad for %q", line, got, reader.FirstBad(), cause)
+		}
+	}
+}
+
+func TestCostsAndUsers(t *testing.T) {
+	r := Request{Host: "h", Bytes: 1001}
+	for kind, want := range map[CostKind]int64{CostRequests: 1, CostBytes: 1001, CostKilobytes: 2} {
+		if parsed, err := ParseCostKind(string(kind)); err != nil || parsed.Of(r) != want || kind.Of(Request{}) != 1 {
+			t.Errorf("%s: %v, %d, want %d", kind, err, parsed.Of(r), want)
+		}
+	}
+	if CostRequests.Of(Request{Cost: 9}) != 9 {
+		t.Error("the log's cost is not taken")
+	}
+	if _, err := ParseCostKind("tokens"); err == nil {
+		t.Error("no error")
+	}
+	if KeyUser.Of(r) != "-" || KeyUser.Of(Request{Host: "h", User: "bob"}) != "bob" {
+		t.Error("keys of users")
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tierlimit/tierlimit/internal/redisurl"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// lookFlags are those of commands that look into a Redis which services use.
+type lookFlags struct {
+	limitFlags
+	redis    string
+	prefix   string
+	hashTags int
+	keyspace remote.Keyspace
+}
+
+func (f *lookFlags) add(set *flag.FlagSet) {
+	redisFlag(set, &f.redis, " that services use")
+	set.StringVar(&f.prefix, "prefix", "tl", "the `prefix` of its keys, as by tiered.Prefix")
+	set.IntVar(&f.hashTags, "hash-tags", 0, "the `number` of hash tags that keys are spread over, as by tiered.HashTags")
+	set.StringVar(&f.file, "rules", "", "the rules `file` of the services, which says what limit a key has")
+	set.Func("limit", "the rule's limit, as `QUOTA/WINDOW`, if there is no rules file", func(s string) (err error) {
+		f.limit, err = limit.Parse(s)
+		return err
+	})
+}
+
+func (f *lookFlags) check() (err error) {
+	if f.redis == "" {
+		return usageError{errNoRedis}
+	}
+	if f.hashTags < 0 || f.hashTags > remote.SlotCount {
+		return usageError{fmt.Errorf("-hash-tags %d: must be between 1 and %d, or 0 for none", f.hashTags, remote.SlotCount)}
+	}
+	if f.keyspace, err = remote.NewKeyspace(f.prefix); err != nil {
+		return usageError{err}
+	}
+	if f.hashTags > 0 {
+		f.keyspace = f.keyspace.WithHashTags(f.hashTags)
+	}
+	return f.limitFlags.check()
+}
+
+// connect returns a client of whatever Redis the URL is of, and says which on stderr.
+func (f *lookFlags) connect(stderr io.Writer) (redis.UniversalClient, error) {
+	options, shown, err := redisurl.Parse(f.redis)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("-redis: %w", err)}
+	}
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.DialerRetries = 1
+	sayRedis(stderr, shown, f.redis)
+	return redis.NewUniversalClient(options), nil
+}
+
+// nodeOf is the client of the node that has a key: of a Cluster the master of its slot.
+func nodeOf(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return client, nil
+}
+
+// explained says what to do about an error of Redis that is a matter of the URL.
+func explained(err error) error {
+	if redis.HasErrorPrefix(err, "MOVED") {
+		return fmt.Errorf("the server is one of a Cluster: give a second address of it, as in redis://host:6379?addr=other:6379: %w", err)
+	}
+	if err != nil && strings.Contains(err.Error(), "connection refused") {
+		return fmt.Errorf("%w: is Redis running, and is the address right?", err)
+	}
+	return err
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/rulesfile"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+func newLimiter(t *testing.T, client redis.UniversalClient, options ...tiered.Option) *tiered.Limiter {
+	t.Helper()
+	limiter, err := tiered.New(client, append(options, tiered.Deadline(10*time.Second), tiered.Logger(slog.New(slog.DiscardHandler)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close() })
+	return limiter
+}
+
+func charge(t *testing.T, rule *tiered.Rule, key string, cost int64) {
+	t.Helper()
+	if d, err := rule.AllowN(t.Context(), key, cost); err != nil || !d.Allowed || d.Tier != limit.TierRedis {
+		t.Fatalf("%d of %q: %+v, %v", cost, key, d, err)
+	}
+}
+
+// says fails unless a command prints all of the words, on either output.
+func says(t *testing.T, args []string, words ...string) string {
+	t.Helper()
+	stdout, stderr, err := command(t, nil, args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	text := regexp.MustCompile(` +`).ReplaceAllString(stdout+stderr, " ")
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q does not say %q:\n%s", args, word, stdout+stderr)
+		}
+	}
+	return stdout
+}
+
+// show tells of a key what a service has charged, under every algorithm, and walks over no keys.
+func TestShow(t *testing.T) {
+	server := redistest.Start(t)
+	client, ctx := server.Client(t), context.Background()
+	limiter := newLimiter(t, client)
+	const key = "user {17}\x1b[31m"
+	flags := []string{"show", "-redis", server.URL()}
+	encodings := map[limit.Algorithm]string{
+		limit.SlidingLog():                      "a ring of 5-byte time stamps",
+		limit.SlidingLogZSet():                  "a sorted set",
+		limit.SlidingCounter(16, limit.Strict):  "17 counts of 1 bytes",
+		limit.SlidingCounter(4, limit.Estimate): "5 counts of 1 bytes",
+		limit.GCRA():                            "a theoretical arrival time",
+		limit.FixedWindow():                     "a count, 21 bytes",
+	}
+	n := 0
+	for algorithm, encoding := range encodings {
+		n++
+		name := fmt.Sprintf("%s.%d", algorithm.Name(), n)
+		charge(t, limiter.MustRule(name, limit.PerHour(60), tiered.Use(algorithm)), key, 3)
+		stdout := says(t, append(flags, "-limit", "60/1h", name, key),
+			"state "+algorithm.Name()+": "+encoding, "used 3 units of 60", "limit 60/1h", `key "user {17}\x1b[31m"`, " 3 ", "using the Redis at "+server.URL())
+		if strings.Contains(stdout, "\x1b") {
+			t.Errorf("a key's escape sequence is printed as it is: %q", stdout)
+		}
+	}
+	says(t, append(flags, "gcra.none", key), "state none")
+
+	// Leases, and markers of the instances that there are.
+	leased := limiter.MustRule("leased", limit.PerHour(1000), tiered.Use(limit.SlidingLog()), tiered.Lease(50))
+	for range 50 {
+		if _, err := leased.Allow(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	instance := client.ZRange(ctx, "tl:{%fleet}", 0, -1).Val()[0]
+	redisKey := "tl:{user %7B17%7D\x1b[31m}:leased"
+	if err := client.Set(ctx, redisKey+":charged:"+instance, "7", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	says(t, append(flags, "leased", key), "on lease ", "counted as used; lease ", "ends in ", "charges of instance \""+instance+"\" after an outage, up to number 7")
+
+	// What is no state is said to be none.
+	client.Set(ctx, redisKey, "hello", time.Minute)
+	says(t, append(flags, "leased", key), "an encoding that this version does not know", "(tag 104)")
+
+	// A rules file has the rules, and the limits of keys.
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	rules := "rules:\n  log:\n    limit: 60/1h\n    algorithm: sliding-log\n    keys:\n      alice: 90/1h\n  other:\n    limit: 5/1m\n"
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := rulesfile.Load(limiter, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := loaded.Rule("log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	charge(t, log.For("alice"), "alice", 70)
+	says(t, append(flags, "-rules", file, "alice"), `rule "log"`, `rule "other"`, "limit 90/1h", "used 70 units of 90", "limit 5/1m", "state none")
+
+	if stats := client.Info(ctx, "commandstats").Val(); strings.Contains(stats, "cmdstat_scan:") || strings.Contains(stats, "cmdstat_keys:") {
+		t.Errorf("show has walked over the keys:\n%s", stats)
+	}
+}
+
+// top lists the fullest keys of a rule, and says when it did not see all.
+func TestTop(t *testing.T) {
+	server := redistest.Start(t)
+	client, ctx := server.Client(t), context.Background()
+	limiter := newLimiter(t, client)
+	for _, algorithm := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(16, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
+		name := algorithm.Name()
+		if algorithm == limit.SlidingLogZSet() {
+			name = "zset"
+		}
+		rule, other := limiter.MustRule(name, limit.PerHour(1000), tiered.Use(algorithm)), limiter.MustRule(name+"-other", limit.PerHour(1000))
+		for i := range 12 {
+			charge(t, rule, fmt.Sprintf("key{%d}", i), int64(10*(i+1)))
+			charge(t, other, fmt.Sprint(i), 500)
+		}
+		stdout := says(t, []string{"top", "-redis", server.URL(), "-n", "3", "-limit", "1000/1h", name},
+			fmt.Sprintf("rule %q: 12 keys", name), "120 1000 \"key{11}\"", "110 1000 \"key{10}\"", "100 1000 \"key{9}\"", "using the Redis at")
+		if strings.Contains(stdout, "key{8}") || strings.Contains(stdout, "stopped") || strings.Index(stdout, "key{11}") > strings.Index(stdout, "key{9}") {
+			t.Errorf("three keys, the fullest first:\n%s", stdout)
+		}
+	}
+	for i := range 600 {
+		client.Set(ctx, fmt.Sprint("other program ", i), "x", 0)
+	}
+	client.Set(ctx, "tl:{broken}:gcra", "hello", time.Minute)
+	says(t, []string{"top", "-redis", server.URL(), "gcra"}, "rule \"gcra\": 13 keys\n", "1 of them could not be read", `"tl:{broken}:gcra"`)
+	says(t, []string{"top", "-redis", server.URL(), "-max-keys", "100", "gcra"}, "stopped after about 100 keys (-max-keys), so there may be more")
+	says(t, []string{"top", "-redis", server.URL(), "-time", "1ns", "gcra"}, "stopped after 1ns (-time), so there may be more")
+	long := strings.Repeat("long", 30)
+	charge(t, limiter.MustRule("long", limit.PerHour(10)), long, 1)
+	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, of hash \"%#")
+}
+
+// On a Cluster show and top find keys on whatever master they are.
+func TestShowAndTopOnACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2)
+	limiter := newLimiter(t, cluster.Client(t), tiered.HashTags(64))
+	rule := limiter.MustRule("r", limit.PerHour(100))
+	for i := range 8 {
+		charge(t, rule, fmt.Sprint("key ", i), int64(i+1))
+	}
+	url := "redis://" + cluster.Addrs()[0] + "?addr=" + cluster.Addrs()[1]
+	says(t, []string{"top", "-redis", url, "r"}, "8 keys", `8 - "key 7"`, `1 - "key 0"`)
+	for i := range 8 {
+		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, fmt.Sprintf("used %d units", i+1))
+	}
+	_, _, err := command(t, nil, "top", "-redis", "redis://"+cluster.Addrs()[0], "r")
+	if err != nil {
+		t.Errorf("one of the masters: %v", err)
+	}
+	moved := 0
+	for i := range 8 {
+		if _, _, err := command(t, nil, "show", "-redis", "redis://"+cluster.Addrs()[0], "-hash-tags", "64", "r", fmt.Sprint("key ", i)); err != nil && strings.Contains(err.Error(), "?addr=") {
+			moved++
+		}
+	}
+	if moved == 0 || moved == 8 {
+		t.Errorf("of 8 keys %d are said to be on another master", moved)
+	}
+}
+
+// $REDIS_URL is never used without a word, and its password never said.
+func TestTheRedisIsSaid(t *testing.T) {
+	const address = "127.0.0.1:1" // it is said before it is asked
+	t.Setenv("REDIS_URL", "redis://user:s3cret@"+address)
+	log := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(log, []byte(morning(t, 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"replay", "-algorithm", "gcra", log}, {"plan"}, {"report", log}, {"demo", "-addr", "127.0.0.1:0", log}, {"show", "r", "k"}, {"top", "-max-keys", "10", "r"}} {
+		stdout, stderr, _ := command(t, nil, args...)
+		if want := "using the Redis at redis://" + address + "/0 ($REDIS_URL)\n"; !strings.Contains(stderr, want) || strings.Contains(stdout+stderr, "s3cret") {
+			t.Errorf("%q says %q, want %q\n%s", args, stderr, want, stdout)
+		}
+	}
+	if _, stderr, _ := command(t, nil, "show", "-redis", "redis://"+address, "r", "k"); strings.Contains(stderr, "$REDIS_URL") {
+		t.Errorf("of -redis: %q", stderr)
+	}
+	t.Setenv("REDIS_URL", "")
+	if _, _, err := command(t, nil, "show", "r", "k"); err == nil || !strings.Contains(err.Error(), errNoRedis.Error()) {
+		t.Errorf("without a Redis: %v", err)
+	}
+}
+
+// check says where every mistake stands, and what it is; it fails if there is one.
+func TestCheck(t *testing.T) {
+	good, bad := filepath.Join(t.TempDir(), "good.yaml"), filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(good, []byte("rules:\n  a:\n    limit: 5/1m\n  b:\n    limit: 5/day@Europe/Berlin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, []byte("rules:\n  a:\n    limit: 5/1x\n  b:\n    limt: 5/1m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(t, []string{"check", good}, good+": 2 rules, no mistakes")
+	stdout, stderr, err := command(t, nil, "check", bad, good)
+	var misuse usageError
+	if err == nil || errors.As(err, &misuse) || !strings.Contains(err.Error(), "3 mistakes") { // exit status 1, not 2
+		t.Errorf("%v", err)
+	}
+	for _, want := range []string{bad + ":3:12: ", bad + ":4:3: ", bad + ":5:5: unknown field \"limt\""} {
+		if !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 3 {
+			t.Errorf("%q is not a line of\n%s", want, stderr)
+		}
+	}
+	if !strings.Contains(stdout, good+": 2 rules") {
+		t.Errorf("the good file goes without a word: %s", stdout)
+	}
+	if _, stderr, err := command(t, nil, "check", filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(stderr, "none.yaml") {
+		t.Errorf("no such file: %v, %s", err, stderr)
+	}
+	if _, _, err := command(t, nil, "check"); !errors.As(err, &misuse) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var out strings.Builder
+	err := printVersion(&out, &debug.BuildInfo{
+		GoVersion: "go1.26.8", Main: debug.Module{Version: "v0.3.0"}, Deps: []*debug.Module{{Path: "x"}, {Path: libraryPath, Version: "v0.3.1"}},
+		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
+	})
+	if want := "tierlimit v0.3.0, revision abc with changes\nlibrary v0.3.1\ngo1.26.8\n"; err != nil || out.String() != want {
+		t.Errorf("%q, %v; want %q", out.String(), err, want)
+	}
+	says(t, []string{"version"}, "tierlimit ", "go1.")
+}
+
+// A row is printed when it is done, not when all are.
+func TestReplayPrintsEachRowWhenItIsDone(t *testing.T) {
+	stdout, _, err := command(t, strings.NewReader(morning(t, 30)), "replay", "-limit", "200000/1m", "-algorithm", "gcra", "-algorithm", "sliding-log", "-")
+	if err == nil || !strings.Contains(err.Error(), "sliding-log") {
+		t.Fatalf("a log of 200,000 units: %v", err)
+	}
+	if !regexp.MustCompile(`(?m)^ *gcra +30 +0 `).MatchString(stdout) {
+		t.Errorf("the row that was done is not there:\n%s", stdout)
+	}
+}

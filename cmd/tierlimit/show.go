@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/state"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+const showUsage = `Usage: tierlimit show [flags] RULE KEY
+       tierlimit show -rules FILE [flags] KEY
+
+Shows what Redis holds for a key under a rule, or under all rules of a rules file: how
+many units count, when they were charged and when they leave, what is out on lease, and
+which charges after an outage were made. It reads only, and never all keys (no SCAN).
+
+KEY is the key as the service says it, like "user 17". A service's own way to make keys,
+as of httplimit, is a part of it: see "tierlimit top", which prints keys.
+
+Flags:
+`
+
+func runShow(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	var f lookFlags
+	set := newFlags("show")
+	f.add(set)
+	if err := parseFlags(set, args, showUsage, 2, stdout); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	var file *rules
+	if f.file != "" {
+		if file, err = loadRules(f.file); err != nil {
+			return err
+		}
+		defer file.close()
+	}
+	var names []string
+	key := set.Arg(set.NArg() - 1)
+	switch {
+	case set.NArg() == 0 || key == "":
+		return usageError{errors.New("no key given")}
+	case set.NArg() == 2:
+		names = set.Args()[:1]
+	case file == nil:
+		return usageError{fmt.Errorf("the key %q, but no rule: give RULE KEY, or the rules by -rules FILE", key)}
+	default:
+		names = file.names
+	}
+	client, err := f.connect(stderr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for i, name := range names {
+		if err := remote.CheckRuleName(name); err != nil {
+			return usageError{err}
+		}
+		if i > 0 {
+			fmt.Fprintln(stdout)
+		}
+		l := f.limit
+		if file != nil {
+			if l, err = file.limitOf(name, key); err != nil {
+				return err
+			}
+		}
+		k := keyShown{rule: name, said: key, limit: l, redisKey: f.keyspace.Key(name, remote.NewUserKey(key))}
+		if err := k.read(ctx, client, f.keyspace); err != nil {
+			return fmt.Errorf("reading %q: %w", k.redisKey, explained(err))
+		}
+		if err := k.print(stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyShown is all that Redis holds for a key under a rule.
+type keyShown struct {
+	rule, said, redisKey string
+	limit                limit.Limit // of zero: not known
+
+	state.Key
+	broken  error // why the state cannot be decoded
+	leases  []state.Lease
+	lost    error // why the leases cannot
+	markers []marker
+}
+
+type marker struct {
+	instance string
+	sequence int64
+}
+
+func windowOf(l limit.Limit) int64 {
+	if l == (limit.Limit{}) || l.IsCalendar() {
+		return 0
+	}
+	return l.Window().Microseconds()
+}
+
+func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keyspace remote.Keyspace) error {
+	node, err := nodeOf(ctx, client, k.redisKey)
+	if err != nil {
+		return err
+	}
+	if k.Key, err = state.Read(ctx, node, k.redisKey, windowOf(k.limit)); err != nil {
+		if !errors.Is(err, state.ErrDamaged) && !errors.Is(err, state.ErrUnknown) {
+			return err
+		}
+		k.broken = err
+	}
+	related := keyspace.Related(k.redisKey)
+	switch raw, err := node.Get(ctx, related.Lease).Bytes(); {
+	case errors.Is(err, redis.Nil):
+	case err != nil:
+		k.lost = err
+	default:
+		k.leases, k.lost = state.DecodeLeases(raw)
+	}
+	// The markers are found by the instances that the fleet has now.
+	instances, err := client.ZRange(ctx, related.Fleet, 0, 999).Result()
+	if err != nil {
+		return nil // on a Cluster, or without the right to: there is nothing to tell
+	}
+	for _, instance := range instances {
+		text, err := node.Get(ctx, related.Marker(instance)).Result()
+		if err != nil {
+			continue
+		}
+		if sequence, err := state.DecodeMarker(text); err == nil {
+			k.markers = append(k.markers, marker{instance, sequence})
+		}
+	}
+	return nil
+}
+
+func (k *keyShown) print(w io.Writer) error {
+	fmt.Fprintf(w, "rule %q, key %q\n  Redis key    %q\n", k.rule, k.said, k.redisKey)
+	if k.limit != (limit.Limit{}) {
+		fmt.Fprintf(w, "  limit        %v\n", k.limit)
+	}
+	switch {
+	case k.broken != nil:
+		fmt.Fprintf(w, "  state        %v\n", k.broken)
+	case k.State == nil:
+		fmt.Fprint(w, "  state        none: nothing was charged, or all of it has left\n")
+	default:
+		k.printState(w)
+	}
+	if k.lost != nil {
+		fmt.Fprintf(w, "  leases       %v\n", k.lost)
+	}
+	for _, lease := range k.leases {
+		if k.State != nil && lease.Ends > k.State.Now {
+			fmt.Fprintf(w, "  on lease     %d units, counted as used; lease %016x ends in %s\n", lease.Units, lease.ID, duration(lease.Ends-k.State.Now))
+		}
+	}
+	for _, m := range k.markers {
+		fmt.Fprintf(w, "  marker       charges of instance %q after an outage, up to number %d\n", m.instance, m.sequence)
+	}
+	if k.State == nil || k.broken != nil {
+		return nil
+	}
+	return k.printUnits(w)
+}
+
+func (k *keyShown) printState(w io.Writer) {
+	s := k.State
+	fmt.Fprintf(w, "  state        %s: %s", s.Algorithm, s.Encoding)
+	if s.Bytes > 0 {
+		fmt.Fprintf(w, ", %d bytes", s.Bytes)
+	}
+	fmt.Fprintln(w)
+	switch window := time.Duration(s.Window) * time.Microsecond; {
+	case s.Quota > 0:
+		fmt.Fprintf(w, "  written for  %v\n", limit.Per(s.Quota, window))
+	case s.Window > 0:
+		fmt.Fprintf(w, "  written for  a window of %v in %d sub-windows\n", window, s.Buckets)
+	}
+	fmt.Fprintf(w, "  used         %d units", s.Used())
+	if k.limit != (limit.Limit{}) {
+		fmt.Fprintf(w, " of %d", k.limit.Quota())
+	}
+	fmt.Fprintf(w, "\n  last charge  %s ago\n", duration(s.Now-s.Newest))
+	if k.Expires > 0 {
+		fmt.Fprintf(w, "  expires      in %s\n", duration(k.Expires.Microseconds()))
+	} else {
+		fmt.Fprint(w, "  expires      never, which this library does not write\n")
+	}
+	if s.Offset > 0 {
+		fmt.Fprintf(w, "  clock        %s ahead of Redis's, which has stepped back\n", duration(s.Offset))
+	}
+}
+
+// mostLines is how many groups of units are printed; more are put together.
+const mostLines = 12
+
+func (k *keyShown) printUnits(w io.Writer) error {
+	groups := together(k.State.Units, mostLines)
+	if len(groups) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "  units\tcharged\tleave")
+	for _, u := range groups {
+		charged := "-" // the state does not say
+		if u.ChargedFrom > 0 {
+			charged = span(k.State.Now-u.ChargedUntil, k.State.Now-u.ChargedFrom) + " ago"
+		}
+		leave := "-"
+		if u.LeavesUntil > 0 {
+			leave = "in " + span(max(0, u.LeavesFrom-k.State.Now), u.LeavesUntil-k.State.Now)
+		}
+		fmt.Fprintf(t, "  %d\t%s\t%s\n", u.Count, charged, leave)
+	}
+	return t.Flush()
+}
+
+// together puts neighbouring groups together, so that there are most of them.
+func together(units []state.Units, most int) (groups []state.Units) {
+	size := (len(units) + most - 1) / most
+	for from := 0; from < len(units); from += size {
+		part := units[from:min(from+size, len(units))]
+		group := part[0]
+		for _, u := range part[1:] {
+			group.Count += u.Count
+			group.ChargedUntil, group.LeavesUntil = u.ChargedUntil, u.LeavesUntil
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+func span(from, until int64) string {
+	if a, b := duration(from), duration(until); a != b {
+		return a + " to " + b
+	}
+	return duration(until)
+}
+
+// duration is a time in µs as people read it: to three digits or so.
+func duration(µs int64) string {
+	d := time.Duration(µs) * time.Microsecond
+	switch {
+	case d >= time.Hour:
+		d = d.Round(time.Minute)
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		d = d.Round(time.Millisecond)
+	}
+	return d.String()
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/state"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+const topUsage = `Usage: tierlimit top [flags] RULE
+
+Lists the keys of a rule of which most units count at the moment. It walks over all keys
+of the Redis by SCAN, and reads those of the rule, until it has seen as many keys or taken
+as long as the flags say; then it says that there may be fuller ones. It changes nothing.
+
+Flags:
+`
+
+// topFlags is the command line of top.
+type topFlags struct {
+	lookFlags
+	show     int
+	mostKeys int
+	within   time.Duration
+	rule     string
+}
+
+func parseTopFlags(args []string, stdout io.Writer) (topFlags, error) {
+	var f topFlags
+	set := newFlags("top")
+	f.add(set)
+	set.IntVar(&f.show, "n", 20, "`number` of keys to show")
+	set.IntVar(&f.mostKeys, "max-keys", 1_000_000, "walk over at most this `number` of keys, of any rule or program")
+	set.DurationVar(&f.within, "time", 30*time.Second, "walk for at most this `time`")
+	if err := parseFlags(set, args, topUsage, 1, stdout); err != nil {
+		return f, err
+	}
+	f.rule = set.Arg(0)
+	switch {
+	case f.rule == "":
+		return f, usageError{errors.New("no rule given")}
+	case f.show < 1 || f.show > 10_000:
+		return f, usageError{fmt.Errorf("-n %d: must be between 1 and 10,000", f.show)}
+	case f.mostKeys < 1:
+		return f, usageError{fmt.Errorf("-max-keys %d: must be at least 1", f.mostKeys)}
+	case f.within <= 0:
+		return f, usageError{fmt.Errorf("-time %v: must be longer than 0", f.within)}
+	}
+	if err := remote.CheckRuleName(f.rule); err != nil {
+		return f, usageError{err}
+	}
+	return f, f.check()
+}
+
+func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, err := parseTopFlags(args, stdout)
+	if err != nil {
+		return err
+	}
+	limitOf := func(string) (limit.Limit, error) { return f.limit, nil }
+	if f.file != "" {
+		file, err := loadRules(f.file)
+		if err != nil {
+			return err
+		}
+		defer file.close()
+		limitOf = func(key string) (limit.Limit, error) { return file.limitOf(f.rule, key) }
+	}
+	most, err := limitOf("")
+	if err != nil {
+		return err
+	}
+	client, err := f.connect(stderr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	walk := &walk{flags: f, window: windowOf(most), until: time.Now().Add(f.within)}
+	if err := walk.all(ctx, client); err != nil {
+		return fmt.Errorf("walking over the keys: %w", explained(err))
+	}
+	return walk.print(stdout, limitOf)
+}
+
+// walk is one walk over a Redis.
+type walk struct {
+	flags  topFlags
+	window int64 // of the rule, in µs; 0: not known
+	until  time.Time
+
+	seen, ofRule int
+	unread       int
+	firstUnread  string
+	stopped      string // why not all keys were seen; "": they were
+	fullest      []fullKey
+}
+
+type fullKey struct {
+	user  remote.UserKey
+	used  int64
+	state *state.State
+}
+
+func (w *walk) all(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return w.node(ctx, client)
+	}
+	masters := make(chan struct{}, 1) // one after another
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		masters <- struct{}{}
+		defer func() { <-masters }()
+		return w.node(ctx, node)
+	})
+}
+
+// pageSize is how many keys Redis looks at in one step of a SCAN.
+const pageSize = 500
+
+func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
+	for cursor := uint64(0); ; {
+		switch {
+		case w.seen >= w.flags.mostKeys:
+			w.stopped = fmt.Sprintf("after about %d keys (-max-keys)", w.seen)
+			return nil
+		case time.Now().After(w.until):
+			w.stopped = fmt.Sprintf("after %v (-time)", w.flags.within)
+			return nil
+		}
+		size := min(pageSize, w.flags.mostKeys-w.seen)
+		page, next, err := node.Scan(ctx, cursor, w.flags.keyspace.PatternOf(w.flags.rule), int64(size)).Result()
+		if err != nil {
+			return err
+		}
+		w.seen += size
+		if err := w.read(ctx, node, page); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) error {
+	var keys []string
+	var users []remote.UserKey
+	for _, key := range page {
+		if user, ok := w.flags.keyspace.UserKeyOf(key, w.flags.rule); ok {
+			keys, users = append(keys, key), append(users, user)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	results, err := state.ReadAll(ctx, node, keys, w.window)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		w.ofRule++
+		switch {
+		case r.Err != nil:
+			if w.unread++; w.firstUnread == "" {
+				w.firstUnread = fmt.Sprintf("%q: %v", keys[i], r.Err)
+			}
+		case r.State != nil && r.State.Used() > 0:
+			w.fullest = append(w.fullest, fullKey{users[i], r.State.Used(), r.State})
+		}
+	}
+	slices.SortFunc(w.fullest, func(a, b fullKey) int {
+		return cmp.Or(cmp.Compare(b.used, a.used), cmp.Compare(a.user, b.user))
+	})
+	// SCAN may return a key twice.
+	w.fullest = slices.CompactFunc(w.fullest, func(a, b fullKey) bool { return a.user == b.user })
+	w.fullest = w.fullest[:min(len(w.fullest), w.flags.show)]
+	return nil
+}
+
+func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) error {
+	fmt.Fprintf(out, "rule %q: %d keys", w.flags.rule, w.ofRule)
+	if w.stopped != "" {
+		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
+	}
+	fmt.Fprintln(out)
+	if w.unread > 0 {
+		fmt.Fprintf(out, "%d of them could not be read; the first: %s\n", w.unread, w.firstUnread)
+	}
+	if len(w.fullest) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "units\tof\tkey\tlast charge\tall free in")
+	for _, k := range w.fullest {
+		said, whole := k.user.Said()
+		key := fmt.Sprintf("%q", said)
+		if !whole {
+			key = "a long key, of hash " + key
+		}
+		of := "-"
+		l, err := limitOf(said)
+		if err != nil {
+			return err
+		}
+		if l != (limit.Limit{}) {
+			of = fmt.Sprint(l.Quota())
+		}
+		free := "-"
+		if last := k.state.Units[len(k.state.Units)-1]; last.LeavesUntil > 0 {
+			free = duration(last.LeavesUntil - k.state.Now)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s ago\t%s\n", k.used, of, key, duration(k.state.Now-k.state.Newest), free)
+	}
+	return t.Flush()
+}

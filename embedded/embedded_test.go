@@ -1,0 +1,84 @@
+package embedded_test
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// One process holds limits exactly, however many callers ask at once, and is never in an outage.
+func TestLimitsAreExact(t *testing.T) {
+	limiter, err := embedded.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	for _, algorithm := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
+		rule := limiter.MustRule(algorithm.Name(), limit.PerDay(100), tiered.Use(algorithm))
+		var granted atomic.Int64
+		var callers sync.WaitGroup
+		for range 16 {
+			callers.Go(func() {
+				for range 10 {
+					d, err := rule.Allow(t.Context(), "k")
+					if err != nil || d.Degraded() {
+						t.Errorf("%+v, %v", d, err)
+					}
+					if d.Allowed {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		if granted.Load() != 100 {
+			t.Errorf("%v: %d granted of 100", algorithm, granted.Load())
+		}
+	}
+	if limiter.State() != tiered.Healthy {
+		t.Errorf("the state is %v", limiter.State())
+	}
+}
+
+// Law 12: Close leaves nothing behind, the stand-in included.
+func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
+	ours := func() (n int, stacks string) {
+		buffer := make([]byte, 1<<20)
+		stacks = string(buffer[:runtime.Stack(buffer, true)])
+		for stack := range strings.SplitSeq(stacks, "\n\n") {
+			if strings.Contains(stack, "miniredis") || strings.Contains(stack, "standin") || strings.Contains(stack, "tiered.") {
+				n++
+			}
+		}
+		return n, stacks
+	}
+	before, _ := ours()
+	for range 3 {
+		limiter, err := embedded.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := limiter.MustRule("r", limit.PerHour(1)).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v: limiters share something", d, err)
+		}
+		if err := limiter.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		n, stacks := ours()
+		if n <= before {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines are left, there were %d:\n%s", n, before, stacks)
+		}
+	}
+}

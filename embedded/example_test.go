@@ -1,0 +1,27 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+func ExampleOpen() {
+	limiter, err := embedded.Open()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	search := limiter.MustRule("search", limit.PerMinute(2))
+	for range 3 {
+		d, err := search.Allow(context.Background(), "user 17")
+		fmt.Println(d.Allowed, d.Remaining, err)
+	}
+	// Output:
+	// true 1 <nil>
+	// true 0 <nil>
+	// false 0 <nil>
+}

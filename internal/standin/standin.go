@@ -1,0 +1,99 @@
+// Package standin is a stand-in for Redis inside the process: miniredis, without a port, which
+// runs the decision script in an interpreter that it keeps. It takes some 50 µs a decision.
+package standin
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Server is a stand-in. It is safe for concurrent use.
+type Server struct {
+	redis  *miniredis.Miniredis
+	ended  chan struct{}
+	close  sync.Once
+	sweeps sync.WaitGroup
+}
+
+// Addr is what a stand-in has in place of an address.
+const Addr = "embedded"
+
+// Start starts a stand-in. Nobody outside the process can connect to it.
+func Start() (*Server, error) {
+	s := &Server{redis: miniredis.NewMiniRedis(), ended: make(chan struct{})}
+	first, err := s.redis.Dial() // which starts it
+	if err != nil {
+		return nil, err
+	}
+	if err := first.Close(); err != nil {
+		return nil, err
+	}
+	interpreter, err := newInterpreter(s.redis.Server())
+	if err != nil {
+		s.redis.Close()
+		return nil, err
+	}
+	s.redis.Server().SetPreHook(interpreter.hook)
+	s.sweeps.Go(s.sweep)
+	return s, nil
+}
+
+// sweep lets keys expire: miniredis's do when it is told that time has passed. All keys are
+// looked at each time, so it is not done at each command.
+func (s *Server) sweep() {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	before := time.Now()
+	for {
+		select {
+		case <-s.ended:
+			return
+		case now := <-second.C:
+			s.redis.FastForward(now.Sub(before))
+			before = now
+		}
+	}
+}
+
+// Dial connects to the stand-in. The error is net.ErrClosed after Close.
+func (s *Server) Dial() (net.Conn, error) {
+	select {
+	case <-s.ended: // miniredis would begin anew
+		return nil, net.ErrClosed
+	default:
+		return s.redis.Dial()
+	}
+}
+
+// Options are those of clients of the stand-in.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{
+		Addr:                     Addr,
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return s.Dial() },
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// CloseLast is Close once nobody is connected any more: whoever is closing goes on to use it.
+func (s *Server) CloseLast() {
+	for s.redis.CurrentConnectionCount() > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Close()
+}
+
+// Close ends the stand-in, with all that it holds.
+func (s *Server) Close() {
+	s.close.Do(func() {
+		close(s.ended)
+		s.sweeps.Wait()
+		s.redis.Close()
+	})
+}

@@ -1,0 +1,85 @@
+package state
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ring is a sliding log in a string, see lua/log_ring.lua.
+func (s *State) ring(f fields, window int64) error {
+	const slots = headerBytes + 23
+	if len(f.value) < slots {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
+	}
+	width := int(f.value[0]) + 4
+	s.Algorithm, s.Encoding = "sliding-log", fmt.Sprintf("a ring of %d-byte time stamps", width)
+	s.Window, s.Quota = f.int(headerBytes, 6), f.int(headerBytes+6, 5)
+	capacity, head, count := f.int(headerBytes+11, 4), f.int(headerBytes+15, 4), f.int(headerBytes+19, 4)
+	if err := f.is(slots + capacity*int64(width)); err != nil {
+		return err
+	}
+	if count > capacity || head >= max(1, capacity) {
+		return fmt.Errorf("%w: unit %d of %d in a ring of %d", ErrDamaged, head, count, capacity)
+	}
+	modulus := int64(1) << (8 * width)
+	for i := range count {
+		slot := f.int(slots+int((head+i)%capacity)*width, width)
+		behind := (s.Newest - slot) % modulus
+		if behind < 0 {
+			behind += modulus
+		}
+		s.logged(s.Newest-behind, window)
+	}
+	return nil
+}
+
+// logged adds a unit of a log.
+func (s *State) logged(at, window int64) {
+	if window == 0 {
+		window = s.Window
+	}
+	if last := len(s.Units) - 1; last >= 0 && s.Units[last].ChargedFrom == at {
+		s.Units[last].Count++
+		return
+	}
+	s.add(Units{Count: 1, ChargedFrom: at, ChargedUntil: at, LeavesFrom: at + window, LeavesUntil: at + window})
+}
+
+// Member is a member of a sorted set.
+type Member struct {
+	Name  string
+	Score float64
+}
+
+// DecodeSortedSet is [Decode] of a sliding log that is kept as a sorted set, see
+// lua/log_zset.lua: all members, by score.
+func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
+	marks := make(map[string]int64)
+	s := &State{Algorithm: "sliding-log", Encoding: "a sorted set"}
+	units := members[:0:0]
+	for _, m := range members {
+		if name, isMark := strings.CutPrefix(m.Name, "\x00"); isMark && len(m.Name) <= len("\x00longest") {
+			marks[name] = int64(m.Score)
+		} else {
+			units = append(units, m)
+		}
+	}
+	if len(marks) != 4 {
+		return nil, fmt.Errorf("%w: it is a sorted set of another program, or has lost members", ErrDamaged)
+	}
+	s.Offset, s.Newest, s.Window, s.Quota = marks["offset"], -marks["newest"], marks["longest"], marks["keep"]
+	s.setNow(now)
+	for _, m := range units {
+		s.logged(int64(m.Score), window)
+	}
+	return s, nil
+}
+
+// DecodeMarker reads the marker of an instance's charges: the sequence of the last one.
+func DecodeMarker(value string) (sequence int64, err error) {
+	if sequence, err = strconv.ParseInt(value, 10, 64); err != nil || sequence < 0 {
+		return 0, fmt.Errorf("%w: a marker must be a whole number", ErrDamaged)
+	}
+	return sequence, nil
+}

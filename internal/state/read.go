@@ -1,0 +1,95 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Key is what Redis holds under one key, at one instant.
+type Key struct {
+	Clock   int64         // Redis's, in µs
+	Expires time.Duration // from then on; negative: never, which this library does not write
+	State   *State        // nil: Redis holds nothing
+}
+
+// Result is a [Key], or why it could not be read: Err wraps [ErrUnknown] or [ErrDamaged], or is
+// Redis's.
+type Result struct {
+	Key
+	Err error
+}
+
+// Read reads a key by plain commands that change nothing. window is as for [Decode].
+func Read(ctx context.Context, node redis.Cmdable, key string, window int64) (Key, error) {
+	all, err := ReadAll(ctx, node, []string{key}, window)
+	if err != nil {
+		return Key{}, err
+	}
+	return all[0].Key, all[0].Err
+}
+
+// ReadAll reads keys in one trip; sorted sets take another one each. The error is that of the trip.
+func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int64) ([]Result, error) {
+	pipe := node.Pipeline()
+	clock, texts, lives := pipe.Time(ctx), make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
+	for i, key := range keys {
+		texts[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	}
+	// What is wrong with a key is its command's error; a trip that failed is all commands'.
+	_, _ = pipe.Exec(ctx)
+	if err := clock.Err(); err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(keys))
+	for i, key := range keys {
+		results[i] = Result{Key: Key{Clock: clock.Val().UnixMicro(), Expires: lives[i].Val()}}
+		results[i].Err = results[i].read(ctx, node, key, texts[i], window)
+	}
+	return results, nil
+}
+
+func (k *Key) read(ctx context.Context, node redis.Cmdable, key string, text *redis.StringCmd, window int64) error {
+	value, err := text.Bytes()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		k.State, err = readSortedSet(ctx, node, key, k.Clock, window)
+	case err == nil:
+		k.State, err = Decode(value, k.Clock, window)
+	}
+	if k.State != nil && k.State.Algorithm == "fixed-window" {
+		k.endsWithExpiry()
+	}
+	return err
+}
+
+// endsWithExpiry takes the window of a fixed window that does not say it from the key's expiry,
+// which is the end of the window.
+func (k *Key) endsWithExpiry() {
+	for i := range k.State.Units {
+		if u := &k.State.Units[i]; u.LeavesUntil == 0 && k.Expires > 0 {
+			u.LeavesFrom = k.State.Now + k.Expires.Microseconds()
+			u.LeavesUntil = u.LeavesFrom
+		}
+	}
+}
+
+func readSortedSet(ctx context.Context, node redis.Cmdable, key string, clock, window int64) (*State, error) {
+	scored, err := node.ZRangeWithScores(ctx, key, 0, -1).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return nil, fmt.Errorf("%w: it is neither a string nor a sorted set", ErrUnknown)
+	} else if err != nil {
+		return nil, err
+	}
+	members := make([]Member, len(scored))
+	for i, z := range scored {
+		name, _ := z.Member.(string)
+		members[i] = Member{Name: name, Score: z.Score}
+	}
+	return DecodeSortedSet(members, clock, window)
+}

@@ -1,0 +1,201 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/internal/state"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+var algorithms = []limit.Algorithm{
+	limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(1, limit.Strict), limit.SlidingCounter(16, limit.Strict),
+	limit.SlidingCounter(4, limit.Estimate), limit.SlidingCounter(limit.MaxBuckets, limit.Strict), limit.GCRA(), limit.FixedWindow(),
+}
+
+// decode reads a key's value at a virtual time.
+func decode(t *rapid.T, client *redis.Client, key string, now, window int64) *state.State {
+	ctx := context.Background()
+	kind := client.Type(ctx, key).Val()
+	var s *state.State
+	var err error
+	switch kind {
+	case "none":
+		return &state.State{}
+	case "zset":
+		var members []state.Member
+		for _, z := range client.ZRangeWithScores(ctx, key, 0, -1).Val() {
+			members = append(members, state.Member{Name: z.Member.(string), Score: z.Score})
+		}
+		s, err = state.DecodeSortedSet(members, now, window)
+	default:
+		s, err = state.Decode([]byte(client.Get(ctx, key).Val()), now, window)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What is decoded of values that the scripts wrote on a real Redis is what the scripts count:
+// under every algorithm and encoding, at every time at which units leave.
+func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, ctx := remote.NewScript(client), context.Background()
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				// Windows of a week have stamps of six bytes.
+				window := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, 7 * time.Hour, 7 * 24 * time.Hour}).Draw(t, "window")
+				l := limit.Per(rapid.SampledFrom([]int64{3, 7, 50, 300}).Draw(t, "quota"), window)
+				rule, err := remote.NewRule(l, algorithm)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := redistest.Prefix() + "k"
+				now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC).UnixMicro() + rapid.Int64Range(0, window.Microseconds()).Draw(t, "start")
+				ask := func(operation int, cost int64) remote.Reply {
+					replies, err := script.Run(ctx, []remote.Entry{{Key: key, Rule: rule, Operation: operation, Cost: cost}}, now)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return replies[0]
+				}
+				for range rapid.IntRange(1, 12).Draw(t, "charges") {
+					ask(lua.TakeUpTo, rapid.Int64Range(1, l.Quota()).Draw(t, "cost"))
+					now += rapid.Int64Range(0, window.Microseconds()/3).Draw(t, "pause")
+					if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
+						now -= rapid.Int64Range(0, window.Microseconds()/2).Draw(t, "back")
+						ask(lua.TakeUpTo, 1) // by which the key notices
+					}
+				}
+				decoded := decode(t, client, key, now, window.Microseconds())
+				if decoded.Algorithm != "" && decoded.Algorithm != algorithm.Name() {
+					t.Fatalf("the algorithm is %q", decoded.Algorithm)
+				}
+				began, from := now, decoded.Units
+				times := []int64{now}
+				for _, u := range from {
+					for _, at := range []int64{u.LeavesFrom, u.LeavesUntil} {
+						times = append(times, at-decoded.Offset-1, at-decoded.Offset)
+					}
+				}
+				for _, now = range times {
+					if now < began {
+						continue
+					}
+					counted := algorithm.Capacity(l) - ask(lua.Peek, 1).Remaining
+					s := decode(t, client, key, now, window.Microseconds())
+					if algorithm.Rounding() == limit.Estimate && algorithm.Buckets() > 0 {
+						if s.Used() < counted { // of the oldest sub-window a part
+							t.Fatalf("at %d: decoded %d, the script counts %d", now, s.Used(), counted)
+						}
+						continue
+					}
+					if s.Used() != counted {
+						t.Fatalf("%v of %v, %d µs later: decoded %d (%+v), the script counts %d", algorithm, l, now-began, s.Used(), s.Units, counted)
+					}
+					// What was said of the future when the value was first decoded holds.
+					still := int64(0)
+					for _, u := range from {
+						if u.LeavesUntil > now+decoded.Offset {
+							still += u.Count
+						}
+					}
+					if algorithm != limit.GCRA() && still != counted {
+						t.Fatalf("%d µs later %d were to be left, the script counts %d", now-began, still, counted)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Read tells of a live key on Redis's own clock, when the window of a fixed window ends, and
+// what is out on lease; it changes nothing, and says of a foreign value what it is.
+func TestReadOnRedis(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, ctx := remote.NewScript(client), context.Background()
+	for _, algorithm := range algorithms {
+		key := redistest.Prefix() + "k"
+		rule, err := remote.NewRule(limit.PerHour(20), algorithm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := remote.Entry{Key: key, Rule: rule, Operation: lua.Lease, Cost: 4, Lease: &remote.Lease{ID: 9, Most: 8, Life: time.Second}}
+		if _, err := script.Run(ctx, []remote.Entry{lease, {Key: key, Rule: rule, Cost: 3}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		before := client.Dump(ctx, key).Val()
+		got, err := state.Read(ctx, client, key, 0)
+		if err != nil || got.State == nil || got.State.Used() != 7 {
+			t.Fatalf("%v: %+v, %v; want 7 units", algorithm, got.State, err)
+		}
+		last := got.State.Units[len(got.State.Units)-1]
+		if left := time.Duration(last.LeavesUntil-got.State.Now) * time.Microsecond; left <= 0 || left > 2*time.Hour {
+			t.Errorf("%v: the last leaves in %v", algorithm, left)
+		}
+		if client.Dump(ctx, key).Val() != before {
+			t.Errorf("%v: reading has changed the key", algorithm)
+		}
+		raw, err := client.Get(ctx, remote.Keyspace{}.Related(key).Lease).Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if leases, err := state.DecodeLeases(raw); err != nil || len(leases) != 1 || leases[0].Units != 4 || leases[0].ID != 9 || leases[0].Ends <= got.Clock-int64(time.Second) {
+			t.Errorf("%v: leases %+v, %v", algorithm, leases, err)
+		}
+	}
+
+	key := redistest.Prefix() + "k"
+	if got, err := state.Read(ctx, client, key, 0); err != nil || got.State != nil {
+		t.Errorf("nothing: %+v, %v", got, err)
+	}
+	for value, want := range map[string]error{"": state.ErrDamaged, "hello": state.ErrUnknown, "\x01": state.ErrDamaged, "\x05123456789012345": state.ErrDamaged, "\xc8": state.ErrUnknown} {
+		client.Set(ctx, key, value, time.Minute)
+		if _, err := state.Read(ctx, client, key, 0); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", value, err, want)
+		}
+	}
+	client.Del(ctx, key)
+	client.ZAdd(ctx, key, redis.Z{Score: 1, Member: "other"})
+	if _, err := state.Read(ctx, client, key, 0); !errors.Is(err, state.ErrDamaged) {
+		t.Errorf("another sorted set: %v", err)
+	}
+	client.Del(ctx, key)
+	client.HSet(ctx, key, "a", "b")
+	if _, err := state.Read(ctx, client, key, 0); !errors.Is(err, state.ErrUnknown) {
+		t.Errorf("a hash: %v", err)
+	}
+}
+
+// No value makes decoding panic, whoever wrote it.
+func FuzzDecode(f *testing.F) {
+	for tag := range byte(9) {
+		for _, size := range []int{1, 15, 21, 34, 38, 40, 60} {
+			value := make([]byte, size)
+			for i := range value {
+				value[i] = byte(i)
+			}
+			value[0] = tag
+			f.Add(value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		s, err := state.Decode(value, 1_800_000_000_000_000, 0)
+		if (s == nil) == (err == nil) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		_, _ = state.DecodeLeases(value)
+	})
+}

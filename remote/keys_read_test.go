@@ -1,0 +1,35 @@
+package remote
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What a user key was is read from the Redis key again, unless it is a hash.
+func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keyspace, err := NewKeyspace(rapid.SampledFrom([]string{"tierlimit", "a:b", "x"}).Draw(t, "prefix"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := rapid.IntRange(0, 3).Draw(t, "tags"); n > 0 {
+			keyspace = keyspace.WithHashTags(n)
+		}
+		said := rapid.OneOf(rapid.StringOf(rapid.SampledFrom([]rune("a{}%25:7BD#"))), rapid.String()).Draw(t, "key")
+		rule := rapid.SampledFrom([]string{"r", "r/2", "25"}).Draw(t, "rule")
+		redisKey := keyspace.Key(rule, NewUserKey(said))
+		user, ok := keyspace.UserKeyOf(redisKey, rule)
+		if !ok || user != NewUserKey(said) {
+			t.Fatalf("%q of %q: %q, %v", redisKey, said, user, ok)
+		}
+		if got, whole := user.Said(); whole && got != said || !whole && len(said) <= maxPlainKey/3 {
+			t.Errorf("%q is read as %q, %v", said, got, whole)
+		}
+		for _, other := range []string{leaseKey(redisKey), markerKey(redisKey, "i"), keyspace.fleetKey(), "x" + redisKey, keyspace.Key("other", user)} {
+			if user, ok := keyspace.UserKeyOf(other, rule); ok {
+				t.Errorf("%q is taken for a key of %q, with user key %q", other, rule, user)
+			}
+		}
+	})
+}
