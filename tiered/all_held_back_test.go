@@ -19,7 +19,7 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 		},
 		"cluster": func(t *testing.T) *Limiter {
-			return newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix())
+			return newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix())
 		},
 		"without Redis": func(t *testing.T) *Limiter {
 			server := redistest.Start(t)

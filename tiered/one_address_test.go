@@ -17,7 +17,7 @@ import (
 // A Cluster is often given by one address, as a managed service's configuration endpoint is:
 // Open asks what is there, and Redis decides for the keys of all masters.
 func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3)
+	cluster := redistest.SharedCluster(t)
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()[:1]}, slog.New(slog.DiscardHandler))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	for i := range 200 {

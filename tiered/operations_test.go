@@ -195,7 +195,7 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		check(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second)))
 	})
 	t.Run("cluster", func(t *testing.T) {
-		check(t, newLimiterOn(t, redistest.StartCluster(t, 3).Client(t), redistest.Prefix(), Deadline(5*time.Second)))
+		check(t, newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), Deadline(5*time.Second)))
 	})
 	t.Run("outage", func(t *testing.T) {
 		server := redistest.Start(t)
