@@ -108,7 +108,7 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
 			func() float64 { return float64(l.rememberedDenials()) }),
 		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
-			func() float64 { return float64(l.leasedUnits()) }),
+			func() float64 { return float64(l.leases.Left()) }),
 	} {
 		if err := registry.Register(c); err != nil {
 			m.unregister()
