@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -35,7 +36,7 @@ type Rule struct {
 	metrics    ruleMetrics
 	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
-	lease      *leaseTerms // nil: none
+	lease      *lease.Rule // nil: none
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -62,7 +63,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	terms, inRedis := lease.NewTerms(l.hasher, name, lim, a, c.leased, c.leasedWithin)
 	capacity := a.Capacity(inRedis)
 	if c.countDenied {
 		if err := c.mayCountDenied(lim, a); err != nil {
@@ -93,12 +94,15 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 		inRedis:    inRedis,
-		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
 		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+	}
+	if terms != nil {
+		l.leases.Begin()
+		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}
 	return r, nil
 }
@@ -154,7 +158,7 @@ func (r *Rule) WorstCase() int64 {
 	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
-		worst += r.lease.most
+		worst += r.lease.Most
 	}
 	return worst
 }

@@ -185,7 +185,7 @@ func (l *Limiter) Stats() Stats {
 		UnchargedUnits:    uncharged,
 		ChargedBackUnits:  c.charged.Load(),
 		RememberedDenials: l.rememberedDenials(),
-		LeasedUnits:       l.leasedUnits(),
+		LeasedUnits:       l.leases.Left(),
 	}
 	for _, kind := range remote.Kinds() {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
