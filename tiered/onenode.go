@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -47,6 +48,7 @@ func (s *shard) failed(err error) {
 		}
 	}
 	s.failure.Store(&err)
+	s.times.failed.Store(time.Now().UnixNano())
 }
 
 // reason is why Redis could not be asked last, nil if it never failed.

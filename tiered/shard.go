@@ -26,6 +26,9 @@ type shard struct {
 
 	suspicions chan struct{} // that Redis has lost its memory
 	told       State         // last, of the goroutine that tells changes
+	toldAt     time.Time     // when that was
+	unwell     time.Time     // since when it is not healthy, as told
+	times      times
 
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
@@ -45,7 +48,9 @@ func (l *Limiter) newShard(index, assumed int) *shard {
 		index:      index,
 		charger:    charger{wake: make(chan struct{}, 1)},
 		suspicions: make(chan struct{}, 1),
+		toldAt:     time.Now(),
 	}
+	s.times.changed.Store(s.toldAt.UnixNano())
 	s.breaker = breaker.New(probeEvery, s.breakerChanged)
 	s.batcher = remote.NewBatcher(l.script, l.batching, remote.Hooks{
 		Begin:    s.breaker.Begin,
