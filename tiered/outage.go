@@ -49,6 +49,9 @@ func (l *Limiter) newShards() *outage.Shards {
 		Counts:     outageCounts{l},
 		Log:        l.log,
 	}
+	if node, ok := l.client.(*redis.Client); ok {
+		c.Address = node.Options().Addr
+	}
 	if client, ok := l.client.(*redis.ClusterClient); ok {
 		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
 		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }

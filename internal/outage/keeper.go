@@ -231,6 +231,7 @@ func (s *Shard) Failed(err error) {
 		err = s.all.Explain(err)
 	}
 	s.failure.Store(&err)
+	s.times.failed.Store(time.Now().UnixNano())
 }
 
 // reason is why Redis could not be asked last, nil if it never failed.

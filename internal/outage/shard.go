@@ -29,6 +29,9 @@ type Shard struct {
 
 	suspicions chan struct{} // that Redis has lost its memory
 	told       State         // last, of the goroutine that tells changes
+	toldAt     time.Time     // when that was
+	unwell     time.Time     // since when it is not healthy, as told
+	times      times
 
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
@@ -48,7 +51,9 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 		index:      index,
 		charger:    charger{wake: make(chan struct{}, 1)},
 		suspicions: make(chan struct{}, 1),
+		toldAt:     time.Now(),
 	}
+	s.times.changed.Store(s.toldAt.UnixNano())
 	s.Breaker = breaker.New(probeEvery, s.breakerChanged)
 	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s
