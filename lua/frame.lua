@@ -39,7 +39,7 @@
 --   0, how many numbers follow (1), and the numbers, 7 bytes each
 --     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fitted; of TAKE_UP_TO,
 --                    HOLD_UP_TO, REFUND, CHARGE and LEASE: the units; of SETTLE and EXTEND: 1 if
---                    the hold was there, else 0; or EXPIRED, UNREADABLE: nothing follows these;
+--                    the hold was there, 2 if a SETTLE's had been given back, else 0; or EXPIRED, UNREADABLE: nothing follows these;
 --                    or HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
@@ -222,7 +222,8 @@ local function look_at_holds(e, s)
 end
 
 -- Makes what was charged for a hold what was used: gives back the rest, or charges more. Returns
--- whether the hold is there, and sets e.told to the units given back or charged.
+-- 1 if the hold is there, 2 if it was given back before, else 0; and sets e.told to the units
+-- given back or charged.
 local function settle_hold(e, s, rule)
   local stamp, units = take_hold(e, s)
   if not stamp then
@@ -233,7 +234,10 @@ local function settle_hold(e, s, rule)
   elseif e.cost > units then
     e.told = charge_used(s, rule, e.cost - units)
   end
-  return write_and_look(e, s) and 1 or UNREADABLE
+  if not write_and_look(e, s) then
+    return UNREADABLE
+  end
+  return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
 -- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is

@@ -13,7 +13,7 @@ import (
 // units are free, while lua.MaxHolds holds of the key are open; RetryAfter then says when one of
 // them ends. A Settle or an Extend is Allowed if the hold is there, else Denied, and nothing
 // has changed: so a Settle may be sent again until it was answered. What it gave back or charged
-// is Granted. An Extend's Life is how long the hold lasts from then on; a hold that was given back
+// is Granted; Fitted is 2 if the hold had been given back before, so that all was charged. An Extend's Life is how long the hold lasts from then on; a hold that was given back
 // cannot be extended.
 //
 // A Settle of the ID 0 charges units that were used without having been held. It may be sent once

@@ -27,6 +27,7 @@ func (r *Rule) fallback(s *shard, now int64, key *callKey, cost int64, operation
 	s.missed(err)
 	a := r.account(key)
 	a.Charged = mayBeCharged(err)
+	key.hold.decidedWithout(a.Charged)
 	d := r.decision(s.tierWithout(err))
 	d.ResetAfter = r.limit.Window()
 	switch {

@@ -48,6 +48,7 @@ type Limiter struct {
 	alone     []*shard    // that
 	cluster   *clusterMap // nil: no Cluster
 	leases    leaseKeeper
+	holds     holdKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *metrics
 	log       *quietLog
@@ -335,6 +336,7 @@ func (l *Limiter) Close() error {
 // endTrips ends all that goes to Redis, and tells the fleet.
 func (l *Limiter) endTrips() error {
 	l.closeLeases()
+	l.closeHolds()
 	l.stop()
 	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
 	l.background.Wait()
