@@ -83,11 +83,12 @@ type holdKeeper struct {
 	open, units                    atomic.Int64 // of this process
 	settled, late, reclaimed, lost atomic.Int64
 
-	sending sync.Mutex // held while what waits is sent
-	mu      sync.Mutex // guards the fields below
-	waiting []settlement
-	wake    chan struct{} // nil until something waits
-	ended   bool
+	sending  sync.Mutex // held while what waits is sent
+	mu       sync.Mutex // guards the fields below
+	waiting  []settlement
+	underWay int           // were taken out of waiting, and may come back
+	wake     chan struct{} // nil until something waits
+	ended    bool
 }
 
 func (k *holdKeeper) opened(units int64) {
@@ -119,7 +120,7 @@ type HoldCounts struct {
 func (l *Limiter) Holds() HoldCounts {
 	k := &l.holds
 	k.mu.Lock()
-	waiting := len(k.waiting)
+	waiting := len(k.waiting) + k.underWay
 	k.mu.Unlock()
 	return HoldCounts{
 		Open: k.open.Load(), Units: k.units.Load(), Unsettled: int64(waiting),
@@ -233,7 +234,7 @@ func (r *Rule) unitsCameBack(key *callKey) {
 func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ended || len(k.waiting) >= mostSettlements {
+	if k.ended || len(k.waiting)+k.underWay >= mostSettlements {
 		k.lost.Add(1)
 		return
 	}
@@ -276,7 +277,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 	for {
 		k.mu.Lock()
 		batch := append([]settlement(nil), k.waiting[:min(some, len(k.waiting))]...)
-		k.waiting = k.waiting[len(batch):]
+		k.waiting, k.underWay = k.waiting[len(batch):], len(batch)
 		k.mu.Unlock()
 		if len(batch) == 0 {
 			return false
@@ -291,6 +292,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		trips.Wait()
 		k.mu.Lock()
 		progress := false
+		k.underWay = 0
 		for i := range batch {
 			if made[i] {
 				progress = true
