@@ -28,6 +28,9 @@ func (p UnsettledPolicy) String() string {
 	return fmt.Sprintf("UnsettledPolicy(%d)", p)
 }
 
+// UnsettledPolicy is what becomes of the rule's holds that nobody settles.
+func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
+
 // Unsettled sets what becomes of holds that nobody has settled when they come to their end; the
 // default is [Keep]. Each instance goes by its own rule: those that give back do so for the holds
 // of such instances.
