@@ -49,6 +49,7 @@ type Limiter struct {
 	shards    *outage.Shards
 	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
 	leases    *lease.Keeper
+	holds     holdKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *counters
 	log       *quietLog
@@ -279,6 +280,7 @@ func (l *Limiter) Close() error {
 // endTrips ends all that goes to Redis, and tells the fleet.
 func (l *Limiter) endTrips() error {
 	l.leases.Close()
+	l.closeHolds()
 	l.stop()
 	l.shards.Close()
 	l.background.Wait()

@@ -100,6 +100,7 @@ func (r *Rule) question(key *callKey, cost int64, operation int) outage.Question
 // fallback decides without Redis, because asking it came to err.
 func (r *Rule) fallback(s *outage.Shard, now int64, key *callKey, cost int64, operation int, err error) limit.Decision {
 	q := r.question(key, cost, operation)
+	key.hold.decidedWithout(outage.MayBeCharged(err))
 	return s.Without(&q, now, err)
 }
 

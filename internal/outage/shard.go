@@ -54,7 +54,7 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 		toldAt:     time.Now(),
 	}
 	s.times.changed.Store(s.toldAt.UnixNano())
-	s.Breaker = breaker.New(probeEvery, s.breakerChanged)
+	s.Breaker = breaker.New(ProbeEvery, s.breakerChanged)
 	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s
 }
