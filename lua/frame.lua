@@ -32,7 +32,8 @@
 --
 --   0, how many numbers follow (1), and the numbers, 7 bytes each
 --     outcome + 3    of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO,
---                    REFUND, CHARGE and LEASE: the units; or EXPIRED, UNREADABLE: nothing
+--                    REFUND, CHARGE and LEASE: the units; of SLOTS: those that the process
+--                    was known to hold; or EXPIRED, UNREADABLE: nothing
 --                    follows these; or HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
@@ -55,6 +56,7 @@
 -- same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
+local SLOTS = 15 -- as 0 in the form
 local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
 
 -- The largest cost that is decided straight through: times of up to 2^45 µs for each unit
@@ -133,6 +135,8 @@ local function read_entry(e)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
       e.lasts = 0
+    elseif e.operation == 0 then
+      e.operation, e.units = SLOTS, next_number(6)
     elseif e.operation == CHARGE then
       e.sequence, e.pairs = next_number(7), at
       e.marker = asked_keys[#asked_keys - markers]
@@ -282,6 +286,8 @@ local function settle(e, s, charge)
     look_at(s, e.key, rule)
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
+  elseif operation == SLOTS then
+    outcome = rule.algorithm.state(s, rule, e.units)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end
@@ -293,7 +299,7 @@ local function settle(e, s, charge)
     return answer(5, outcome, s.free, reset, s.offset, e.lasts)
   end
   local wanted = operation == TAKE_UP_TO and 1 or e.count
-  if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE then
+  if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE or operation == SLOTS then
     return answer(4, outcome, s.free, reset, s.offset)
   end
   local cost = operation == TAKE_UP_TO and 1 or e.cost

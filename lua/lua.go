@@ -10,6 +10,7 @@
 //	sliding_counter.lua
 //	gcra.lua
 //	fixed_window.lua
+//	concurrent.lua      units that are held at the same time, and given back
 //	lease.lua           units charged in advance for one process
 //	frame.lua           runs a batch of entries over the algorithms
 //	fleet.lua           a script of its own: fleet membership and ping
@@ -44,6 +45,9 @@ var gcra string
 //go:embed fixed_window.lua
 var fixedWindow string
 
+//go:embed concurrent.lua
+var concurrent string
+
 //go:embed lease.lua
 var lease string
 
@@ -54,7 +58,7 @@ var frame string
 var fleet string
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + concurrent + lease + frame
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -78,6 +82,7 @@ const (
 	GCRA           = 3
 	FixedWindow    = 4
 	SlidingLogZSet = 5
+	Concurrency    = 6
 )
 
 // The operations of an entry.
@@ -96,7 +101,16 @@ const (
 	Charge = 6
 	// Lease charges units in advance for one process, as far as there are enough.
 	Lease = 7
+	// Slots says how many units of a limit on what is held at the same time a process
+	// holds, or that it is alive. It stands as 0 in the form of an entry.
+	Slots = 15
 )
+
+// SlotsAsKnown, in place of a number of units, leaves a process as many as it is known to hold.
+const SlotsAsKnown = 1<<48 - 1
+
+// LongestSlot is the longest that a process may hold units without being heard of, in µs.
+const LongestSlot = 600_000_000
 
 // The lengths of parts of the packed argument, in bytes.
 const (
