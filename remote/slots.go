@@ -12,6 +12,10 @@ import (
 // windows, as one of that name may have had before. No rule's name has a colon.
 const slotsSuffix = ":slots"
 
+// ErrInDoubt: whether an earlier entry has changed what a process holds is not known yet, so the
+// entry was not sent.
+var ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
+
 // Holder tells a process that holds units from all others of the fleet.
 type Holder [8]byte
 

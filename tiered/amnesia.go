@@ -78,6 +78,7 @@ func (s *shard) forgot(since int64) {
 	s.mu.Unlock()
 
 	l.ledger.Forgotten(s.has(), since)
+	l.doubtSlots(s)
 	s.charger.dropped.Store(true)
 	l.metrics.amnesia.Inc()
 	age := "all"

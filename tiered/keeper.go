@@ -245,9 +245,11 @@ func (s *shard) breakerChanged(from, to breaker.State) {
 	case from == breaker.Closed && to == breaker.Open:
 		s.limiter.metrics.opened.Inc()
 		s.lost(s.limiter.now(), s.limiter.born)
+		s.limiter.wakeSlots()
 		s.changed(Outage)
 	case to == breaker.Closed:
 		s.back(s.limiter.now())
+		s.limiter.wakeSlots()
 		s.changed(Settling)
 		s.wakeCharger()
 	}

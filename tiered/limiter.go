@@ -48,6 +48,7 @@ type Limiter struct {
 	alone     []*shard    // that
 	cluster   *clusterMap // nil: no Cluster
 	leases    leaseKeeper
+	slots     slotKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *metrics
 	log       *quietLog
@@ -139,6 +140,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.log.warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
 	l.born = l.now()
+	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
@@ -299,7 +301,7 @@ const closeWithin = 900 * time.Millisecond
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; leased units are given back; the fleet is told. It waits for trips
+// [limit.ErrClosed]; leased units and slots are given back; the fleet is told. It waits for trips
 // under way and leaves no goroutine behind; but it takes a second longer than the
 // deadline at most, after which the error says that the client still holds some: if Redis
 // hangs, and the client is a Cluster's that does not keep the deadlines of contexts.
@@ -335,6 +337,7 @@ func (l *Limiter) Close() error {
 // endTrips ends all that goes to Redis, and tells the fleet.
 func (l *Limiter) endTrips() error {
 	l.closeLeases()
+	l.closeSlots()
 	l.stop()
 	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
 	l.background.Wait()

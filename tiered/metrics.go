@@ -109,6 +109,12 @@ func newMetrics(l *Limiter, registry prometheus.Registerer) (*metrics, error) {
 			func() float64 { return float64(l.rememberedDenials()) }),
 		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
 			func() float64 { return float64(l.leasedUnits()) }),
+		gauge("tierlimit_held_units", "Units of limits on what is held at the same time that this process holds.",
+			func() float64 { return float64(l.slots.table.Units()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "tierlimit_lost_slots_total",
+			Help: "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
+		}, func() float64 { return float64(l.slots.table.Lost()) }),
 	} {
 		if err := registry.Register(c); err != nil {
 			m.unregister()

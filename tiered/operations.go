@@ -33,7 +33,11 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, cost, lua.Peek)
+	peek := r.decide
+	if r.slots != nil {
+		peek = r.peekSlots
+	}
+	d, err := peek(ctx, &k, cost, lua.Peek)
 	if err != nil {
 		return r.tellError(err)
 	}
@@ -93,10 +97,11 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 }
 
 // Reset makes a key as if never used: in Redis, and in this process. Other processes
-// may remember a denial for up to a second, and spend what they have on lease. Errors
-// are those of [Rule.Refund].
+// may remember a denial for up to a second, and spend what they have on lease. Slots that are
+// held stay held, and Redis is told of them again: at once by this process, by others within a
+// third of their [SlotTTL]. Errors are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
-	if err := r.check(ctx, key, 1); err != nil {
+	if err := r.checkCall(ctx, key, 1); err != nil {
 		return err
 	}
 	l := r.limiter
@@ -105,6 +110,10 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	_, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
+	}
+	if r.slots != nil {
+		r.resetSlots(&k)
+		return nil
 	}
 	a := r.account(&k)
 	l.ledger.Return(&a, l.now(), math.MaxInt64, true)

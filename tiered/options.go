@@ -265,6 +265,7 @@ type ruleConfig struct {
 	dryRun       bool
 	countDenied  bool
 	denialLife   time.Duration
+	slotTTL      time.Duration // 0: the default
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see
