@@ -27,6 +27,7 @@ type task struct {
 	Addr, Prefix string
 	Worker       int
 	Commanded    bool // see obey
+	Holds        bool // see holdSlot
 }
 
 // open makes the worker's limiter.
@@ -74,6 +75,8 @@ func work(encoded string) (err error) {
 	}
 	if t.Commanded {
 		return obey(t)
+	} else if t.Holds {
+		return holdSlot(t)
 	}
 	l, err := t.open(patient)
 	if err != nil {

@@ -31,6 +31,9 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 				return fmt.Errorf("limit %q: %w", rule.Name(), err)
 			}
 		}
+		if rule.Limit().IsConcurrent() && l.perMessage {
+			return invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
+		}
 		s.limits = append(s.limits, l)
 		s.perMessage = s.perMessage || l.perMessage
 		return nil

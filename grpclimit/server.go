@@ -39,10 +39,15 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	return s, nil
 }
 
-// Unary is a grpc.UnaryServerInterceptor.
+// Unary is a grpc.UnaryServerInterceptor. Units of a rule with a limit of [limit.Concurrent] are
+// held until the handler returns; those of a stream, too.
 func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := s.admit(ctx, info.FullMethod, request, false); err != nil {
+	slots, err := s.admit(ctx, info.FullMethod, request, false)
+	if err != nil {
 		return nil, err
+	}
+	if slots != nil {
+		defer admission.Release(slots)
 	}
 	return handler(ctx, request)
 }
@@ -50,8 +55,12 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 // Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and
 // the messages received where a limit is told so ([PerMessage]).
 func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := s.admit(stream.Context(), info.FullMethod, nil, false); err != nil {
+	slots, err := s.admit(stream.Context(), info.FullMethod, nil, false)
+	if err != nil {
 		return err
+	}
+	if slots != nil {
+		defer admission.Release(slots)
 	}
 	if s.perMessage {
 		stream = &limitedStream{ServerStream: stream, server: s, method: info.FullMethod}
@@ -70,12 +79,13 @@ func (s *limitedStream) RecvMsg(message any) error {
 	if err := s.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	return s.server.admit(s.Context(), s.method, message, true)
+	_, err := s.server.admit(s.Context(), s.method, message, true) // no limit per message has slots
+	return err
 }
 
 // admit charges a call, or a message of a stream, and returns the status that it is
-// denied with.
-func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) error {
+// denied with, or the slots to release when it is over.
+func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) ([]*tiered.Slot, error) {
 	requests := make([]tiered.Request, 0, len(s.limits))
 	for _, l := range s.limits {
 		if streamed && !l.perMessage || l.when != nil && !l.when(ctx, method) {
@@ -93,14 +103,16 @@ func (s *Server) admit(ctx context.Context, method string, message any, streamed
 		requests = append(requests, q)
 	}
 	if len(requests) == 0 {
-		return nil
+		return nil, nil
 	}
 	decisions := make([]limit.Decision, len(requests))
-	if err := admission.Decide(ctx, s.limiter, requests, decisions); err != nil {
-		return s.onError(ctx, method, err)
+	slots, err := admission.Decide(ctx, s.limiter, requests, decisions)
+	if err != nil {
+		return nil, s.onError(ctx, method, err)
 	}
 	if admission.Denied(decisions) {
-		return deniedStatus(requests, decisions)
+		admission.Release(slots) // of rules on a dry run
+		return nil, deniedStatus(requests, decisions)
 	}
-	return nil
+	return slots, nil
 }

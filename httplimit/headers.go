@@ -84,12 +84,16 @@ func appendPolicy(b []byte, rule *tiered.Rule, unit string) []byte {
 	b = append(b, rule.Name()...)
 	b = append(b, `";q=`...)
 	b = strconv.AppendInt(b, rule.Limit().Quota(), 10)
+	concurrent := rule.Limit().IsConcurrent()
+	if unit == "" && concurrent {
+		unit = "concurrent-requests"
+	}
 	if unit != "" {
 		b = append(b, `;qu="`...)
 		b = append(b, unit...)
 		b = append(b, '"')
 	}
-	if w := rule.Limit().Window(); w%time.Second == 0 {
+	if w := rule.Limit().Window(); w%time.Second == 0 && !concurrent {
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, int64(w/time.Second), 10)
 	}
@@ -102,6 +106,9 @@ func appendLeft(b []byte, rule *tiered.Rule, d *limit.Decision) []byte {
 	b = append(b, rule.Name()...)
 	b = append(b, `";r=`...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
+	if d.Allowed && rule.Limit().IsConcurrent() {
+		return b // what is left is left until it is acquired, and comes back at any time
+	}
 	b = append(b, ";t="...)
 	return strconv.AppendInt(b, effective(rule, d), 10)
 }

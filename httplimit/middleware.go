@@ -18,7 +18,8 @@ import (
 // handlers, which then share the limits. Errors wrap [limit.ErrInvalidOption].
 //
 // A request is charged before the handler is called, and stays charged whatever the
-// handler does, unless [Settle] says otherwise.
+// handler does, unless [Settle] says otherwise. Units of a rule with a limit of [limit.Concurrent]
+// are held until the handler returns, however long it streams, or panics.
 func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Handler, error) {
 	m := &middleware{limiter: limiter, onDenied: sendDenial, log: newMistakes()}
 	m.onError = m.answerError
@@ -72,7 +73,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		decisions = make([]limit.Decision, len(requests))
 	}
 	decisions = decisions[:len(requests)]
-	if err := admission.Decide(r.Context(), m.limiter, requests, decisions); err != nil {
+	slots, err := admission.Decide(r.Context(), m.limiter, requests, decisions)
+	if slots != nil {
+		defer admission.Release(slots)
+	}
+	if err != nil {
 		if m.onError(w, r, err) {
 			next.ServeHTTP(w, r)
 		}
@@ -161,6 +166,9 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 
 // settle makes what was charged for a request, a time ago, what it took.
 func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
+	if q.Rule.Limit().IsConcurrent() {
+		return nil // is given back as it is; a rule of RuleFor
+	}
 	if d.WouldDeny {
 		return nil // was let through on a dry run; it would have taken nothing
 	}

@@ -36,6 +36,9 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if l.byHandler && l.settle != nil {
 			return invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
 		}
+		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
+			return invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
+		}
 		l.policy = string(appendPolicy(nil, rule, l.unit))
 		m.limits = append(m.limits, l)
 		m.settles = m.settles || l.settle != nil || l.byHandler
@@ -110,7 +113,8 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 }
 
 // Unit tells clients what is counted, if not requests: "content-bytes" and
-// "concurrent-requests" are the draft's other units (parameter qu).
+// "concurrent-requests" are the draft's other units (parameter qu). The latter is told by itself
+// of rules with a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
 		if !isToken(name) {
@@ -144,7 +148,8 @@ const (
 	//
 	// q units per w seconds; r are left, and that is what to use at most in the next t
 	// seconds. w is left out where the window is no whole number of seconds; of a
-	// calendar's month it is 31 days. On a denial RateLimit has the limits in the way,
+	// calendar's month it is 31 days. A limit of [limit.Concurrent] has no w, and a t on a denial
+	// only. On a denial RateLimit has the limits in the way,
 	// and t is when they no longer are.
 	DraftHeaders HeaderStyle = iota
 	// XHeaders are X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the

@@ -32,6 +32,7 @@ const (
 	kindSlidingCounter
 	kindGCRA
 	kindFixedWindow
+	kindConcurrency
 )
 
 // Rounding says what a sliding counter makes of its oldest sub-window, which
@@ -84,14 +85,14 @@ func GCRA() Algorithm { return Algorithm{kind: kindGCRA} }
 // which lets up to 2N through around a boundary.
 func FixedWindow() Algorithm { return Algorithm{kind: kindFixedWindow} }
 
-// Algorithms returns every algorithm, each with its default dials, from the
+// Algorithms returns every algorithm that counts units in windows, each with its default dials, from the
 // most to the least exact.
 func Algorithms() []Algorithm {
 	return []Algorithm{SlidingLog(), SlidingCounter(DefaultBuckets, Strict), GCRA(), FixedWindow()}
 }
 
 // Name is the algorithm's name without its dials: "auto", "sliding-log",
-// "sliding-counter", "gcra" or "fixed-window".
+// "sliding-counter", "gcra", "fixed-window" or "concurrency".
 func (a Algorithm) Name() string {
 	switch a.kind {
 	case kindAuto:
@@ -104,6 +105,8 @@ func (a Algorithm) Name() string {
 		return "gcra"
 	case kindFixedWindow:
 		return "fixed-window"
+	case kindConcurrency:
+		return "concurrency"
 	}
 	return "unknown"
 }
@@ -166,7 +169,7 @@ func (a Algorithm) Capacity(l Limit) int64 {
 }
 
 // WorstCase is the most units that a can let through in any half-open window of
-// the limit's length, on Redis's clock (law 1).
+// the limit's length, on Redis's clock (law 1); of a limit of [Concurrent], at any instant.
 func (a Algorithm) WorstCase(l Limit) int64 {
 	n := l.Quota()
 	switch {
@@ -194,7 +197,7 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 		}
 		return Automatic(), nil
 	}
-	for _, a := range Algorithms() {
+	for _, a := range append(Algorithms(), Concurrency()) {
 		if a.Name() == name {
 			return a.withDials(s, dials)
 		}

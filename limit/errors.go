@@ -48,6 +48,10 @@ var (
 	// ErrWouldExceedDeadline: a wait cannot succeed before the context's deadline.
 	ErrWouldExceedDeadline = errors.New("tierlimit: the wait would exceed the context's deadline")
 
+	// ErrNotForLimit: the call does not go with the rule's limit: units of a limit of
+	// [Concurrent] are acquired and released, those of all others are used up.
+	ErrNotForLimit = errors.New("tierlimit: the call does not go with the rule's limit")
+
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("tierlimit: limiter is closed")
 

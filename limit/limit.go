@@ -27,7 +27,7 @@ const MaxKey = 64 << 10
 // Limit is a number of units ("quota") that may be used in any window of a
 // given length, or in each day, week or month of the calendar. The zero Limit is
 // invalid; make one with [Per], [PerSecond], [PerMinute], [PerHour], [PerDay],
-// [PerCalendar] or [Parse]. Limits are comparable with ==.
+// [PerCalendar], [Concurrent] or [Parse]. Limits are comparable with ==.
 //
 // Constructors do not fail: a limit is checked by [Limit.Validate], which the
 // limiter calls when a rule is made from it.
@@ -38,6 +38,8 @@ type Limit struct {
 
 	calendar CalendarUnit   // 0: windows of the given length
 	zone     *time.Location // of the calendar
+
+	concurrent bool // no window: so many units at the same time
 }
 
 // Per returns a limit of quota units per window.
@@ -71,7 +73,7 @@ func (l Limit) WithBurst(burst int64) Limit {
 func (l Limit) Quota() int64 { return l.quota }
 
 // Window is the length of the window; for a window of the calendar, that of a day
-// without a change of clocks, or of the longest month.
+// without a change of clocks, or of the longest month; and 0 for a limit of [Concurrent].
 func (l Limit) Window() time.Duration { return l.window }
 
 // Burst is the number of units that GCRA lets through at once: the quota, where none was
@@ -93,6 +95,8 @@ func (l Limit) Validate() error {
 	switch {
 	case l.quota < 1 || l.quota > MaxQuota:
 		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
+	case l.IsConcurrent():
+		return l.validateConcurrent()
 	case l.IsCalendar():
 		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
@@ -128,7 +132,10 @@ func (l Limit) String() string {
 // WindowString is the window as [Parse] reads it: "1m", "24h", "1h30m", and of the calendar
 // "month@Europe/Berlin".
 func (l Limit) WindowString() string {
-	if l.IsCalendar() {
+	switch {
+	case l.IsConcurrent():
+		return concurrentWindow
+	case l.IsCalendar():
 		return fmt.Sprintf("%v@%v", l.calendar, l.zone)
 	}
 	return written(l.window)
@@ -150,7 +157,7 @@ func written(d time.Duration) string {
 // "1000/24h" or "7/day", optionally followed by ",burst=B". The window is a Go
 // duration, or one of the words s, sec, second, m, min, minute, h, hour, d, day. A
 // window of the calendar is written day, week or month, an "@" and its time zone:
-// "5000/month@Europe/Berlin".
+// "5000/month@Europe/Berlin". A limit of [Concurrent] is written "10/concurrent".
 // The error wraps [ErrInvalidLimit] and quotes what could not be read.
 func Parse(s string) (Limit, error) {
 	body, burstText, hasBurst := strings.Cut(s, ",burst=")
@@ -167,6 +174,10 @@ func Parse(s string) (Limit, error) {
 		if err != nil {
 			return Limit{}, err
 		}
+		return l, l.Validate()
+	}
+	if strings.TrimSpace(windowText) == concurrentWindow && !hasBurst {
+		l := Concurrent(quota)
 		return l, l.Validate()
 	}
 	window, err := parseWindow(strings.TrimSpace(windowText))

@@ -38,9 +38,10 @@
 --
 --   0, how many numbers follow (1), and the numbers, 7 bytes each
 --     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fitted; of TAKE_UP_TO,
---                    HOLD_UP_TO, REFUND, CHARGE and LEASE: the units; of SETTLE and EXTEND: 1 if
---                    the hold was there, 2 if a SETTLE's had been given back, else 0; or EXPIRED, UNREADABLE: nothing follows these;
---                    or HELD_BACK
+--                    HOLD_UP_TO, REFUND, CHARGE and LEASE: the units; of SLOTS: those that the
+--                    process was known to hold; of SETTLE and EXTEND: 1 if the hold was there,
+--                    2 if a SETTLE's had been given back, else 0; or EXPIRED, UNREADABLE:
+--                    nothing follows these; or HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
@@ -63,7 +64,7 @@
 -- same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
-local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
+local SLOTS, HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11, 12
 local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
 
 -- The largest cost that is decided straight through: times of up to 2^45 µs for each unit
@@ -145,6 +146,8 @@ local function read_entry(e)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
       e.lasts = 0
+    elseif e.operation == SLOTS then
+      e.units = next_number(6)
     elseif e.operation >= HOLD then
       e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
@@ -377,6 +380,8 @@ local function settle(e, s, charge)
     outcome = settle_hold(e, s, rule)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
+  elseif operation == SLOTS then
+    outcome = rule.algorithm.state(s, rule, e.units)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end
@@ -392,7 +397,7 @@ local function settle(e, s, charge)
   end
   local up_to = operation == TAKE_UP_TO or operation == HOLD_UP_TO
   local wanted = up_to and 1 or e.count
-  if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE then
+  if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE or operation == SLOTS then
     return answer(4, outcome, s.free, reset, s.offset)
   end
   if e.full then

@@ -10,6 +10,7 @@
 //	sliding_counter.lua
 //	gcra.lua
 //	fixed_window.lua
+//	concurrent.lua      units that are held at the same time, and given back
 //	lease.lua           units charged in advance for one process
 //	hold.lua            units charged for something whose cost is known at its end
 //	frame.lua           runs a batch of entries over the algorithms
@@ -45,6 +46,9 @@ var gcra string
 //go:embed fixed_window.lua
 var fixedWindow string
 
+//go:embed concurrent.lua
+var concurrent string
+
 //go:embed lease.lua
 var lease string
 
@@ -58,7 +62,7 @@ var frame string
 var fleet string
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + hold + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + concurrent + lease + hold + frame
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -82,6 +86,7 @@ const (
 	GCRA           = 3
 	FixedWindow    = 4
 	SlidingLogZSet = 5
+	Concurrency    = 6
 )
 
 // The operations of an entry.
@@ -100,15 +105,24 @@ const (
 	Charge = 6
 	// Lease charges units in advance for one process, as far as there are enough.
 	Lease = 7
+	// Slots says how many units of a limit on what is held at the same time a process
+	// holds, or that it is alive.
+	Slots = 8
 	// Hold charges the cost if it fits, for something whose cost is known only at its end.
-	Hold = 8
+	Hold = 9
 	// HoldUpTo charges as much of the cost as fits, in the same way.
-	HoldUpTo = 9
+	HoldUpTo = 10
 	// Settle makes what was charged for a hold what was used; once.
-	Settle = 10
+	Settle = 11
 	// Extend makes a hold end later.
-	Extend = 11
+	Extend = 12
 )
+
+// SlotsAsKnown, in place of a number of units, leaves a process as many as it is known to hold.
+const SlotsAsKnown = 1<<48 - 1
+
+// LongestSlot is the longest that a process may hold units without being heard of, in µs.
+const LongestSlot = 600_000_000
 
 // The lengths of parts of the packed argument, in bytes.
 const (

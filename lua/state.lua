@@ -4,7 +4,8 @@
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
 --                is a sorted set, see log_zset.lua; 7 and 8 are no states, see
---                lease.lua and hold.lua.
+--                lease.lua and hold.lua; 9 is what is held at the same time, see
+--                concurrent.lua.
 --                0 is never written: in memory it stands for a key that is not there.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
@@ -226,6 +227,7 @@ local ALLOWED, WITH_PARTS = 255, '\254'
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
+--   codes                 the code by tag, of an algorithm that reads no state of another one
 --   held(s)               from the state as read: how many units it may hold, never
 --                         too few; or, of GCRA, past(s, rule): see inherit
 local make = {}
@@ -245,7 +247,7 @@ local code_of = { 1, 1, 2, 3, 4, 5 }
 -- offset is no larger than the newest charge's time: that was read from a clock, which the
 -- offset was added to.
 local function sound(s, rule)
-  local code = code_of[s.tag]
+  local code = (rule.algorithm.codes or code_of)[s.tag]
   return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
 end
 

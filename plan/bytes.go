@@ -21,6 +21,8 @@ const (
 	gcraBytes    = headerBytes + 19
 	gcraFraction = 6
 	fixedBytes   = headerBytes + 6
+	slotBytes    = 22 // of each process that holds units, of which there are 1,000 at most
+	mostLines    = 1000
 )
 
 // AtRest is the bytes of Redis's memory that a key takes which has used one unit;
@@ -62,6 +64,8 @@ func (c Candidate) state(units int64) int64 {
 			return gcraBytes + gcraFraction
 		}
 		return gcraBytes
+	case c.Algorithm == limit.Concurrency(): // the most there can be: a unit for each process
+		return headerBytes + slotBytes*min(units, l.Quota(), mostLines)
 	}
 	return fixedBytes
 }

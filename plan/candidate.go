@@ -26,12 +26,16 @@ const maxLog = 100_000
 // Candidates returns the configurations that [Choose] chooses from: a sliding log,
 // counters of 1 to [limit.MaxBuckets] sub-windows under both roundings, GCRA with
 // bursts of 1 % to 100 % of the quota (or with the limit's own burst only, if it has
-// one), and a fixed window. For a limit of the calendar that is a fixed window only.
+// one), and a fixed window. For a limit of the calendar that is a fixed window only, and for one
+// of [limit.Concurrent] the only way to hold it.
 //
 // The error wraps [limit.ErrInvalidLimit].
 func Candidates(l limit.Limit) ([]Candidate, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
+	}
+	if l.IsConcurrent() {
+		return []Candidate{{l, limit.Concurrency()}}, nil
 	}
 	fixed := Candidate{l, limit.FixedWindow()}
 	if l.IsCalendar() {

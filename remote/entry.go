@@ -38,7 +38,7 @@ type Entry struct {
 	// Operation is one of the operations of package lua; 0 is Take.
 	Operation int
 	// Cost is the number of units to charge, between 1 and the rule's capacity; or
-	// to refund.
+	// to refund. Of Slots it is how many units the rule's process holds, or lua.SlotsAsKnown.
 	Cost int64
 	// Count is for how many decisions of that cost to take, one after another; 0 is
 	// 1. Only Take has counts.

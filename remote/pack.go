@@ -66,7 +66,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		charges = e.charges()
 		cost = int64(len(charges))
 	}
-	if form >= lua.Hold {
+	if form >= lua.Slots {
 		form += lua.FurtherOperation - 8
 	}
 	short := cost
@@ -107,6 +107,9 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		packed = appendInt(packed, e.Lease.Most, 7)
 		packed = appendInt(packed, e.Lease.Reserve, 7)
 		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
+	}
+	if e.Operation == lua.Slots {
+		packed = appendInt(packed, e.Cost, 6)
 	}
 	if e.Operation >= lua.Hold {
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)

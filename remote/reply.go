@@ -34,8 +34,8 @@ type Reply struct {
 	// Fitted is how many of the count were allowed.
 	Fitted int64
 	// Granted is the number of units charged, refunded, or leased; of a Settle, given back or
-	// charged besides; of a Charge, of those
-	// that still count, and 0 if it was made before.
+	// charged besides; of a Charge, of those that still count, and 0 if it was made before; of
+	// Slots, those that the process was known to hold before.
 	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
@@ -198,7 +198,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		r.Fitted, r.Granted = outcome, outcome*e.Cost
 	case lua.TakeUpTo, lua.HoldUpTo:
 		r.Fitted, r.Granted = min(1, outcome), outcome
-	case lua.Refund, lua.Charge:
+	case lua.Refund, lua.Charge, lua.Slots:
 		r.Fitted, r.Granted = 1, outcome
 	case lua.Lease:
 		if count < 5 {

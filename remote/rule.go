@@ -31,6 +31,7 @@ type Rule struct {
 	givesBack bool
 	// calendar is set for windows of the calendar, which change with time.
 	calendar *calendar
+	slots    bool // of NewSlotsRule
 
 	keys  Keyspace
 	name  string // "" if entries bring their Redis key along
@@ -58,6 +59,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	}
 	if err := a.Validate(); err != nil {
 		return nil, err
+	}
+	if l.IsConcurrent() || a.Same(limit.Concurrency()) {
+		return nil, fmt.Errorf("%w: %v is for limits on what is held at the same time and for no others, the limit is %v", limit.ErrInvalidAlgorithm, limit.Concurrency(), l)
 	}
 	if l.IsCalendar() && a != limit.FixedWindow() {
 		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
@@ -116,6 +120,9 @@ func (r *Rule) Owner() any { return r.owner }
 func (r *Rule) redisKey(key string) string {
 	if r.name == "" {
 		return key
+	}
+	if r.slots {
+		return r.keys.Key(r.name, UserKey(key)) + slotsSuffix
 	}
 	return r.keys.Key(r.name, UserKey(key))
 }

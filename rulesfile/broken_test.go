@@ -11,7 +11,7 @@ import (
 
 const (
 	mustBeLimit = `, must be a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin`
-	ruleFields  = `, must be one of limit, algorithm, need, outage, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
+	ruleFields  = `, must be one of limit, concurrent, slot_ttl, algorithm, need, outage, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
 )
 
 // broken has what is said of each file in testdata/broken, after its name.

@@ -122,6 +122,11 @@ func readRule(r field, p *problems) *spec {
 		case "limit":
 			hasLimit = true
 			s.limit = p.limit(f)
+		case "concurrent":
+			hasLimit = true
+			s.limit = p.concurrent(f)
+		case "slot_ttl":
+			option(f, p.slotTTL(f))
 		case "algorithm":
 			if text, ok := p.text(f, "an algorithm like sliding-counter:k=60,strict"); ok {
 				a, err := limit.ParseAlgorithm(text)
@@ -168,11 +173,14 @@ func readRule(r field, p *problems) *spec {
 				s.keys[f.name] = p.terms(f)
 			}
 		default:
-			p.unknown(f, "limit", "algorithm", "need", "outage", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
+			p.unknown(f, "limit", "concurrent", "slot_ttl", "algorithm", "need", "outage", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
 		}
 	}
 	if named(fields, "lease") && named(fields, "lease_within_limit") {
 		p.addf(r.at, "rule %q has both lease and lease_within_limit, choose one of them", r.name)
+	}
+	if named(fields, "limit") && named(fields, "concurrent") {
+		p.addf(r.at, "rule %q has both limit and concurrent, make two rules of them", r.name)
 	}
 	if !hasLimit && fields != nil {
 		p.addf(r.at, "rule %q has no limit", r.name)

@@ -36,16 +36,21 @@ const MaxTogether = maxBatch
 //
 // Errors and deadline are those of [Rule.AllowN]; refunding may take as long again.
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
-	for i := range requests {
-		if requests[i].isDryRun() {
-			return l.allowAllBesideDryRuns(ctx, requests)
-		}
-	}
-	return l.allowAll(ctx, requests)
+	return l.allowOrAcquireAll(ctx, requests, nil)
 }
 
-func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
-	return l.allowAllOf(ctx, requests, l.keysOf(requests))
+// allowOrAcquireAll is AllowAll if slots is nil, otherwise AcquireAll: they are put there.
+func (l *Limiter) allowOrAcquireAll(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
+	for i := range requests {
+		if requests[i].isDryRun() {
+			return l.allowAllBesideDryRuns(ctx, requests, slots)
+		}
+	}
+	return l.allowAll(ctx, requests, slots)
+}
+
+func (l *Limiter) allowAll(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
+	return l.allowAllOf(ctx, requests, l.keysOf(requests), slots)
 }
 
 // keysOf are the keys of requests.
@@ -57,8 +62,8 @@ func (l *Limiter) keysOf(requests []Request) []callKey {
 	return keys
 }
 
-func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
-	decisions, err := l.decideAll(ctx, requests, keys)
+func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []callKey, slots []*Slot) ([]limit.Decision, error) {
+	decisions, err := l.decideAll(ctx, requests, keys, slots)
 	for i, q := range requests {
 		var d *limit.Decision
 		if err == nil {
@@ -71,8 +76,13 @@ func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []cal
 	return decisions, err
 }
 
-func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
-	if err := l.checkAll(ctx, requests); err != nil {
+func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []callKey, slots []*Slot) ([]limit.Decision, error) {
+	check := (*Rule).check
+	if slots != nil {
+		check = (*Rule).checkCall
+		l.roundOfSlots()
+	}
+	if err := l.checkAll(ctx, requests, check); err != nil {
 		return nil, err
 	}
 	now := l.now()
@@ -89,7 +99,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []call
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, requests: requests, entries: entriesOf(requests, keys), keys: keys, decisions: decisions}
+	g := together{limiter: l, requests: requests, entries: entriesOf(requests, keys), keys: keys, decisions: decisions, slots: slots}
 	if !g.reserve() {
 		return decisions, nil
 	}
@@ -115,7 +125,7 @@ func (l *Limiter) checkTogether(requests []Request) error {
 	return nil
 }
 
-func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
+func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*Rule, context.Context, string, int64) error) error {
 	if err := l.checkTogether(requests); err != nil {
 		return err
 	}
@@ -126,7 +136,7 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request) error {
 		if q.Rule.config.countDenied {
 			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
 		}
-		if err := q.Rule.check(ctx, q.Key, q.Cost); err != nil {
+		if err := check(q.Rule, ctx, q.Key, q.Cost); err != nil {
 			return err
 		}
 		key := counter{q.Rule.name, q.Key}

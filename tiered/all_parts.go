@@ -24,6 +24,8 @@ type together struct {
 	keys      []callKey
 	decisions []limit.Decision
 
+	slots []*Slot // of requests to acquire; nil if units are used up only, see AcquireAll
+
 	reserved []outage.Reserved // by this instance's share, because their rules are settling; nil if none is
 	charged  []int             // in Redis
 	granted  []granting
@@ -42,19 +44,20 @@ func (g *together) reserve() bool {
 	for i := range g.requests {
 		q := &g.requests[i]
 		s := l.shardOf(&g.keys[i])
+		if q.Rule.slots != nil {
+			if d, denied := q.Rule.deniedSettling(s, &g.keys[i], q.Cost); denied {
+				g.denyBy(i, d)
+				return false
+			}
+			continue
+		}
 		if !s.Breaker.Closed() || !s.Settling(q.Rule.inOutage) {
 			continue
 		}
 		asked := q.Rule.question(&g.keys[i], q.Cost, lua.Take)
 		own, denial, ok := s.Reserve(&asked)
 		if !ok {
-			g.unreserveAll()
-			for j := range g.requests {
-				other := g.requests[j].Rule
-				g.decisions[j] = other.heldBack(s.TierSettling())
-				g.decisions[j].ResetAfter = other.limit.Window()
-			}
-			g.decisions[i] = denial
+			g.denyBy(i, denial)
 			return false
 		}
 		if g.reserved == nil {
@@ -63,6 +66,17 @@ func (g *together) reserve() bool {
 		g.reserved[i] = own
 	}
 	return true
+}
+
+// denyBy has one request deny all, without Redis.
+func (g *together) denyBy(i int, d limit.Decision) {
+	g.unreserveAll()
+	for j := range g.requests {
+		other := g.requests[j].Rule
+		g.decisions[j] = other.heldBack(d.Tier)
+		g.decisions[j].ResetAfter = other.limit.Window()
+	}
+	g.decisions[i] = d
 }
 
 // unreserve gives back what was reserved: what Redis granted has been recorded by then, and what
@@ -127,7 +141,18 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 			entries[j] = g.entries[i]
 		}
 	}
-	replies, err := g.limiter.shardOf(&g.keys[part[0]]).DecideAll(ctx, entries, within)
+	entered, err := g.enter(part, within)
+	var replies []remote.Reply
+	sent := g.limiter.slotNow()
+	if err == nil {
+		if entered != nil {
+			ctx = context.WithoutCancel(ctx) // see Rule.Acquire
+		}
+		replies, err = g.limiter.shardOf(&g.keys[part[0]]).DecideAll(ctx, entries, within)
+	}
+	if entered != nil {
+		g.leave(part, entered, sent, replies, err)
+	}
 	for _, i := range part {
 		g.unreserve(i)
 	}
@@ -137,6 +162,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
 		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j], g.requests[i].Cost, lua.Take)
+		g.requests[i].Rule.slotsDenied(&g.decisions[i])
 		if g.decisions[i].Allowed {
 			g.charged = append(g.charged, i)
 		}
@@ -149,6 +175,10 @@ func (g *together) fallBack(part []int, err error) {
 	l := g.limiter
 	for _, i := range part {
 		q := &g.requests[i]
+		if q.Rule.slots != nil {
+			g.slots[i], g.decisions[i] = q.Rule.acquireAlone(l.shardOf(&g.keys[i]), &g.keys[i], q.Cost, err)
+			continue
+		}
 		g.decisions[i] = q.Rule.fallback(l.shardOf(&g.keys[i]), l.now(), &g.keys[i], q.Cost, lua.Take, err)
 		if g.decisions[i].Allowed {
 			g.granted = append(g.granted, granting{i, err})
@@ -167,7 +197,17 @@ func (g *together) takeBack() {
 		g.holdBack(by.request)
 	}
 	var refunds sync.WaitGroup
+	for i, slot := range g.slots {
+		if slot != nil {
+			refunds.Go(slot.Release)
+			g.slots[i] = nil
+			g.holdBack(i)
+		}
+	}
 	for _, i := range g.charged {
+		if g.requests[i].Rule.slots != nil {
+			continue
+		}
 		e := g.entries[i]
 		e.Group = 0
 		if e.Hold != nil {

@@ -35,12 +35,16 @@ func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
 
 // allowAllBesideDryRuns is [Limiter.AllowAll] where some rules are on a dry run.
-func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request) ([]limit.Decision, error) {
+func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
 	var real []Request
 	for _, q := range requests {
 		if !q.isDryRun() {
 			real = append(real, q)
 		}
+	}
+	var realSlots []*Slot
+	if slots != nil {
+		realSlots = make([]*Slot, len(real))
 	}
 	// One deadline for both (law 7). Only the dry runs are given it as a context: to the
 	// others it would look like a caller's haste, which says nothing of Redis.
@@ -49,7 +53,7 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request)
 	var decided []limit.Decision
 	if len(real) > 0 {
 		var err error
-		if decided, err = l.allowAll(ctx, real); err != nil {
+		if decided, err = l.allowAll(ctx, real, realSlots); err != nil {
 			return nil, err
 		}
 	}
@@ -60,6 +64,11 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request)
 		switch {
 		case !q.isDryRun():
 			decisions[i], decided = decided[0], decided[1:]
+			if slots != nil {
+				slots[i], realSlots = realSlots[0], realSlots[1:]
+			}
+		case granted && q.Rule.slots != nil && slots != nil:
+			dry.Go(func() { slots[i], decisions[i], _ = q.Rule.Acquire(rest, q.Key, q.Cost) }) // has no errors
 		case granted:
 			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
 		default:

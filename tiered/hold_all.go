@@ -58,7 +58,7 @@ func (l *Limiter) holdAll(ctx context.Context, life time.Duration, requests []Re
 		keys[i].hold = l.newHolding(life)
 	}
 	asked := l.now()
-	decisions, err := l.allowAllOf(ctx, requests, keys)
+	decisions, err := l.allowAllOf(ctx, requests, keys, nil)
 	holds := make([]*Hold, len(requests))
 	for i, q := range requests {
 		if err != nil {

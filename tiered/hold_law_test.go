@@ -112,19 +112,19 @@ func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window ti
 	}
 }
 
-// losing loses, at random, the reply to what was written to it, with the connection.
-type losing struct {
+// losingScripts loses, at random, the reply to what was written to it, with the connection.
+type losingScripts struct {
 	net.Conn
 	odds   *atomic.Int64 // in 100
 	script atomic.Bool   // the last command runs the script
 }
 
-func (c *losing) Write(p []byte) (int, error) {
+func (c *losingScripts) Write(p []byte) (int, error) {
 	c.script.Store(bytes.Contains(p, []byte("fcall")))
 	return c.Conn.Write(p)
 }
 
-func (c *losing) Read(p []byte) (int, error) {
+func (c *losingScripts) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.script.Load() && rand.Int64N(100) < c.odds.Load() {
 		_ = c.Conn.Close()
@@ -146,7 +146,7 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 			client := server.Client(t, func(o *redis.Options) {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-					return &losing{Conn: conn, odds: &odds}, err
+					return &losingScripts{Conn: conn, odds: &odds}, err
 				}
 			})
 			l := newLimiterOn(t, client, prefix, Deadline(5*time.Second))

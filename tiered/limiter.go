@@ -50,6 +50,7 @@ type Limiter struct {
 	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
 	leases    *lease.Keeper
 	holds     holdKeeper
+	slots     slotKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *counters
 	log       *quietLog
@@ -131,6 +132,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
 	l.born = l.now()
+	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
 	if l.keys, err = remote.NewKeyspace(c.prefix); err != nil {
@@ -247,7 +249,7 @@ const closeWithin = 900 * time.Millisecond
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; leased units are given back; the fleet is told. It waits for trips
+// [limit.ErrClosed]; leased units and slots are given back; the fleet is told. It waits for trips
 // under way and leaves no goroutine behind; but it takes a second longer than the
 // deadline at most, after which the error says that the client still holds some: if Redis
 // hangs, and the client is a Cluster's that does not keep the deadlines of contexts.
@@ -281,6 +283,7 @@ func (l *Limiter) Close() error {
 func (l *Limiter) endTrips() error {
 	l.leases.Close()
 	l.closeHolds()
+	l.closeSlots()
 	l.stop()
 	l.shards.Close()
 	l.background.Wait()

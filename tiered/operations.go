@@ -27,7 +27,11 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, cost, lua.Peek)
+	ask := r.decide
+	if r.slots != nil {
+		ask = r.peekSlots
+	}
+	d, err := ask(ctx, &k, cost, lua.Peek)
 	err = r.end(&k, cost, lua.Peek, &d, err)
 	return d, err
 }
@@ -84,10 +88,11 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 }
 
 // Reset makes a key as if never used: in Redis, and in this process. Other processes
-// may remember a denial for up to a second, and spend what they have on lease. Errors
-// are those of [Rule.Refund].
+// may remember a denial for up to a second, and spend what they have on lease. Slots that are
+// held stay held, and Redis is told of them again: at once by this process, by others within a
+// third of their [SlotTTL]. Errors are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
-	if err := r.check(ctx, key, 1); err != nil {
+	if err := r.checkCall(ctx, key, 1); err != nil {
 		return err
 	}
 	l := r.limiter
@@ -98,6 +103,10 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	_, err := l.shardOf(&k).Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
+	}
+	if r.slots != nil {
+		r.resetSlots(&k)
+		return nil
 	}
 	q := r.question(&k, 0, lua.Forget)
 	l.shardOf(&k).Reset(&q)

@@ -250,6 +250,7 @@ type ruleConfig struct {
 	countDenied  bool
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
+	slotTTL      time.Duration // 0: the default
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

@@ -45,6 +45,8 @@ func (l *Limiter) newShards() *outage.Shards {
 		Met:        l.checkNode,
 		Beat:       l.script.Rest,
 		Changed:    l.config.onStateChange,
+		Turned:     l.wakeSlots,
+		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
 		Counts:     outageCounts{l},
 		Log:        l.log,

@@ -37,6 +37,7 @@ type Rule struct {
 	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *lease.Rule // nil: none
+	slots      *slotTerms  // nil: units are used up, see limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -49,6 +50,9 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, err
 	}
+	if r.slots != nil {
+		l.startSlots(r.slots.ttl)
+	}
 	l.shards.AddWindow(r.limit.Window())
 	return r, nil
 }
@@ -57,6 +61,11 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	if lim.IsConcurrent() {
+		return l.describedSlotsRule(name, lim, c)
+	} else if c.slotTTL != 0 {
+		return nil, fmt.Errorf("rule %q: %w", name, invalid("a SlotTTL of %v for a limit of %v, which holds no slots: see limit.Concurrent", c.slotTTL, lim))
 	}
 	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)
@@ -261,11 +270,20 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	}
 	d := r.decision(limit.TierLocal)
 	d.Remaining, d.RetryAfter, d.ResetAfter = known.Remaining, known.RetryAfter, known.ResetAfter
+	r.slotsDenied(&d)
 	return d, true
 }
 
 // check finds what is wrong with a call, at once and without a trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
+	if r.slots != nil {
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or AcquireAll", limit.ErrNotForLimit, r.name, r.asked)
+	}
+	return r.checkCall(ctx, key, cost)
+}
+
+// checkCall is check for rules of all limits.
+func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	switch {
 	case r.limiter.closed.Load():
 		return limit.ErrClosed
@@ -291,6 +309,10 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
+	if r.slots != nil {
+		r.slotsAnswered(e, reply, sent)
+		return
+	}
 	if r.config.countDenied {
 		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
 		reply = &judged

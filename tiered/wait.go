@@ -29,9 +29,19 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
 		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
 	}
+	w := r.newWaiter(ctx, key, cost)
+	return w.wait(ctx)
+}
+
+func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
 	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, told: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
-	line := r.limiter.lines.join(w)
+	return w
+}
+
+// wait stands in line.
+func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
+	line := w.rule.limiter.lines.join(w)
 	for {
 		switch task, pause := line.look(w); task {
 		case waiterDone:
@@ -83,6 +93,7 @@ type waiter struct {
 	denied   bool          // when it was first and asked, which has been counted
 	place    *list.Element // nil: it is done
 	decision limit.Decision
+	slot     *Slot // of a rule with slots
 	err      error
 }
 
@@ -198,8 +209,12 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
+	if w.rule.slots != nil {
+		q.acquireFor(w, count)
+		return
+	}
 	granted, denied, err := w.rule.allowSeveral(ctx, &w.key, w.cost, count)
-	for _, d := range q.answered(w, granted, denied, err) {
+	for _, d := range q.answered(w, granted, nil, denied, err) {
 		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
 			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
 		}
@@ -211,7 +226,8 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 }
 
 // answered hands out what was granted, in order, and returns what nobody waits for any more.
-func (q *line) answered(w *waiter, granted []limit.Decision, denied *limit.Decision, err error) (left []limit.Decision) {
+// slots are those of the decisions, if the rule has slots.
+func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
 	q.asking, q.asked, q.next = false, time.Now(), time.Time{}
@@ -222,6 +238,9 @@ func (q *line) answered(w *waiter, granted []limit.Decision, denied *limit.Decis
 		if q.waiters.Len() == 0 || !w.wantsTheSame(q.first()) {
 			left = granted[i:]
 			break
+		}
+		if slots != nil {
+			q.first().slot = slots[i]
 		}
 		q.done(q.first(), d, nil)
 	}
@@ -265,7 +284,7 @@ func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
 	}
-	if w.deadline.IsZero() || time.Until(w.deadline) > wait {
+	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slots != nil { // may be released at any time
 		return false
 	}
 	d := w.rule.decision(limit.TierLocal)

@@ -159,7 +159,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	lease := local.Lease{
 		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
-		Ends: sent + int64(reply.Life-reply.Life/drift),
+		Ends: sent + int64(reply.Life-reply.Life/Drift),
 		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
 	}
 	if !k.table.Hold(hash, now, lease) {

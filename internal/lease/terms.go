@@ -24,9 +24,9 @@ const (
 
 const (
 	shortestWindow = 100 * time.Millisecond // shorter ones have no leases
-	// drift: a process counts its leases as this part shorter than Redis does,
+	// Drift: a process counts its leases as this part shorter than Redis does,
 	// since clocks do not run at the same speed. A quartz is off by a tenth of that.
-	drift = 1000
+	Drift = 1000
 )
 
 // NewTerms returns the terms on which a limit is leased, nil if it is not, and the limit

@@ -78,6 +78,9 @@ func (s *Shard) forgot(since int64) {
 	s.mu.Unlock()
 
 	l.Ledger.Forgotten(s.has(), since)
+	if l.Forgotten != nil {
+		l.Forgotten(s)
+	}
 	s.charger.dropped.Store(true)
 	l.Counts.Forgot()
 	age := "all"

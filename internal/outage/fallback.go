@@ -20,10 +20,10 @@ import (
 // granted here is not charged there later: once for that decision is the most (law 3).
 func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
 	l, r := s.all, q.Rule
-	s.missed(err)
+	s.Missed(err)
 	a := q.account()
 	a.Charged = MayBeCharged(err)
-	d := r.decision(s.tierWithout(err))
+	d := r.decision(s.TierWithout(err))
 	d.ResetAfter = r.Limit.Window()
 	switch {
 	case r.Policy == Deny:
@@ -52,9 +52,9 @@ func (s *Shard) Undo(q *Question, err error) {
 	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
 }
 
-// tierWithout is who decides if asking Redis came to err: that it had no time is load while it
+// TierWithout is who decides if asking Redis came to err: that it had no time is load while it
 // answers others.
-func (s *Shard) tierWithout(err error) limit.Tier {
+func (s *Shard) TierWithout(err error) limit.Tier {
 	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.Breaker.Closed() {
 		return limit.TierOverload
 	}

@@ -217,11 +217,19 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened()
 		s.lost(s.all.Now(), s.all.Born)
+		s.turned()
 		s.changed(Outage)
 	case to == breaker.Closed:
 		s.back(s.all.Now())
+		s.turned()
 		s.changed(Settling)
 		s.wakeCharger()
+	}
+}
+
+func (s *Shard) turned() {
+	if s.all.Turned != nil {
+		s.all.Turned()
 	}
 }
 

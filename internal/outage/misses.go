@@ -44,8 +44,8 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 	return m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline)
 }
 
-// missed is told of each decision that was to be Redis's, and why it was not.
-func (s *Shard) missed(err error) {
+// Missed is told of each decision that was to be Redis's, and why it was not.
+func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):

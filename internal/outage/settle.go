@@ -13,9 +13,13 @@ import (
 func (s *Shard) Settling(r *Rule) bool { return r.Policy != Allow && s.isUncounted(r) }
 
 // isUncounted reports whether Redis may not know of all grants of the rule.
-func (s *Shard) isUncounted(r *Rule) bool {
+func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.Window()) }
+
+// Uncounted reports whether Redis may not know of all grants of a rule by that name, which count for
+// as long as the window.
+func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 	e := s.episode.Load()
-	return e != nil && e.settles(r.Name, r.Limit.Window(), s.all.Now())
+	return e != nil && e.settles(rule, window, s.all.Now())
 }
 
 // Reserved is what this instance's share has room for, until Redis has said what it grants.

@@ -53,6 +53,10 @@ type Config struct {
 	Beat    func()
 	// Changed is told when [Shards.State] is another. May be nil.
 	Changed func(State)
+	// Turned is told when a shard's breaker opens or closes; it must not wait. Forgotten is told when
+	// a shard's Redis has lost its memory. Both may be nil.
+	Turned    func()
+	Forgotten func(*Shard)
 	// Unreadable is told of a key in Redis that cannot be read, and so cannot be charged.
 	Unreadable func(error)
 

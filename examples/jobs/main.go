@@ -1,0 +1,85 @@
+// Command jobs runs jobs of several tenants, at most so many of a tenant at a time over all
+// processes that run it. Start it in several terminals with the same -redis, kill one, or stop
+// it (Ctrl-Z) and let it go on: the others take over its slots, and it notices.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/examples/internal/connect"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+var tenants = []string{"acme", "globex", "initech"}
+
+func main() {
+	redis := flag.String("redis", "", "URL of a Redis; without it, a stand-in inside the process")
+	most := flag.Int64("most", 2, "how many jobs of a tenant run at a time")
+	workers := flag.Int("workers", 6, "how many jobs this process runs at a time")
+	jobs := flag.Int("jobs", 20, "after how many jobs to end; 0 for never")
+	flag.Parse()
+
+	limiter, stop, err := connect.Limiter(*redis)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop()
+	// A process that crashed in the middle of a job keeps others from it for 5 s.
+	rule, err := limiter.Rule("jobs", limit.Concurrent(*most), tiered.SlotTTL(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+
+	queue := make(chan int)
+	var running sync.WaitGroup
+	for range *workers {
+		running.Go(func() {
+			for job := range queue {
+				run(ctx, rule, job, tenants[job%len(tenants)])
+			}
+		})
+	}
+	for job := 0; (*jobs == 0 || job < *jobs) && ctx.Err() == nil; job++ {
+		select {
+		case queue <- job:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	running.Wait()
+}
+
+// run runs a job in steps as soon as its tenant may have another one running.
+func run(ctx context.Context, rule *tiered.Rule, job int, tenant string) {
+	slot, err := rule.AcquireWait(ctx, tenant, 1)
+	if err != nil {
+		fmt.Printf("job %d of %s was not begun: %v\n", job, tenant, err)
+		return
+	}
+	defer slot.Release()
+	fmt.Printf("job %d of %s begins\n", job, tenant)
+	for step := range 5 {
+		// After a pause of this process another one may have the slot.
+		if !slot.Held() {
+			fmt.Printf("job %d of %s lost its slot before step %d, and has to begin anew\n", job, tenant, step)
+			return
+		}
+		select {
+		case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond): // the work
+		case <-ctx.Done():
+			return
+		}
+	}
+	fmt.Printf("job %d of %s is done\n", job, tenant)
+}

@@ -1,0 +1,188 @@
+-- Limits on what is held at the same time: a line for each process that holds units. No window
+-- and no stamps: a unit counts until it is given back, or until its process has not been heard
+-- of for so long that it counts as dead.
+--
+--   tag 9: header, then for each process: its id (8 bytes), until when it counts (7, the key's
+--   own time), units (7)
+--
+-- A line is that of a process and not of a slot: whoever keeps it alive does so for all units
+-- of the key at once. The process is told by the rule, so each process has rules of its own;
+-- the rule's window is for how long a line lasts without being heard of. The value has a Redis
+-- key of its own (see remote.Rule): a rule that had windows before has nothing to say of it.
+--
+-- What a line says is what its process was granted less what it gave back. An answer may be
+-- lost, so the process may not know that. It then says how many units it holds (see SLOTS in
+-- frame.lua), as soon as nothing that it sent before can change them any more.
+
+local SLOT_TAG = 9
+local SLOT_LINE = 22
+-- The most processes that hold units of one key: each decision reads all lines (law 7).
+local MOST_LINES = 1000
+local LONGEST_SLOT = 600000000 -- µs for which a line may last
+local AS_KNOWN = 2 ^ 48 - 1 -- units of a SLOTS
+
+make[6] = function()
+  local slots = { codes = { [SLOT_TAG] = 6 } }
+
+  -- Dials: the process's id (8 bytes).
+  function slots.rule(quota, window, dials)
+    return { algorithm = slots, quota = quota, window = window, holder = sub(packed, dials, dials + 7) }
+  end
+
+  -- Sums up the lines; where one process more would be too many, nothing is free for it.
+  local function count(s, rule)
+    local held = 0
+    s.own = false
+    for i = 1, #s.lines do
+      local line = s.lines[i]
+      held = held + line.units
+      if line.id == rule.holder then
+        s.own = line
+      end
+    end
+    s.free = math.max(0, rule.quota - held)
+    if not s.own and #s.lines >= MOST_LINES then
+      s.free = 0
+    end
+  end
+
+  function slots.read(s)
+    local raw = s.raw
+    if #raw == PREFIX then
+      raw = pcall('GET', s.key)
+    end
+    local size = #raw - HEADER
+    if size <= 0 or size % SLOT_LINE > 0 or size > MOST_LINES * SLOT_LINE then
+      return false
+    end
+    local lines, seen = {}, {}
+    for from = HEADER + 1, #raw, SLOT_LINE do
+      local line = { id = sub(raw, from, from + 7), till = unpack_time(raw, from + 8), units = unpack_time(raw, from + 15) }
+      if seen[line.id] or line.units < 1 or line.units > MOST_UNITS or line.till > s.newest + LONGEST_SLOT then
+        return false
+      end
+      seen[line.id] = true
+      lines[#lines + 1] = line
+    end
+    s.lines = lines
+    return true
+  end
+
+  function slots.look(s, rule)
+    local alive = {}
+    if s.tag ~= 0 then
+      for i = 1, #s.lines do
+        if s.lines[i].till > s.now then
+          alive[#alive + 1] = s.lines[i]
+        end
+      end
+    end
+    s.lines = alive
+    count(s, rule)
+  end
+
+  -- How long until units are free if no process is heard of again.
+  function slots.wait(s, rule, cost)
+    local ends, held = {}, 0
+    for i = 1, #s.lines do
+      ends[i], held = s.lines[i], held + s.lines[i].units
+    end
+    table.sort(ends, function(a, b) return a.till < b.till end)
+    local after = 0
+    for i = 1, #ends do
+      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MOST_LINES) then
+        break
+      end
+      held, after = held - ends[i].units, ends[i].till - s.now
+    end
+    return after
+  end
+
+  -- Makes the process's units so many, and its line last from now on.
+  local function hold(s, rule, units)
+    local till = s.now + rule.window
+    if s.own and units > 0 then
+      s.own.units, s.own.till = units, math.max(s.own.till, till)
+    elseif units > 0 then
+      s.lines[#s.lines + 1] = { id = rule.holder, till = till, units = units }
+    else
+      local others = {}
+      for i = 1, #s.lines do
+        if s.lines[i] ~= s.own then
+          others[#others + 1] = s.lines[i]
+        end
+      end
+      s.lines = others
+    end
+    count(s, rule)
+  end
+
+  function slots.take(s, rule, cost)
+    hold(s, rule, cost + (s.own and s.own.units or 0))
+  end
+
+  function slots.give(s, rule, _, _, units)
+    if not s.own then
+      return 0
+    end
+    units = math.min(units, s.own.units)
+    s.own.units, s.changed = s.own.units - units, true
+    if s.own.units == 0 then
+      hold(s, rule, 0)
+    end
+    return units
+  end
+
+  -- Carries out a SLOTS: returns how many units the process was known to hold.
+  function slots.state(s, rule, units)
+    local known = s.own and s.own.units or 0
+    if units == AS_KNOWN then
+      units = known
+    end
+    units = math.min(units, MOST_UNITS)
+    if units > 0 or known > 0 then
+      if units > 0 and not s.own and #s.lines >= MOST_LINES then
+        return known
+      end
+      hold(s, rule, units)
+      s.newest, s.charged, s.changed = s.now, true, true
+    end
+    return known
+  end
+
+  -- Nothing is charged that was not asked for here.
+  function slots.charge()
+    return 0
+  end
+
+  function slots.empty(s)
+    return #s.lines == 0
+  end
+
+  local function last(s)
+    local till = s.now
+    for i = 1, #s.lines do
+      till = math.max(till, s.lines[i].till)
+    end
+    return till
+  end
+
+  function slots.write(s)
+    if #s.lines == 0 then
+      call('DEL', s.key)
+      return
+    end
+    local text = { header(SLOT_TAG, s) }
+    for i = 1, #s.lines do
+      local line = s.lines[i]
+      text[i + 1] = line.id .. pack_time(line.till) .. pack_time(line.units)
+    end
+    call('SET', s.key, concat(text), expiry(last(s) - s.offset))
+  end
+
+  function slots.reset(s)
+    return last(s) - s.now
+  end
+
+  return slots
+end

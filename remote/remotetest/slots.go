@@ -1,0 +1,141 @@
+package remotetest
+
+import (
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// slotsHistory is what random tests do to one key of a limit on what is held at the same time.
+type slotsHistory struct {
+	key       string
+	reference model.Slots
+}
+
+// drawHolder draws who asks: few processes, under limits and lives that change.
+func drawHolder(t *rapid.T) (model.Holder, *remote.Rule) {
+	h := model.Holder{
+		Name:  rapid.StringOfN(rapid.SampledFrom([]rune("ab")), 3, 3, -1).Draw(t, "holder"),
+		Quota: rapid.OneOf(rapid.Int64Range(1, 9), rapid.Just(int64(limit.MaxQuota))).Draw(t, "quota"),
+		TTL:   rapid.SampledFrom([]int64{1000, 300_000, 10_000_000, lua.LongestSlot}).Draw(t, "ttl"),
+	}
+	var id remote.Holder
+	copy(id[:], h.Name)
+	rule, err := remote.NewSlotsRule(limit.Concurrent(h.Quota), time.Duration(h.TTL)*time.Microsecond, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, rule
+}
+
+// draw draws the next entry; expect is what the model makes of it.
+func (s *slotsHistory) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
+	h, rule := drawHolder(t)
+	units := rapid.OneOf(rapid.Int64Range(1, min(3, h.Quota)), rapid.Int64Range(1, h.Quota)).Draw(t, "units")
+	e = remote.Entry{Key: s.key, Rule: rule, Cost: units}
+	switch rapid.IntRange(0, 15).Draw(t, "operation") {
+	case 0, 1, 2, 3:
+		e.Operation = lua.Refund
+		return e, func(now int64) model.Outcome { return s.reference.Release(now, h, units) }
+	case 4:
+		e.Operation = lua.TakeUpTo
+		return e, func(now int64) model.Outcome { return s.reference.AcquireUpTo(now, h, units) }
+	case 5:
+		e.Operation = lua.Peek
+		return e, func(now int64) model.Outcome { return s.reference.Peek(now, h, units) }
+	case 6, 7, 8:
+		e.Operation, e.Cost = lua.Slots, lua.SlotsAsKnown
+		return e, func(now int64) model.Outcome { return s.reference.Renew(now, h) }
+	case 9, 10:
+		e.Operation, e.Cost = lua.Slots, rapid.Int64Range(0, units+1).Draw(t, "held")
+		return e, func(now int64) model.Outcome { return s.reference.State(now, h, e.Cost) }
+	case 11:
+		if rapid.IntRange(0, 3).Draw(t, "forget") == 0 {
+			e.Operation = lua.Forget
+			return e, func(now int64) model.Outcome { return s.reference.Forget(now, h) }
+		}
+	case 12, 13:
+		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
+		return e, func(now int64) model.Outcome { return s.several(now, h, units, e.Count) }
+	}
+	return e, func(now int64) model.Outcome { return s.reference.Acquire(now, h, units) }
+}
+
+// several is so many acquisitions one after another, as one outcome.
+func (s *slotsHistory) several(now int64, h model.Holder, units, count int64) model.Outcome {
+	all, granted := true, int64(0)
+	var last model.Outcome
+	for range count {
+		last = s.reference.Acquire(now, h, units)
+		all = all && last.Allowed
+		granted += last.Granted
+	}
+	last.Allowed, last.Granted = all, granted
+	return last
+}
+
+// slots: every field of every answer about units that are held equals the model's, in batches
+// with several keys, with a clock that steps back, and about the moments at which processes
+// count as dead.
+func (s suite) slots(t *rapid.T) {
+	histories := make([]*slotsHistory, rapid.IntRange(1, 3).Draw(t, "keys"))
+	for i := range histories {
+		histories[i] = &slotsHistory{key: s.newKey()}
+	}
+	now, ends := int64(epoch), int64(0)
+	for range rapid.IntRange(1, 20).Draw(t, "batches") {
+		now += rapid.OneOf(
+			rapid.Just(int64(0)), rapid.Int64Range(0, 400_000), rapid.Int64Range(0, 20_000_000),
+			rapid.Map(rapid.Int64Range(-1, 1), func(edge int64) int64 { return ends + edge }), rapid.Int64Range(-11_000_000, 0),
+		).Draw(t, "gap")
+		chosen := rapid.SliceOfN(rapid.SampledFrom(histories), 1, 6).Draw(t, "entries")
+		entries := make([]remote.Entry, len(chosen))
+		expected := make([]model.Outcome, len(chosen))
+		for i, h := range chosen {
+			var expect func(int64) model.Outcome
+			entries[i], expect = h.draw(t)
+			expected[i] = expect(now)
+		}
+		for i, reply := range s.run(t, entries, now) {
+			if got := outcome(reply); got != expected[i] {
+				t.Fatalf("entry %d of %d, %s at %d:\ngot   %+v\nmodel %+v", i, len(entries), fmt.Sprintf("%+v", entries[i]), now, got, expected[i])
+			}
+			ends = expected[i].ResetAfter
+		}
+	}
+}
+
+// slotsInGroups: units that are held and units of windows are charged together or not at all
+// (law 9).
+func (s suite) slotsInGroups(t *rapid.T) {
+	held, counted := &slotsHistory{key: s.newKey()}, newHistory(t, s.newKey())
+	now := int64(epoch)
+	for range rapid.IntRange(1, 20).Draw(t, "groups") {
+		now += rapid.Int64Range(0, 400_000).Draw(t, "gap")
+		h, rule := drawHolder(t)
+		cost, units := rapid.Int64Range(1, counted.algorithm.Capacity(counted.limit)).Draw(t, "cost"), rapid.Int64Range(1, h.Quota).Draw(t, "units")
+		wantHeld, wantCounted := held.reference.Clone().Acquire(now, h, units), counted.reference.Clone().Decide(now, cost)
+		replies := s.run(t, []remote.Entry{
+			{Key: held.key, Rule: rule, Cost: units, Group: 1}, {Key: counted.key, Rule: counted.rule, Cost: cost, Group: 1},
+		}, now)
+		fit := wantHeld.Allowed && wantCounted.Allowed
+		if fit {
+			held.reference.Acquire(now, h, units)
+			counted.reference.Decide(now, cost)
+		}
+		for i, want := range []model.Outcome{wantHeld, wantCounted} {
+			switch got := replies[i]; {
+			case fit && got.Status != remote.Allowed, !fit && want.Allowed && got.Status != remote.HeldBack, !want.Allowed && got.Status != remote.Denied:
+				t.Fatalf("entry %d at %d: status %d, model %+v (the group fits: %v)", i, now, got.Status, want, fit)
+			case got.Status != remote.HeldBack && outcome(got) != want:
+				t.Fatalf("entry %d at %d:\ngot   %+v\nmodel %+v", i, now, outcome(got), want)
+			}
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package remote
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// slotsSuffix ends the Redis keys of units that are held: they are no state of a rule that has
+// windows, as one of that name may have had before. No rule's name has a colon.
+const slotsSuffix = ":slots"
+
+// ErrInDoubt: whether an earlier entry has changed what a process holds is not known yet, so the
+// entry was not sent.
+var ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
+
+// Holder tells a process that holds units from all others of the fleet.
+type Holder [8]byte
+
+// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, which counts as dead when
+// it has not been heard of for ttl. Take acquires units for it, Refund releases them, and Slots
+// says how many it holds.
+func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	if !l.IsConcurrent() {
+		return nil, fmt.Errorf("%w: %v is no limit on what is held at the same time", limit.ErrInvalidLimit, l)
+	}
+	if ttl <= 0 || ttl.Microseconds() > lua.LongestSlot {
+		return nil, fmt.Errorf("%w: units held for %v without being heard of, must be up to %v", limit.ErrInvalidOption, ttl, microseconds(lua.LongestSlot))
+	}
+	r := &Rule{quota: l.Quota(), slots: true}
+	r.packed.put(0, lua.Concurrency, 1)
+	r.packed.put(1, l.Quota(), 7)
+	r.packed.setWindow(ttl.Microseconds())
+	copy(r.packed[lua.RuleBytes-lua.DialBytes:], holder[:])
+	r.packedText = string(r.packed[:])
+	return r, nil
+}

@@ -1,0 +1,223 @@
+package remote
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+func newSlotsRule(t require, n int64, ttl time.Duration, holder uint64) *Rule {
+	t.Helper()
+	var id Holder
+	binary.BigEndian.PutUint64(id[:], holder)
+	rule, err := NewSlotsRule(limit.Concurrent(n), ttl, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+// require is what tests and random tests have in common.
+type require interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func TestSlotsRuleRefusesWhatItCannotHold(t *testing.T) {
+	for name, test := range map[string]struct {
+		l    limit.Limit
+		ttl  time.Duration
+		want error
+	}{
+		"a window":      {limit.PerMinute(3), time.Second, limit.ErrInvalidLimit},
+		"no units":      {limit.Concurrent(0), time.Second, limit.ErrInvalidLimit},
+		"no life":       {limit.Concurrent(3), 0, limit.ErrInvalidOption},
+		"a day of life": {limit.Concurrent(3), 24 * time.Hour, limit.ErrInvalidOption},
+	} {
+		if _, err := NewSlotsRule(test.l, test.ttl, Holder{}); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, a := range append(limit.Algorithms(), limit.Concurrency()) {
+		if _, err := NewRule(limit.Concurrent(3), a); !errors.Is(err, limit.ErrInvalidAlgorithm) {
+			t.Errorf("%v for what is held at the same time: %v", a, err)
+		}
+	}
+	if _, err := NewRule(limit.PerMinute(3), limit.Concurrency()); !errors.Is(err, limit.ErrInvalidAlgorithm) {
+		t.Errorf("a window for what is held at the same time: %v", err)
+	}
+}
+
+// Law 8: a key expires with the last process that holds units of it, which neither a denial nor
+// a peek prolongs; and when all are given back it is deleted.
+func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script, key := NewScript(client), redistest.Prefix()+"held"
+	short, long := newSlotsRule(t, 5, time.Minute, 1), newSlotsRule(t, 5, 2*time.Minute, 2)
+	expires := func() time.Duration { return time.Duration(client.PExpireTime(ctx, key).Val()) }
+	runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2}, {Key: key, Rule: long, Cost: 3}})
+	last := expires()
+	if ttl := client.PTTL(ctx, key).Val(); ttl <= time.Minute || ttl > 2*time.Minute+time.Millisecond { // it expires at a whole millisecond
+		t.Errorf("it expires in %v", ttl)
+	}
+	denied := runAll(t, script, []Entry{{Key: key, Rule: long, Cost: 1}, {Key: key, Rule: long, Cost: 1, Operation: lua.Peek}})
+	if denied[0].Status != Denied || denied[1].Status != Denied || expires() != last {
+		t.Errorf("%+v; it expired at %d and now at %d", denied, last, expires())
+	}
+	runAll(t, script, []Entry{{Key: key, Rule: long, Cost: 3, Operation: lua.Refund}})
+	if ttl := client.PTTL(ctx, key).Val(); ttl > time.Minute+time.Millisecond {
+		t.Errorf("after the process that lasted longest gave all back it expires in %v", ttl)
+	}
+	runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2, Operation: lua.Refund}})
+	if n := client.Exists(ctx, key).Val(); n != 0 {
+		t.Errorf("nothing is held, and the key is there: %q", client.Get(ctx, key).Val())
+	}
+}
+
+// Law 7: at most 1,000 processes hold units of a key, however large the limit.
+func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
+	var entries []Entry
+	for holder := range uint64(1003) {
+		entries = append(entries, Entry{Key: key, Rule: newSlotsRule(t, limit.MaxQuota, time.Minute, holder), Cost: 1})
+	}
+	allowed := 0
+	for _, r := range runAll(t, script, entries) {
+		if r.Status == Allowed {
+			allowed++
+		}
+	}
+	if allowed != 1000 {
+		t.Errorf("%d processes hold units", allowed)
+	}
+	again := runAll(t, script, []Entry{entries[0], entries[1002]})
+	if again[0].Status != Allowed || again[1].Status != Denied || again[1].RetryAfter <= 0 {
+		t.Errorf("one that holds some, and one that does not: %+v", again)
+	}
+}
+
+// Law 4: an entry that says what is held changes nothing after its time: it would undo what has
+// happened since.
+func TestLaw4SlotsAreNotToldLate(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
+	now := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 2}})[0].Clock
+	late := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: 5, NotAfter: now - 1000}})[0]
+	known := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: lua.SlotsAsKnown}})[0]
+	if late.Status != Expired || known.Granted != 2 {
+		t.Errorf("%+v, then %+v", late, known)
+	}
+}
+
+// A rule of windows and one of units that are held never read each other's state.
+func TestSlotsAreNoStateOfAnotherAlgorithm(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	for _, a := range configurations() {
+		counted, key := newRule(t, limit.PerHour(10), a), redistest.Prefix()+"k"
+		held := newSlotsRule(t, 5, time.Minute, 1)
+		runAll(t, script, []Entry{{Key: key, Rule: counted, Cost: 1}, {Key: key + "2", Rule: held, Cost: 1}})
+		replies := runAll(t, script, []Entry{{Key: key, Rule: held, Cost: 1}, {Key: key + "2", Rule: counted, Cost: 1}})
+		if replies[0].Status != Unreadable || replies[1].Status != Unreadable {
+			t.Errorf("%v: %+v", a, replies)
+		}
+	}
+	keys := newKeyspace(t, "tl")
+	of := func(r *Rule) string { return r.Named(keys, "r", nil).redisKey("k") }
+	if of(newSlotsRule(t, 5, time.Minute, 1)) == of(newRule(t, limit.PerHour(10), limit.GCRA())) {
+		t.Error("their Redis keys are the same")
+	}
+}
+
+// Law 7 for values of units that are held: whatever became of one, its own entry is unreadable or
+// answered in range, the others of the batch are decided, and the key expires.
+func checkDamagedSlots(t *rapid.T, client *redis.Client, script *Script) {
+	ctx, prefix := context.Background(), redistest.Prefix()
+	key := prefix + "damaged"
+	defer client.Del(ctx, key, prefix+"a")
+	rules := []*Rule{newSlotsRule(t, 10, time.Minute, 1), newSlotsRule(t, 300, time.Hour/6, 2)}
+	clock := rapid.SampledFrom([]int64{0, epoch}).Draw(t, "clock")
+	run := func(at int64, entries ...Entry) []Reply {
+		t.Helper()
+		replies, err := script.Run(ctx, entries, at)
+		if err != nil {
+			t.Fatalf("%+v: %v", entries, err)
+		}
+		return replies
+	}
+	for holder := range rapid.Uint64Range(1, 8).Draw(t, "holders") { // more than are read at first
+		run(clock, Entry{Key: key, Rule: newSlotsRule(t, 300, time.Minute, holder), Cost: 1})
+	}
+	damage(t, client, key)
+	before := client.Dump(ctx, key).Val()
+	for range 3 {
+		if clock > 0 {
+			clock += rapid.SampledFrom([]int64{0, 1, 59_999_999, 1_000_000_000, -1_000_000}).Draw(t, "later")
+		}
+		e := Entry{Key: key, Rule: rapid.SampledFrom(rules).Draw(t, "rule"), Cost: rapid.Int64Range(1, 10).Draw(t, "cost")}
+		e.Operation = rapid.SampledFrom([]int{lua.Take, lua.TakeUpTo, lua.Peek, lua.Refund, lua.Slots}).Draw(t, "operation")
+		if e.Operation == lua.Slots && rapid.Bool().Draw(t, "renew") {
+			e.Cost = lua.SlotsAsKnown
+		}
+		replies := run(clock, Entry{Key: prefix + "a", Rule: rules[0], Cost: 1, Operation: lua.Peek}, e, Entry{Key: prefix + "a", Rule: rules[0], Cost: 10, Operation: lua.Peek})
+		r := replies[1]
+		if replies[0].Status != Allowed || replies[2].Status != Allowed {
+			t.Fatalf("beside the damaged value: %+v", replies)
+		}
+		within := func(d time.Duration) bool { return d >= 0 && d <= damageRange }
+		if r.Remaining < 0 || r.Remaining > 300 || r.Granted < 0 || r.Granted > 1<<42 || !within(r.RetryAfter) || !within(r.NextAfter) || !within(r.ResetAfter) {
+			t.Fatalf("%+v: %+v", e, r)
+		}
+		if after := client.Dump(ctx, key).Val(); r.Status == Unreadable && after != before {
+			t.Fatalf("unreadable and overwritten: %q became %q", before, after)
+		}
+		before = client.Dump(ctx, key).Val()
+	}
+	if life := client.PTTL(ctx, key).Val(); life == -1 || life > damageRange {
+		t.Fatalf("it expires in %v", life)
+	}
+}
+
+func TestLaw7DamagedSlots(t *testing.T) {
+	client, scripts := damageScripts(t)
+	now := string(appendInt(nil, time.Now().UnixMicro(), 7))
+	header, till := "\x08"+now+strings.Repeat("\x00", 7), string(appendInt(nil, time.Now().Add(time.Hour/12).UnixMicro(), 7))
+	one := "\x00\x00\x00\x00\x00\x00\x01"
+	for name, value := range map[string]string{
+		"no line":                   header,
+		"half a line":               header + "holder01" + till,
+		"a process twice":           header + strings.Repeat("holder01"+till+one, 2),
+		"no units":                  header + "holder01" + till + strings.Repeat("\x00", 7),
+		"too many units":            header + "holder01" + till + strings.Repeat("\xff", 7),
+		"held for ever":             header + "holder01" + strings.Repeat("\xff", 7) + one,
+		"more lines than there are": header + strings.Repeat("x", 22*1001),
+	} {
+		prefix := redistest.Prefix()
+		client.Set(context.Background(), prefix+"damaged", value, time.Hour)
+		rule := newSlotsRule(t, 10, time.Minute, 1)
+		replies := runAll(t, scripts[0], []Entry{{Key: prefix + "a", Rule: rule, Cost: 1}, {Key: prefix + "damaged", Rule: rule, Cost: 1}, {Key: prefix + "b", Rule: rule, Cost: 1}})
+		if replies[0].Status != Allowed || replies[1].Status != Unreadable || replies[2].Status != Allowed {
+			t.Errorf("%s: %+v", name, replies)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		checkDamagedSlots(t, client, scripts[rapid.IntRange(0, len(scripts)-1).Draw(t, "script")])
+	})
+}
+
+func FuzzDamagedSlots(f *testing.F) {
+	client, scripts := damageScripts(f)
+	f.Add([]byte(strings.Repeat("slots", 1000)))
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDamagedSlots(t, client, scripts[0]) }))
+}

@@ -1,0 +1,462 @@
+package tiered
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Slot is units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
+// may be called on nil, which is no slot, and are safe for concurrent use.
+type Slot struct {
+	rule     *Rule
+	key      callKey
+	local    local.Slot
+	dry      bool // of a dry run that would have denied: nothing is held
+	released atomic.Bool
+}
+
+// Acquire acquires units of a limit of [limit.Concurrent] for a key, if they are free now, and
+// returns them as a slot; if not, the decision says so, and slot is nil. Release the slot when the
+// units are no longer used, exactly when you would close what it stands for.
+//
+// A slot belongs to this process, which tells Redis that it is alive. Should the process die, its
+// units are free after [SlotTTL]; should it stand still, or not reach Redis, for that long, it
+// has lost the slot. Who acts for long on a slot looks at [Slot.Held] before each step, or ends
+// with [Slot.Lost].
+//
+// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, since
+// what became of the units would not be known; they are given back then, and the error is ctx's.
+// If Redis does not answer, units are denied, unless the rule's outage policy is [Allow]; while
+// Redis counts as lost, the policy decides: under [Approximate] a process keeps what it holds, and
+// acquires up to its share of the limit.
+//
+// Errors are those of [Rule.AllowN], and [limit.ErrNotForLimit] for a rule with another limit.
+func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
+	k := r.limiter.key(key)
+	slots, d, err := r.acquire(ctx, &k, units, 1)
+	r.count(key, &d, err)
+	if err = r.tell(&d, err); err != nil {
+		return nil, d, err
+	}
+	if slots == nil {
+		return r.onDryRun(nil, &d), d, nil
+	}
+	return slots[0], d, nil
+}
+
+// onDryRun is the slot for a decision, which on a dry run always has one.
+func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
+	if slot == nil && d.Allowed {
+		return &Slot{rule: r, dry: true}
+	}
+	return slot
+}
+
+// AcquireWait is [Rule.Acquire] that waits until the units are free. Those who wait in one process
+// for the same key of a rule stand in one line: first come, first served. Who is first asks again
+// as soon as this process has released units of the key, and every 50 ms, since nothing tells when
+// others release theirs; so it learns of those that late at most, plus the time of a trip.
+//
+// Errors are those of Acquire, or ctx's own once it has ended.
+func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
+	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
+		slot, _, err := r.Acquire(ctx, key, units) // which says what is wrong; and a dry run never waits
+		return slot, err
+	}
+	w := r.newWaiter(ctx, key, units)
+	_, err := w.wait(ctx)
+	return w.slot, err
+}
+
+// acquireFor asks for who is first in a line, and for those behind who want the same.
+func (q *line) acquireFor(w *waiter, count int64) {
+	slots, d, err := w.rule.acquire(context.Background(), &w.key, w.cost, count)
+	granted := make([]limit.Decision, len(slots))
+	for i := range slots {
+		granted[i] = d
+		granted[i].Allowed, granted[i].Granted, granted[i].RetryAfter = true, w.cost, 0
+		w.rule.count(w.key.said, &granted[i], nil)
+	}
+	var denied *limit.Decision
+	if err == nil && int64(len(slots)) < count {
+		denied = &d
+		if len(slots) == 0 {
+			w.rule.count(w.key.said, denied, nil)
+		}
+	}
+	left := q.answered(w, granted, slots, denied, err)
+	for _, slot := range slots[len(slots)-len(left):] {
+		slot.Release()
+	}
+}
+
+// AcquireAll is [Limiter.AllowAll] for requests of which some, or all, are of rules with limits of
+// [limit.Concurrent]: all are charged and acquired, or none. slots has the slots of those, at the
+// places of their requests, and nil at all others; release each of them.
+//
+// Errors are those of AllowAll; for deadlines and contexts see [Rule.Acquire].
+func (l *Limiter) AcquireAll(ctx context.Context, requests ...Request) (slots []*Slot, decisions []limit.Decision, err error) {
+	slots = make([]*Slot, len(requests))
+	if decisions, err = l.allowOrAcquireAll(ctx, requests, slots); err != nil {
+		return nil, nil, err
+	}
+	return slots, decisions, nil
+}
+
+// checkSlots is check for acquiring.
+func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
+	if r.slots == nil {
+		return r.notHeld()
+	}
+	return r.checkCall(ctx, key, units)
+}
+
+// acquire acquires up to count slots of so many units each. The decision is that of the last of
+// count.
+func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([]*Slot, limit.Decision, error) {
+	if err := r.checkSlots(ctx, key.said, units); err != nil {
+		return nil, limit.Decision{}, err
+	}
+	l := r.limiter
+	l.roundOfSlots()
+	if d, ok := r.remembered(key.hash, l.now(), units); ok {
+		return nil, d, nil
+	}
+	s := l.shardOf(key)
+	if d, denied := r.deniedSettling(s, key, units); denied {
+		return nil, d, nil
+	}
+	err := breaker.ErrOpen
+	if s.Breaker.Closed() {
+		var h *local.Held
+		if h, err = r.enter(key, l.config.deadline); err == nil {
+			e := r.entry(key, units, lua.Take)
+			e.Count = count
+			sent := l.slotNow()
+			var reply remote.Reply
+			reply, err = s.Decide(context.WithoutCancel(ctx), e)
+			slots := r.leave(h, key, units, sent, &reply, err)
+			if err == nil {
+				return r.acquired(ctx, slots, &reply, units)
+			}
+		}
+	}
+	if !l.outage(err) {
+		return nil, limit.Decision{}, err
+	}
+	slot, d := r.acquireAlone(s, key, units, err)
+	if slot == nil {
+		return nil, d, nil
+	}
+	return []*Slot{slot}, d, nil
+}
+
+// enter takes note that an entry is about to be sent which changes what is held of a key. While
+// the key is in doubt it waits, as long as it may.
+func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held, error) {
+	h, wait := r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl)
+	for until := time.Now().Add(within); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
+		if err := r.limiter.awaitTold(wait, until); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// awaitTold waits until a key is in doubt no more.
+func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
+	late := time.NewTimer(time.Until(until))
+	defer late.Stop()
+	select {
+	case <-told:
+		return nil
+	case <-late.C:
+		return remote.ErrInDoubt
+	case <-l.ctx.Done():
+		return limit.ErrClosed
+	}
+}
+
+func (r *Rule) heldKey(key *callKey) local.HeldKey {
+	return local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
+}
+
+// leave takes note of what has come of an entry, and returns the slots that it was granted.
+func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remote.Reply, err error) (slots []*Slot) {
+	l := r.limiter
+	now := l.now()
+	switch {
+	case err != nil && outage.MayBeCharged(err):
+		h.Unknown(now, l.unsettledUntil(now))
+	case err != nil:
+		h.Left(now, -1)
+	case reply.Granted == 0:
+		h.Left(now, reply.Remaining)
+	default:
+		owned := callKey{said: key.said, hash: key.hash, name: key.inRedis()}
+		all := make([]*local.Slot, reply.Granted/units)
+		for i := range all {
+			slot := &Slot{rule: r, key: owned}
+			slots, all[i] = append(slots, slot), &slot.local
+		}
+		h.Granted(now, l.slotsTill(sent, r.slots.ttl), reply.Remaining, units, all...)
+	}
+	return slots
+}
+
+// acquired is what has come of slots that Redis was asked for.
+func (r *Rule) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply, units int64) ([]*Slot, limit.Decision, error) {
+	if err := ctx.Err(); err != nil && len(slots) > 0 {
+		for _, slot := range slots {
+			slot.Release()
+		}
+		return nil, limit.Decision{}, err
+	}
+	d := r.fromRedis(reply, units, lua.Take)
+	d.ChargedAt = 0 // is not refunded
+	r.slotsDenied(&d)
+	if len(slots) > 0 && !slots[0].Held() { // this process stood still: they are lost already
+		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
+		return nil, d, nil
+	}
+	return slots, d, nil
+}
+
+// slotsDenied makes a denial say when to ask again: not when the processes that hold units count
+// as dead, since these will give them back before.
+func (r *Rule) slotsDenied(d *limit.Decision) {
+	if r.slots != nil && !d.Allowed && !d.HeldBack {
+		d.RetryAfter = acquireAgain
+	}
+}
+
+// acquireAlone decides without Redis, because of err.
+//
+// That is a denial unless Redis counts as lost: an answer may merely be late, and what is granted
+// here would come on top of the limit.
+func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err error) (*Slot, limit.Decision) {
+	l := r.limiter
+	s.Missed(err)
+	d := r.decision(s.TierWithout(err))
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
+	share := func(h *local.Held) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
+	switch {
+	case r.config.policy == Allow:
+		share = func(*local.Held) int64 { return math.MaxInt64 }
+	case r.config.policy == Deny:
+		d.RetryAfter = outage.ProbeEvery
+		return nil, d
+	case s.Breaker.Closed():
+		return nil, d
+	}
+	slot := &Slot{rule: r, key: callKey{said: key.said, hash: key.hash, name: key.inRedis()}}
+	d.Allowed, d.Remaining = l.slots.table.GrantAlone(l.now(), r.heldKey(key), r, r.slots.ttl, share, units, &slot.local)
+	if !d.Allowed {
+		return nil, d
+	}
+	d.Remaining = min(d.Remaining, r.limit.Quota())
+	d.Granted, d.RetryAfter = units, 0
+	return slot, d
+}
+
+// sharing is between how many instances a limit is divided now.
+func sharing(s *outage.Shard) local.Sharing {
+	o := s.Outage()
+	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
+}
+
+// deniedSettling denies what this instance's share has no room for, while Redis does not know yet
+// what other instances hold (law 11).
+func (r *Rule) deniedSettling(s *outage.Shard, key *callKey, units int64) (d limit.Decision, denied bool) {
+	l := r.limiter
+	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slots.ttl) {
+		return d, false
+	}
+	room := l.slots.table.Room(l.now(), r.heldKey(key), r.limit.Quota(), sharing(s))
+	if room >= units {
+		return d, false
+	}
+	d = r.decision(s.TierSettling())
+	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, r.slots.ttl
+	return d, true
+}
+
+// slotsAnswered remembers a denial: for a short time, as units come back at any time.
+func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
+	if reply.Status != remote.Denied || r.limiter.denials == nil || r.config.denialLife == 0 {
+		return
+	}
+	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
+		Cost:       e.Cost,
+		RetryAfter: reply.RetryAfter,
+		NextAfter:  reply.NextAfter,
+		ResetAfter: reply.ResetAfter,
+		Remaining:  reply.Remaining,
+		Life:       min(r.config.denialLife, slotDenialLife),
+	})
+}
+
+// peekSlots is decide of a peek.
+func (r *Rule) peekSlots(ctx context.Context, key *callKey, units int64, _ int) (limit.Decision, error) {
+	if err := r.checkSlots(ctx, key.said, units); err != nil {
+		return limit.Decision{}, err
+	}
+	l := r.limiter
+	l.roundOfSlots()
+	if d, ok := r.remembered(key.hash, l.now(), units); ok {
+		return d, nil
+	}
+	s, err := l.shardOf(key), breaker.ErrOpen
+	if s.Breaker.Closed() {
+		var reply remote.Reply
+		if reply, err = s.Decide(ctx, r.entry(key, units, lua.Peek)); err == nil {
+			d := r.fromRedis(&reply, units, lua.Peek)
+			r.slotsDenied(&d)
+			return d, nil
+		}
+	}
+	if !l.outage(err) {
+		return limit.Decision{}, err
+	}
+	d := r.decision(s.TierWithout(err))
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
+	switch {
+	case r.config.policy == Allow:
+		d.Remaining = r.limit.Quota()
+	case r.config.policy == Approximate && !s.Breaker.Closed():
+		d.Remaining = l.slots.table.Room(l.now(), r.heldKey(key), r.limit.Quota(), sharing(s))
+	}
+	if d.Allowed = d.Remaining >= units; d.Allowed {
+		d.RetryAfter = 0
+	}
+	return d, nil
+}
+
+// resetSlots follows a reset of a key in Redis.
+func (r *Rule) resetSlots(key *callKey) {
+	l := r.limiter
+	held := r.heldKey(key)
+	l.slots.table.Doubt(l.now(), func(owner any, key string) bool { return key == held.Key && owner.(*Rule).name == r.name })
+	r.forgetDenial(key.hash)
+	l.lines.release(r.name, key.inRedis())
+}
+
+// Release gives the units back, and returns when Redis has been told, which is within the
+// limiter's deadline; if it cannot be reached it is told later. Releasing again, or a slot that
+// was lost, does nothing.
+func (s *Slot) Release() {
+	if s == nil || s.dry || s.released.Swap(true) {
+		return
+	}
+	r := s.rule
+	l := r.limiter
+	shard := l.shardOf(&s.key)
+	h, units, told := s.local.Release(l.now(), shard.Breaker.Closed())
+	if told {
+		reply, err := shard.Decide(context.Background(), remote.Entry{
+			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
+		})
+		switch now := l.now(); {
+		case err != nil:
+			h.Unknown(now, l.unsettledUntil(now))
+		case reply.Granted != units: // Redis knew of fewer: it has lost its memory of them
+			h.Unknown(now, now)
+		default:
+			h.Left(now, reply.Remaining)
+		}
+	}
+	r.forgetDenial(s.key.hash)
+	l.lines.release(r.name, s.key.inRedis())
+}
+
+// Held reports whether the slot is held: it was not released, and its time is not over. It takes
+// the time of reading a clock, and is right also directly after this process stood still, when no
+// timer has fired yet: ask it before each step that must not be done without the slot.
+func (s *Slot) Held() bool {
+	switch {
+	case s == nil:
+		return false
+	case s.dry:
+		return true
+	}
+	return s.local.Held(s.rule.limiter.now())
+}
+
+// closed is the channel of what has ended.
+var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Lost returns a channel that is closed when the slot is lost or released. It may be closed some
+// milliseconds after Held has become false.
+func (s *Slot) Lost() <-chan struct{} {
+	switch {
+	case s == nil:
+		return closed
+	case s.dry:
+		return nil
+	}
+	return s.local.Ended()
+}
+
+// enter enters all requests of a part that are to be acquired; nil if there are none. It waits for
+// a key in doubt with none entered: what Redis is told of the others waits for those that are.
+func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error) {
+	if g.slots == nil {
+		return nil, nil
+	}
+	for until := time.Now().Add(within); ; {
+		entered, wait := g.enterAll(part)
+		if wait == nil {
+			return entered, nil
+		}
+		if err := g.limiter.awaitTold(wait, until); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan struct{}) {
+	table := g.limiter.slots.table
+	entered = make([]*local.Held, len(part))
+	for j, i := range part {
+		r := g.requests[i].Rule
+		if r.slots == nil {
+			continue
+		}
+		if entered[j], wait = table.Enter(r.heldKey(&g.keys[i]), r, r.slots.ttl); wait == nil {
+			continue
+		}
+		for _, h := range entered {
+			if h != nil {
+				h.Left(g.limiter.now(), -1)
+			}
+		}
+		return nil, wait
+	}
+	return entered, nil
+}
+
+// leave takes note of what has come of the requests of a part that were entered.
+func (g *together) leave(part []int, entered []*local.Held, sent int64, replies []remote.Reply, err error) {
+	for j, i := range part {
+		if entered[j] == nil {
+			continue
+		}
+		var reply remote.Reply
+		if err == nil {
+			reply = replies[j]
+		}
+		q := &g.requests[i]
+		if slots := q.Rule.leave(entered[j], &g.keys[i], q.Cost, sent, &reply, err); slots != nil {
+			g.slots[i] = slots[0]
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// losing loses what goes to Redis, or comes back: a part of the commands is run and its reply
+// lost, and another is answered by an error at once and run later.
+type losing struct {
+	part atomic.Int64 // of 1,000
+	late sync.WaitGroup
+	lost atomic.Int64
+}
+
+func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		dice := rand.Int64N(1000)
+		if cmd.Name() != "fcall" && cmd.Name() != "evalsha" || dice >= l.part.Load() {
+			return next(ctx, cmd)
+		}
+		l.lost.Add(1)
+		if dice%2 == 0 {
+			_ = next(ctx, cmd)
+		} else {
+			again := redis.NewCmd(context.Background(), cmd.Args()...)
+			l.late.Go(func() {
+				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond) // on its way
+				_ = next(context.Background(), again)
+			})
+		}
+		cmd.SetErr(io.ErrUnexpectedEOF)
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// believers are all slots whose holders believe that they hold them.
+type believers struct {
+	mu    sync.Mutex
+	units map[*Slot]int64
+	most  int64
+}
+
+// add adds a slot, and returns how many units are believed to be held at that moment.
+func (b *believers) add(s *Slot, units int64) (held int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.units[s] = units
+	for slot, units := range b.units {
+		if slot.Held() {
+			held += units
+		}
+	}
+	b.most = max(b.most, held)
+	return held
+}
+
+func (b *believers) remove(s *Slot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.units, s)
+}
+
+// kill ends a process as SIGKILL does: it tells Redis nothing, and nobody believes anything there
+// any more.
+func (b *believers) kill(l *Limiter, rule *Rule) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for slot := range b.units {
+		if slot.rule == rule {
+			delete(b.units, slot)
+		}
+	}
+	l.stop()
+}
+
+// At most n units are held at any instant, counting a slot until its holder knows that it has lost
+// it, whatever is acquired and released, whichever processes die, and whatever answers are lost.
+// And nothing leaks: what the dead held is free after the TTL, and what the living gave back at
+// once.
+func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
+	t.Parallel()
+	const (
+		n       = 5
+		kills   = 12
+		workers = 4
+		ttl     = 300 * time.Millisecond
+	)
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	lose := &losing{}
+	client.AddHook(lose)
+	believe := &believers{units: make(map[*Slot]int64)}
+	var acquired, denied atomic.Int64
+	start := func() (*Limiter, *Rule) {
+		l := newLimiterOn(t, client, prefix, Deadline(20*time.Millisecond))
+		return l, newRule(t, l, "jobs", limit.Concurrent(n), SlotTTL(ttl), OnOutage(Deny))
+	}
+	var over atomic.Bool
+	work := func(rule *Rule, dead <-chan struct{}) {
+		for !over.Load() {
+			select {
+			case <-dead:
+				return
+			default:
+			}
+			units := 1 + rand.Int64N(2)
+			slot, d, err := rule.Acquire(context.Background(), "k", units)
+			switch {
+			case err != nil:
+				return
+			case slot == nil:
+				denied.Add(1)
+				time.Sleep(min(d.RetryAfter, time.Duration(rand.IntN(5))*time.Millisecond))
+				continue
+			}
+			acquired.Add(1)
+			select {
+			case <-dead: // it is never told that it has the slot
+				return
+			default:
+			}
+			if held := believe.add(slot, units); held > n {
+				t.Errorf("%d units are held", held)
+			}
+			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			believe.remove(slot)
+			select {
+			case <-dead:
+				return
+			default:
+				slot.Release()
+			}
+		}
+	}
+	type process struct {
+		limiter *Limiter
+		rule    *Rule
+		dead    chan struct{}
+		work    *sync.WaitGroup
+	}
+	launch := func() process {
+		l, rule := start()
+		p := process{l, rule, make(chan struct{}), &sync.WaitGroup{}}
+		for range workers {
+			p.work.Go(func() { work(rule, p.dead) })
+		}
+		return p
+	}
+	processes := []process{launch(), launch(), launch()}
+	lose.part.Store(60)
+	for i := range kills {
+		// Between two kills something is acquired, and some answers are lost.
+		before, lost := acquired.Load(), lose.lost.Load()
+		eventually(t, "slots are acquired and answers lost", func() bool {
+			return acquired.Load() >= before+40 && lose.lost.Load() >= lost+5
+		})
+		p := &processes[i%len(processes)]
+		close(p.dead)
+		believe.kill(p.limiter, p.rule)
+		p.work.Wait()
+		*p = launch()
+	}
+	over.Store(true)
+	for _, p := range processes {
+		p.work.Wait()
+	}
+	lose.part.Store(0)
+	lose.late.Wait()
+	key := fmt.Sprintf("%s:{k}:jobs:slots", prefix)
+	eventually(t, "nobody who lives holds anything, and Redis knows", func() bool {
+		left := 0
+		for _, p := range processes {
+			left += int(p.limiter.slots.table.Keys())
+		}
+		return left == 0
+	})
+	if left := client.PTTL(context.Background(), key).Val(); left > ttl {
+		t.Errorf("what the dead held is free in %v", left)
+	}
+	eventually(t, "the key is empty", func() bool { return client.Exists(context.Background(), key).Val() == 0 })
+	t.Logf("%d acquired, %d denied, %d answers lost, at most %d units held", acquired.Load(), denied.Load(), lose.lost.Load(), believe.most)
+	if believe.most < n {
+		t.Errorf("at most %d units of %d were held: the test shows little", believe.most, n)
+	}
+}

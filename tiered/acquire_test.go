@@ -1,0 +1,368 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+func mustAcquire(t testing.TB, r *Rule, key string, units int64) *Slot {
+	t.Helper()
+	slot, d, err := r.Acquire(context.Background(), key, units)
+	if err != nil || slot == nil || !d.Allowed || d.Granted != units || !slot.Held() {
+		t.Fatalf("slot %v, %+v, %v", slot, d, err)
+	}
+	return slot
+}
+
+func mustBeFull(t testing.TB, r *Rule, key string, units int64) limit.Decision {
+	t.Helper()
+	slot, d, err := r.Acquire(context.Background(), key, units)
+	if err != nil || slot != nil || d.Allowed || d.RetryAfter != acquireAgain {
+		t.Fatalf("slot %v, %+v, %v", slot, d, err)
+	}
+	return d
+}
+
+func TestAcquireAndRelease(t *testing.T) {
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
+	a, b := newRule(t, here, "jobs", limit.Concurrent(3)), newRule(t, there, "jobs", limit.Concurrent(3), DenialLife(0))
+	one, two := mustAcquire(t, a, "k", 1), mustAcquire(t, b, "k", 2)
+	mustBeFull(t, a, "k", 1)
+	mustBeFull(t, b, "k", 1)
+	mustAcquire(t, a, "other", 3)
+	select {
+	case <-one.Lost():
+		t.Error("it is lost")
+	default:
+	}
+	two.Release()
+	two.Release() // does nothing
+	if two.Held() {
+		t.Error("it is held after its release")
+	}
+	<-two.Lost()
+	if d, err := b.Peek(context.Background(), "k", 3); err != nil || d.Allowed || d.Remaining != 2 {
+		t.Errorf("one of three is held: %+v, %v", d, err)
+	}
+	mustAcquire(t, b, "k", 2)
+	if held := here.slots.table.Units(); held != 4 {
+		t.Errorf("%d units are held here", held)
+	}
+	if err := there.Close(); err != nil { // law 12
+		t.Fatal(err)
+	}
+	here.denials.Forget(a.limiter.hasher.Hash("k")^a.denialSalt, here.now())
+	mustAcquire(t, a, "k", 2)
+}
+
+// A denial is remembered for a short time only, since slots come back at any time: who asks again
+// after that time is told by Redis; and a release by this process ends it at once.
+func TestDenialsOfSlotsAreShortLived(t *testing.T) {
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	clock := newVirtual()
+	here, there := newLimiterOn(t, client, prefix, VirtualClock(clock.now)), newLimiterOn(t, client, prefix, VirtualClock(clock.now))
+	a, b := newRule(t, here, "jobs", limit.Concurrent(2)), newRule(t, there, "jobs", limit.Concurrent(2))
+	theirs, ours := mustAcquire(t, b, "k", 1), mustAcquire(t, a, "k", 1)
+	if d := mustBeFull(t, a, "k", 1); d.Tier != limit.TierRedis {
+		t.Errorf("the first: %+v", d)
+	}
+	theirs.Release()
+	clock.advance(slotDenialLife - time.Microsecond)
+	if d := mustBeFull(t, a, "k", 1); d.Tier != limit.TierLocal {
+		t.Errorf("within its life: %+v", d)
+	}
+	clock.advance(time.Microsecond)
+	again := mustAcquire(t, a, "k", 1)
+	mustBeFull(t, a, "k", 1)
+	ours.Release()
+	mustAcquire(t, a, "k", 1)
+	again.Release()
+}
+
+// Those who wait are served in order, by releases here at once and by those elsewhere when they
+// ask again; and who gives up leaves the line.
+func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
+	a, b := newRule(t, here, "jobs", limit.Concurrent(1)), newRule(t, there, "jobs", limit.Concurrent(1))
+	slot := mustAcquire(t, b, "k", 1)
+	const waiters = 5
+	served := make(chan int, waiters)
+	waiting := func() int {
+		here.lines.mu.Lock()
+		defer here.lines.mu.Unlock()
+		for _, q := range here.lines.of {
+			return q.waiters.Len()
+		}
+		return 0
+	}
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			slot, err := a.AcquireWait(context.Background(), "k", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			served <- i
+			slot.Release()
+		})
+		eventually(t, "it waits", func() bool { return waiting() == i+1 })
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("who gives up: %v, %v", slot, err)
+	}
+	slot.Release()
+	all.Wait()
+	for i := range waiters {
+		if got := <-served; got != i {
+			t.Errorf("number %d was served in place %d", got, i)
+		}
+	}
+}
+
+// All or none (law 9), with rules whose units are used up.
+func TestLaw9AcquireAll(t *testing.T) {
+	for name, client := range map[string]redis.UniversalClient{
+		"one node":  redistest.Shared(t).Client(t),
+		"a Cluster": redistest.StartCluster(t, 3).Client(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			l := newLimiterOn(t, client, redistest.Prefix())
+			jobs, other := newRule(t, l, "jobs", limit.Concurrent(2)), newRule(t, l, "other", limit.Concurrent(1))
+			rate := newRule(t, l, "rate", limit.PerHour(3))
+			ask := func() ([]*Slot, []limit.Decision) {
+				t.Helper()
+				slots, ds, err := l.AcquireAll(ctx, Request{jobs, "a", 1}, Request{rate, "b", 1}, Request{other, "c", 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slots, ds
+			}
+			slots, ds := ask()
+			if !ds[0].Allowed || !ds[1].Allowed || !ds[2].Allowed || !slots[0].Held() || slots[1] != nil || !slots[2].Held() {
+				t.Fatalf("%v, %+v", slots, ds)
+			}
+			none, ds := ask()
+			if ds[0].Allowed || ds[1].Allowed || ds[2].Allowed || none[0] != nil || none[2] != nil || !ds[2].Denied() {
+				t.Fatalf("%v, %+v", none, ds)
+			}
+			eventually(t, "nothing is left of what was denied", func() bool {
+				d, err := jobs.Peek(ctx, "a", 1)
+				used, err2 := rate.Peek(ctx, "b", 1)
+				return err == nil && err2 == nil && d.Remaining == 1 && used.Remaining == 2 && l.slots.table.Units() == 2
+			})
+			for _, slot := range slots {
+				slot.Release()
+			}
+			if slots, ds = ask(); !ds[0].Allowed || !slots[2].Held() {
+				t.Fatalf("%v, %+v", slots, ds)
+			}
+			for _, slot := range slots {
+				slot.Release()
+			}
+		})
+	}
+}
+
+// What does not go with a limit is an error that names the rule, at once.
+func TestWhatDoesNotGoWithSlots(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	jobs, rate := newRule(t, l, "jobs", limit.Concurrent(2)), newRule(t, l, "rate", limit.PerHour(3))
+	for name, call := range map[string]func() error{
+		"AllowN":    func() error { _, err := jobs.AllowN(ctx, "k", 1); return err },
+		"AllowUpTo": func() error { _, err := jobs.AllowUpTo(ctx, "k", 1); return err },
+		"Wait":      func() error { _, err := jobs.Wait(ctx, "k", 1); return err },
+		"Refund":    func() error { return jobs.Refund(ctx, "k", &limit.Decision{Granted: 1}, 1) },
+		"AllowAll":  func() error { _, err := l.AllowAll(ctx, Request{jobs, "k", 1}); return err },
+		"AllowEach": func() error { _, err := l.AllowEach(ctx, Request{jobs, "k", 1}); return err },
+		"Acquire":   func() error { _, _, err := rate.Acquire(ctx, "k", 1); return err },
+		"AcquireWait": func() error {
+			_, err := rate.AcquireWait(ctx, "k", 1)
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, limit.ErrNotForLimit) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, option := range map[string]RuleOption{
+		"Use": Use(limit.GCRA()), "Need": Need(plan.Need{Above: plan.AtMost(0.1)}), "Lease": Lease(10), "Shadow": Shadow(0.5), "CountDenied": CountDenied(),
+		"a long TTL": SlotTTL(time.Hour), "a short TTL": SlotTTL(time.Millisecond),
+	} {
+		if _, err := l.Rule("r", limit.Concurrent(2), option); err == nil {
+			t.Errorf("%s goes with it", name)
+		}
+	}
+	if _, err := l.Rule("r", limit.PerHour(2), SlotTTL(time.Second)); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("SlotTTL of a window: %v", err)
+	}
+	if _, _, err := jobs.Acquire(ctx, "k", 3); !errors.Is(err, limit.ErrCostExceedsLimit) {
+		t.Errorf("more than there are: %v", err)
+	}
+	var none *Slot
+	none.Release()
+	<-none.Lost()
+	if none.Held() {
+		t.Error("no slot is held")
+	}
+}
+
+// Slots outlive their TTL while their process lives, and a slot whose process cannot tell Redis so
+// is lost, and known to be, before Redis gives it to another.
+func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
+	const ttl = 1500 * time.Millisecond
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	cut := &losing{}
+	client := server.Client(t)
+	client.AddHook(cut)
+	here := newLimiterOn(t, client, prefix, Deadline(100*time.Millisecond))
+	a := newRule(t, here, "jobs", limit.Concurrent(1), SlotTTL(ttl), OnOutage(Deny))
+	b := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(1), SlotTTL(ttl), DenialLife(0))
+	slot := mustAcquire(t, a, "k", 1)
+	for began := time.Now(); time.Since(began) < 2*ttl && slot.Held(); time.Sleep(time.Millisecond) {
+		if taken, _, err := b.Acquire(context.Background(), "k", 1); err != nil || taken != nil && slot.Held() {
+			t.Fatalf("both hold it, %v", err)
+		}
+	}
+	if !slot.Held() {
+		t.Fatal("it is lost, although its process lives")
+	}
+	cut.part.Store(1000) // nothing is answered, though some of it is run
+	var taken *Slot
+	eventually(t, "another one gets it", func() bool {
+		var err error
+		if taken, _, err = b.Acquire(context.Background(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		if taken != nil && slot.Held() {
+			t.Fatal("both hold it")
+		}
+		return taken != nil
+	})
+	<-slot.Lost()
+	slot.Release() // does nothing to the other's
+	cut.part.Store(0)
+	cut.late.Wait()
+	eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
+	if !taken.Held() {
+		t.Fatal("it is lost, although its process lives")
+	}
+	mustBeFull(t, a, "k", 1)
+	if lost := here.slots.table.Lost(); lost != 1 {
+		t.Errorf("%d slots were lost", lost)
+	}
+}
+
+// When Redis has lost its memory, it is told again what is held.
+func TestSlotsAreToldAgain(t *testing.T) {
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	l := newLimiterOn(t, client, prefix)
+	r := newRule(t, l, "jobs", limit.Concurrent(5), SlotTTL(3*time.Second), DenialLife(0))
+	slot := mustAcquire(t, r, "k", 2)
+	known := func() int64 {
+		d, err := r.Peek(context.Background(), "k", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 5 - d.Remaining
+	}
+	for name, forget := range map[string]func() error{
+		"a key is gone": func() error {
+			return client.Del(context.Background(), fmt.Sprintf("%s:{k}:jobs:slots", prefix)).Err()
+		},
+		"a reset": func() error { return r.Reset(context.Background(), "k") },
+	} {
+		if err := forget(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+", and it is told again", func() bool { return known() == 2 })
+	}
+	if !slot.Held() {
+		t.Fatal("it is lost, although its process lives")
+	}
+	mustAcquire(t, r, "k", 3)
+	mustBeFull(t, r, "k", 1)
+}
+
+// In an outage a process keeps what it holds and acquires up to its share, and tells Redis so
+// afterwards (law 11); of policy Deny it acquires nothing.
+func TestLaw11SlotsInAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(200*time.Millisecond))
+	r := newRule(t, l, "jobs", limit.Concurrent(4), SlotTTL(2*time.Second))
+	strict, open := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny)), newRule(t, l, "open", limit.Concurrent(1), OnOutage(Allow))
+	kept := mustAcquire(t, r, "k", 1)
+	server.Kill()
+	eventually(t, "the outage is noticed", func() bool {
+		if slot, _, _ := r.Acquire(context.Background(), "x", 1); slot != nil && l.State() != Outage {
+			slot.Release()
+		}
+		return l.State() == Outage
+	})
+	time.Sleep(2100 * time.Millisecond) // its TTL, of which nobody can tell Redis
+	if !kept.Held() {
+		t.Error("what was held is lost")
+	}
+	more := mustAcquire(t, r, "k", 3) // there is no other instance
+	if d := mustBeFull(t, r, "k", 1); d.Tier != limit.TierFallback {
+		t.Errorf("more than its share: %+v", d)
+	}
+	more.Release()
+	mustAcquire(t, r, "k", 2)
+	if slot, d, err := strict.Acquire(context.Background(), "k", 1); slot != nil || d.Allowed || err != nil {
+		t.Errorf("of policy Deny: %v, %+v, %v", slot, d, err)
+	}
+	mustAcquire(t, open, "k", 1)
+	mustAcquire(t, open, "k", 1)
+	server.Restart()
+	eventually(t, "Redis is back and knows", func() bool {
+		d, err := r.Peek(context.Background(), "k", 1)
+		return err == nil && d.Tier == limit.TierRedis && d.Remaining == 1
+	})
+}
+
+// What is held in virtual time is held until it is released, however far the clock is moved.
+func TestSlotsInVirtualTime(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "jobs", limit.Concurrent(2))
+	slot := mustAcquire(t, r, "k", 1)
+	clock.advance(time.Hour)
+	mustAcquire(t, r, "k", 1)
+	mustBeFull(t, r, "k", 1)
+	if slot.Release(); slot.Held() {
+		t.Error("it is held")
+	}
+	mustAcquire(t, r, "k", 1)
+}
+
+// A rule on a dry run always returns a slot, and holds those that fit.
+func TestAcquireOnADryRun(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun())
+	for i := range 2 {
+		slots, ds, err := l.AcquireAll(context.Background(), Request{r, "k", 1})
+		if err != nil || !slots[0].Held() || !ds[0].Allowed || ds[0].WouldDeny != (i == 1) {
+			t.Errorf("%v, %+v, %v", slots, ds, err)
+		}
+		defer slots[0].Release()
+	}
+	if units := l.slots.table.Units(); units != 1 {
+		t.Errorf("%d units are held", units)
+	}
+}

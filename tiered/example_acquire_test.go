@@ -1,0 +1,64 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// At most two jobs of a tenant at a time, over all processes.
+func ExampleRule_Acquire() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	jobs := limiter.MustRule("jobs", limit.Concurrent(2))
+
+	for i := range 3 {
+		slot, d, err := jobs.Acquire(context.Background(), "tenant 4", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if i == 0 {
+			defer slot.Release()
+		}
+		fmt.Println(d.Allowed, d.Remaining, slot.Held())
+	}
+	// Output:
+	// true 1 true
+	// true 0 true
+	// false 0 false
+}
+
+// A rate and a limit on what is in flight, together or not at all.
+func ExampleLimiter_AcquireAll() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	perMinute := limiter.MustRule("per-minute", limit.PerMinute(60))
+	streams := limiter.MustRule("streams", limit.Concurrent(1))
+
+	for range 2 {
+		slots, ds, err := limiter.AcquireAll(context.Background(),
+			tiered.Request{Rule: perMinute, Key: "tenant 4", Cost: 1},
+			tiered.Request{Rule: streams, Key: "tenant 4", Cost: 1})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ds[0].Allowed, ds[0].HeldBack, slots[1].Held())
+	}
+	// Output:
+	// true false true
+	// false true false
+}
