@@ -381,7 +381,8 @@ local function settle(e, s, charge)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
-    outcome = rule.algorithm.state(s, rule, e.units)
+    local state = rule.algorithm.state -- of a limit with a window there is none
+    outcome = state and state(s, rule, e.units) or UNREADABLE
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end

@@ -73,6 +73,9 @@ func TestDenialsOfSlotsAreShortLived(t *testing.T) {
 	clock := newVirtual()
 	here, there := newLimiterOn(t, client, prefix, VirtualClock(clock.now)), newLimiterOn(t, client, prefix, VirtualClock(clock.now))
 	a, b := newRule(t, here, "jobs", limit.Concurrent(2)), newRule(t, there, "jobs", limit.Concurrent(2))
+	if slotDenialLife > 25*time.Millisecond || acquireAgain > 50*time.Millisecond {
+		t.Errorf("docs/concurrency.md says less than %v and %v", slotDenialLife, acquireAgain)
+	}
 	theirs, ours := mustAcquire(t, b, "k", 1), mustAcquire(t, a, "k", 1)
 	if d := mustBeFull(t, a, "k", 1); d.Tier != limit.TierRedis {
 		t.Errorf("the first: %+v", d)
