@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -260,5 +261,24 @@ func TestLaw12CloseSettles(t *testing.T) {
 	}
 	if err := h.Settle(context.Background(), 1); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Law 7: how long a key is moves nobody's memory: neither a hold nor a settlement that waits keeps it.
+func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	long := strings.Repeat("x", limit.MaxKey)
+	h := mustHold(t, r, long, 1, time.Minute)
+	k := l.key(long)
+	k.hold = l.newHolding(time.Minute)
+	for what, kept := range map[string]callKey{"a hold": h.key, "a cancellation": r.cancelling(&k, 1).key} {
+		if len(kept.said) > 0 || len(kept.name) > 64 {
+			t.Errorf("%s keeps a key of %d bytes, in Redis %d", what, len(kept.said), len(kept.name))
+		}
+	}
+	mustSettle(t, h, 3)
+	if d := mustAllow(t, r, long, 1); d.Remaining != 96 {
+		t.Errorf("%+v", d)
 	}
 }
