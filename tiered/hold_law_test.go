@@ -20,6 +20,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // Law 1: while nothing takes more than was held for it, what is held and what was used never exceed
@@ -281,4 +282,25 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	if d := mustAllow(t, r, long, 1); d.Remaining != 96 {
 		t.Errorf("%+v", d)
 	}
+}
+
+// Law 3: what Redis came to hold for a caller whose own context had ended is given back; nothing is
+// asked of Redis for calls that were mistakes.
+func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	k := l.key("k")
+	k.hold = l.newHolding(time.Hour)
+	if d, err := r.decide(context.Background(), &k, 10, lua.Take); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	r.abandon(&k, 10, limit.ErrInvalidCost)
+	if c := l.Holds(); c.Unsettled != 0 {
+		t.Errorf("after a mistake: %+v", c)
+	}
+	r.abandon(&k, 10, context.Canceled)
+	if c := l.Holds(); c.Unsettled != 1 {
+		t.Errorf("after the caller has left: %+v", c)
+	}
+	eventually(t, "the units are given back", func() bool { return left(t, r, "k") == 100 })
 }
