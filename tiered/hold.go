@@ -101,9 +101,8 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 		}
 		return nil
 	}
-	key.inRedis()
 	h := &Hold{
-		rule: r, key: *key, units: d.Granted, granted: began, ends: began + int64(key.hold.terms.Life),
+		rule: r, key: key.kept(), units: d.Granted, granted: began, ends: began + int64(key.hold.terms.Life),
 		local: d.Degraded(), unknown: key.hold.unknown,
 	}
 	r.limiter.holds.opened(h.units)

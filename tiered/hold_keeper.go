@@ -131,8 +131,7 @@ func (l *Limiter) Holds() HoldCounts {
 
 // cancelling is the settlement of a hold that nobody has.
 func (r *Rule) cancelling(key *callKey, units int64) settlement {
-	key.inRedis()
-	return settlement{rule: r, key: *key, held: units, granted: r.limiter.now()}
+	return settlement{rule: r, key: key.kept(), held: units, granted: r.limiter.now()}
 }
 
 // settle makes a settlement now, or if that cannot be, later.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // Law 1: while nothing takes more than was held for it, what is held and what was used never exceed
@@ -263,4 +265,44 @@ func TestLaw12CloseSettles(t *testing.T) {
 	if err := h.Settle(context.Background(), 1); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// Law 7: how long a key is moves nobody's memory: neither a hold nor a settlement that waits keeps it.
+func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	long := strings.Repeat("x", limit.MaxKey)
+	h := mustHold(t, r, long, 1, time.Minute)
+	k := l.key(long)
+	k.hold = l.newHolding(time.Minute)
+	for what, kept := range map[string]callKey{"a hold": h.key, "a cancellation": r.cancelling(&k, 1).key} {
+		if len(kept.said) > 0 || len(kept.name) > 64 {
+			t.Errorf("%s keeps a key of %d bytes, in Redis %d", what, len(kept.said), len(kept.name))
+		}
+	}
+	mustSettle(t, h, 3)
+	if d := mustAllow(t, r, long, 1); d.Remaining != 96 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Law 3: what Redis came to hold for a caller whose own context had ended is given back; nothing is
+// asked of Redis for calls that were mistakes.
+func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	k := l.key("k")
+	k.hold = l.newHolding(time.Hour)
+	if d, err := r.decide(context.Background(), &k, 10, lua.Take); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	r.abandon(&k, 10, limit.ErrInvalidCost)
+	if c := l.Holds(); c.Unsettled != 0 {
+		t.Errorf("after a mistake: %+v", c)
+	}
+	r.abandon(&k, 10, context.Canceled)
+	if c := l.Holds(); c.Unsettled != 1 {
+		t.Errorf("after the caller has left: %+v", c)
+	}
+	eventually(t, "the units are given back", func() bool { return left(t, r, "k") == 100 })
 }

@@ -1,6 +1,10 @@
 package tiered
 
-import "github.com/tierlimit/tierlimit/remote"
+import (
+	"strings"
+
+	"github.com/tierlimit/tierlimit/remote"
+)
 
 // callKey is the key of a call, and what is made of it: once, and in the goroutine of the
 // caller, who alone pays for a long one.
@@ -12,6 +16,13 @@ type callKey struct {
 }
 
 func (l *Limiter) key(said string) callKey { return callKey{said: said, hash: l.hasher.Hash(said)} }
+
+// kept is the key for who keeps it for longer than a call: without what was said, which may be long.
+func (k *callKey) kept() callKey {
+	other := *k
+	other.said, other.name = "", remote.UserKey(strings.Clone(string(k.inRedis())))
+	return other
+}
 
 // inRedis is the key as it stands in Redis keys: of a long one no more than a hash.
 func (k *callKey) inRedis() remote.UserKey {
