@@ -290,7 +290,7 @@ var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 func headings(text string) (all []string) {
 	seen := make(map[string]int)
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
-		name := regexp.MustCompile("[^\\p{L}\\p{N} _-]").ReplaceAllString(strings.ToLower(m[1]), "")
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		name = strings.ReplaceAll(name, " ", "-")
 		if seen[name]++; seen[name] > 1 {
 			name += "-" + strconv.Itoa(seen[name]-1)
