@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -29,8 +28,7 @@ func openCounter(buckets int) opener {
 	}
 }
 
-// openOurs opens a limiter as its documentation recommends, with metrics, but for
-// the deadline: hundreds of callers on one machine with the server queue for longer
+// openOurs opens a limiter as its documentation recommends, but for the deadline: hundreds of callers on one machine with the server queue for longer
 // than 50 ms with some algorithms, and what is to be measured is how long Redis
 // takes, not the outage mode.
 func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*subject, error) {
@@ -85,7 +83,7 @@ func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, ruleOptions [
 	if err != nil {
 		return nil, nil, err
 	}
-	options = append(options, tiered.Prefix("bench"), tiered.Metrics(prometheus.NewRegistry()))
+	options = append(options, tiered.Prefix("bench"))
 	limiter, err := tiered.Open(o, options...)
 	if err != nil {
 		return nil, nil, err

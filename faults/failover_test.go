@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -60,8 +59,8 @@ type failover struct {
 // many the master granted after its replica was cut off.
 func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCut int64) {
 	ctx, admin := context.Background(), f.master.Client(t)
-	registry := prometheus.NewRegistry()
-	tr := startTraffic(t, newLimiter(t, client, "tl", tiered.Metrics(registry)))
+	l := newLimiter(t, client, "tl")
+	tr := startTraffic(t, l)
 	tr.awaitRedis(t, 3000)
 	if f.needsReplica {
 		if err := admin.ConfigSet(ctx, "min-replicas-to-write", "1").Err(); err != nil {
@@ -95,7 +94,7 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	tr.awaitAll(t, killed.Add(promoted))
 	decided := time.Since(killed)
 
-	losses := counted(t, registry, "tierlimit_amnesia_total")
+	losses := l.Stats().MemoryLosses
 	lost, granted := tr.balance(t, newLimiter(t, client, "tl", tiered.Deadline(patient)), losses > 0)
 	t.Logf("the replica took over after %v, Redis decided about all keys after %v; of %d units granted %d are lost, %d were granted since the cut",
 		promoted.Round(time.Millisecond), decided.Round(time.Millisecond), granted, lost, sinceCut)

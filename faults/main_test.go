@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // newLimiter returns a limiter that is closed with the test.
 func newLimiter(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
-	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1000), tiered.RememberDenials(1000)}, options...)
+	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000)}, options...)
 	l, err := tiered.New(client, options...)
 	if err != nil {
 		t.Fatal(err)

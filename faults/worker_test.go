@@ -32,7 +32,7 @@ type task struct {
 // open makes the worker's limiter.
 func (t task) open(deadline time.Duration) (*tiered.Limiter, error) {
 	return tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)),
-		tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
+		tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000))
 }
 
 const (

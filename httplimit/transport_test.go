@@ -16,8 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -214,8 +212,7 @@ func TestTransportHonoursRetryAfter(t *testing.T) {
 // A request that waits for quota when its host asks to be left alone gives its units
 // back and waits again.
 func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
-	metrics := prometheus.NewRegistry()
-	l := newLimiter(t, tiered.Metrics(metrics))
+	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.Per(2, 1500*time.Millisecond))
 	server, calls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
 	transport := newTransport(t, rule, MaxWait(time.Minute))
@@ -234,7 +231,10 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 		}
 		sent <- err
 	}()
-	waitFor(t, "the request to be denied at first", func() bool { return decisions(t, metrics, "denied") > 0 })
+	waitFor(t, "the request to be denied at first", func() bool {
+		_, denied := decisions(l, "upstream")
+		return denied > 0
+	})
 	start := time.Now()
 	transport.holds.hold(upstream{Host(r), Host(r)}, 1800*time.Millisecond)
 	if err := <-sent; err != nil || calls.Load() != 1 {
@@ -246,32 +246,22 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	if got := used(t, rule, Host(r)); got != 1 {
 		t.Errorf("one request was sent, %d are charged", got)
 	}
-	if n := decisions(t, metrics, "allowed"); n != 3 {
+	if n, _ := decisions(l, "upstream"); n != 3 {
 		t.Errorf("%v decisions allowed, want the first, one given back, and the last", n)
 	}
 }
 
-// decisions is how many decisions the metrics count with an outcome.
-func decisions(t *testing.T, metrics *prometheus.Registry, outcome string) float64 {
-	t.Helper()
-	families, err := metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0.0
-	for _, family := range families {
-		if family.GetName() != "tierlimit_decisions_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == "outcome" && label.GetValue() == outcome {
-					n += metric.GetCounter().GetValue()
-				}
+// decisions is how many decisions a rule has made, by outcome.
+func decisions(l *tiered.Limiter, rule string) (allowed, denied uint64) {
+	for _, r := range l.Stats().Rules {
+		if r.Name == rule {
+			for _, tier := range r.Decisions {
+				allowed += tier.Allowed
+				denied += tier.Denied
 			}
 		}
 	}
-	return n
+	return allowed, denied
 }
 
 func TestHolds(t *testing.T) {

@@ -12,7 +12,7 @@ make[5] = function()
   local ZSET = 6
   local MOST = 5000 -- units of the largest log, see lua.go
 
-  local zset = {}
+  local zset = { most = MOST }
 
   function zset.read(s)
     if type(s.raw) ~= 'table' then -- a string that begins with the tag of a sorted set
@@ -94,6 +94,14 @@ make[5] = function()
     end
     if s.past then
       add_past(s)
+      return
+    end
+    if s.released then
+      for i = #s.released, 1, -1 do -- from the end, so that the others keep their ranks
+        local from = MARKS + s.released[i].from
+        call('ZREMRANGEBYRANK', s.key, decimal(from), decimal(from + s.released[i].units - 1))
+      end
+      mark(s)
       return
     end
     if s.given > 0 then

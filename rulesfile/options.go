@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -22,23 +20,6 @@ func Logger(logger *slog.Logger) Option {
 			return invalid("logger is nil")
 		}
 		r.logger = logger
-		return nil
-	}
-}
-
-// Metrics registers with a registry:
-//
-//	tierlimit_rules_file_loads_total{result}                   result is ok or failed
-//	tierlimit_rules_file_last_load_successful                  1, or 0 while the file is not what is in force
-//	tierlimit_rules_file_last_success_timestamp_seconds        when the rules in force were loaded
-//
-// For several files in one process, tell them apart with prometheus.WrapRegistererWith.
-func Metrics(registry prometheus.Registerer) Option {
-	return func(r *Rules) error {
-		if registry == nil {
-			return invalid("metrics registry is nil")
-		}
-		r.registry = registry
 		return nil
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/internal/regularfile"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -18,13 +16,11 @@ import (
 
 // Rules are the rules of a file. It is safe for concurrent use.
 type Rules struct {
-	limiter  *tiered.Limiter
-	path     string
-	logger   *slog.Logger
-	registry prometheus.Registerer // nil: none
-	onLoad   func(error)           // nil: nobody is told
-	every    time.Duration
-	metrics  *metrics
+	limiter *tiered.Limiter
+	path    string
+	logger  *slog.Logger
+	onLoad  func(error) // nil: nobody is told
+	every   time.Duration
 
 	loading sync.Mutex // held while a file is loaded; guards what was seen
 	tried   sighting   // in force, or refused
@@ -55,7 +51,7 @@ type terms struct {
 // Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
 // [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
 func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, error) {
-	r := &Rules{limiter: limiter, path: path, logger: slog.Default(), every: time.Second, metrics: newMetrics()}
+	r := &Rules{limiter: limiter, path: path, logger: slog.Default(), every: time.Second}
 	if limiter == nil {
 		return nil, invalid("the limiter is nil")
 	}
@@ -68,12 +64,7 @@ func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, erro
 	if _, err := r.putInForce(r.tried); err != nil {
 		return nil, err
 	}
-	r.metrics.count(nil)
-	if r.registry != nil {
-		if err := r.metrics.register(r.registry); err != nil {
-			return nil, err
-		}
-	}
+	limiter.SourceLoaded(path, nil)
 	return r, nil
 }
 
@@ -131,7 +122,7 @@ func readFile(path string) ([]byte, error) {
 func (r *Rules) try(seen sighting) error {
 	r.tried, r.pending = seen, nil
 	rules, err := r.putInForce(seen)
-	r.metrics.count(err)
+	r.limiter.SourceLoaded(r.path, err)
 	if err != nil {
 		r.logger.Error("tierlimit: the rules file cannot be put in force; all rules stay as they were", "file", r.path, "error", err)
 	} else {

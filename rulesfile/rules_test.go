@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -50,6 +47,9 @@ func TestDocsExample(t *testing.T) {
 	}
 	if r := rule(t, rules, "events").For("x"); r.WorstCase() != r.Algorithm().WorstCase(r.Limit())+10_000 {
 		t.Errorf("%v with leases: %d", r.Algorithm(), r.WorstCase())
+	}
+	if r := rule(t, rules, "tokens").For("x"); r.UnsettledPolicy() != tiered.GiveBack {
+		t.Errorf("what is held: %v", r.UnsettledPolicy())
 	}
 	if !rule(t, rules, "export").For("tenant-7").IsDryRun() {
 		t.Error("export is in earnest")
@@ -157,47 +157,38 @@ func TestReloadsWhileDeciding(t *testing.T) {
 }
 
 func TestOutcomesAreTold(t *testing.T) {
-	registry := prometheus.NewRegistry()
+	limiter := newLimiter(t)
 	var log strings.Builder
 	var told []error
 	f := newRulesFile(t, good)
-	rules := f.load(newLimiter(t), Metrics(registry), OnLoad(func(err error) { told = append(told, err) }), Logger(textLogger(&log)))
-	expect := func(ok, failed, last int) {
+	rules := f.load(limiter, OnLoad(func(err error) { told = append(told, err) }), Logger(textLogger(&log)))
+	expect := func(ok, failed uint64, inForce bool) {
 		t.Helper()
-		want := fmt.Sprintf(`
-# HELP tierlimit_rules_file_last_load_successful 1 if the rules file as last read is in force, 0 if it could not be loaded.
-# TYPE tierlimit_rules_file_last_load_successful gauge
-tierlimit_rules_file_last_load_successful %d
-# HELP tierlimit_rules_file_loads_total Loads of the rules file, by result (ok, failed).
-# TYPE tierlimit_rules_file_loads_total counter
-tierlimit_rules_file_loads_total{result="failed"} %d
-tierlimit_rules_file_loads_total{result="ok"} %d
-`, last, failed, ok)
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tierlimit_rules_file_loads_total", "tierlimit_rules_file_last_load_successful"); err != nil {
-			t.Error(err)
+		got := limiter.Stats().Sources
+		if len(got) != 1 {
+			t.Fatalf("%+v", got)
 		}
-		if at := testutil.ToFloat64(rules.metrics.at); time.Since(time.Unix(int64(at), 0)) > time.Minute {
-			t.Errorf("last success at %v", at)
+		at := got[0].LastSuccess
+		want := tiered.SourceStats{Name: f.path, Loads: ok, Failures: failed, InForce: inForce, LastSuccess: at}
+		if got[0] != want || time.Since(at) > time.Minute {
+			t.Errorf("counted %+v, want %+v", got[0], want)
 		}
 	}
-	expect(1, 0, 1)
+	expect(1, 0, true)
 	f.write(bad)
 	_ = rules.Reload()
-	expect(1, 1, 0)
+	expect(1, 1, false)
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "rules.yaml:1:25: tierlimit: invalid limit") {
 		t.Errorf("log: %s", log.String())
 	}
 	f.write(better)
 	must(t, rules.Reload())
-	expect(2, 1, 1)
+	expect(2, 1, true)
 	if !strings.Contains(log.String(), "level=INFO") || !strings.Contains(log.String(), "rules=1") {
 		t.Errorf("log: %s", log.String())
 	}
 	if len(told) != 2 || told[0] == nil || told[1] != nil {
 		t.Errorf("told %v", told)
-	}
-	if _, err := Load(newLimiter(t), f.path, Metrics(registry)); err == nil {
-		t.Error("metrics of two files on one registry")
 	}
 }
 
@@ -205,7 +196,7 @@ func TestLoadRefuses(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, good)
 	for name, option := range map[string]Option{
-		"logger": Logger(nil), "registry": Metrics(nil), "function": OnLoad(nil), "every 0s": Every(0), "every 2h": Every(2 * time.Hour),
+		"logger": Logger(nil), "function": OnLoad(nil), "every 0s": Every(0), "every 2h": Every(2 * time.Hour),
 	} {
 		if _, err := Load(limiter, f.path, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), strings.Fields(name)[0]) {
 			t.Errorf("%s: %v", name, err)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/tierlimit/tierlimit/livepage"
+	"github.com/tierlimit/tierlimit/promlimit"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
@@ -177,7 +178,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 	part := "redis " + prefix
 	limiter, err := tiered.Open(o,
 		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline), tiered.FleetSize(s.settings.FleetSize),
-		tiered.Logger(s.log), tiered.Metrics(registry),
+		tiered.Logger(s.log),
 		tiered.OnStateChange(func(state tiered.State) {
 			if s.settings.HealthyWithRedis {
 				s.health.set(part, state != tiered.Outage)
@@ -186,6 +187,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 	if err != nil {
 		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
 	}
+	registry.MustRegister(promlimit.NewCollector(limiter))
 	if s.settings.HealthyWithRedis {
 		s.health.set(part, !limiter.Degraded())
 	}

@@ -45,30 +45,40 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 }
 
 func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
-	decisions, err := l.decideAll(ctx, requests)
+	return l.allowAllOf(ctx, requests, l.keysOf(requests))
+}
+
+// keysOf are the keys of requests.
+func (l *Limiter) keysOf(requests []Request) []callKey {
+	keys := make([]callKey, len(requests))
+	for i := range requests {
+		keys[i] = l.key(requests[i].Key)
+	}
+	return keys
+}
+
+func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
+	decisions, err := l.decideAll(ctx, requests, keys)
 	for i, q := range requests {
-		switch {
-		case q.Rule == nil:
-		case err != nil:
-			q.Rule.metrics.fail(err)
-		default:
-			q.Rule.metrics.decisions.add(&decisions[i])
-			q.Rule.watched(q.Key, &decisions[i])
+		var d *limit.Decision
+		if err == nil {
+			d = &decisions[i]
+		}
+		if q.Rule != nil {
+			q.Rule.count(q.Key, d, err)
 		}
 	}
 	return decisions, err
 }
 
-func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
+func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
 	if err := l.checkAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	now := l.now()
-	keys := make([]callKey, len(requests))
 	decisions := make([]limit.Decision, len(requests))
 	known := false
 	for i, q := range requests {
-		keys[i] = l.key(q.Key)
 		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
 		if !denied {
 			d = q.Rule.heldBack(limit.TierLocal)

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -18,14 +16,14 @@ import (
 func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 	for name, client := range map[string]func(t *testing.T) *Limiter{
 		"one node": func(t *testing.T) *Limiter {
-			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 		},
 		"cluster": func(t *testing.T) *Limiter {
-			return newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+			return newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix())
 		},
 		"without Redis": func(t *testing.T) *Limiter {
 			server := redistest.Start(t)
-			l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Metrics(prometheus.NewRegistry()))
+			l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 			loseRedis(server, l)
 			return l
 		},
@@ -59,13 +57,13 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 					}
 				}
 			}
-			if n := counted(l, "tenant", "denied"); n != 0 {
+			if n := counted(l, "tenant", deniedOf); n != 0 {
 				t.Errorf("%d denials are counted for the tenant's rule", n)
 			}
-			if n := counted(l, "tenant", "held_back"); n != 2*groups {
+			if n := counted(l, "tenant", heldBackOf); n != 2*groups {
 				t.Errorf("%d are counted as held back, want %d", n, 2*groups)
 			}
-			if n := counted(l, "address", "denied"); n != 2*groups {
+			if n := counted(l, "address", deniedOf); n != 2*groups {
 				t.Errorf("%d denials are counted for the address's rule, want %d", n, 2*groups)
 			}
 			if slices.Contains(watched, true) || len(watched) != 2*groups {
@@ -87,21 +85,13 @@ func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
 	}
 }
 
-// counted is how many decisions a rule's metrics have, of all tiers, with an outcome.
-func counted(l *Limiter, rule, outcome string) (n int) {
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(l.metrics.decisions)
-	families, _ := registry.Gather()
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			labels := make(map[string]string)
-			for _, label := range metric.GetLabel() {
-				labels[label.GetName()] = label.GetValue()
-			}
-			if labels["rule"] == rule && labels["outcome"] == outcome {
-				n += int(metric.GetCounter().GetValue())
-			}
-		}
+// counted is how many decisions a rule has made, of all tiers, with an outcome.
+func counted(l *Limiter, rule string, outcome func(TierStats) uint64) (n int) {
+	for _, tier := range ruleStats(l, rule).Decisions {
+		n += int(outcome(tier))
 	}
 	return n
 }
+
+func deniedOf(t TierStats) uint64   { return t.Denied }
+func heldBackOf(t TierStats) uint64 { return t.HeldBack }

@@ -39,7 +39,7 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // charged until then stays charged.
 func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 	const deadline = time.Second
-	client := redistest.StartCluster(t, 3).Client(t)
+	client := redistest.SharedCluster(t).Client(t)
 	slow := &slow{by: deadline * 6 / 10} // each slot alone would make it
 	client.AddHook(slow)
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline))

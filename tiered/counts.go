@@ -1,12 +1,8 @@
 package tiered
 
 import (
-	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -62,58 +58,14 @@ func stripe() uint64 {
 	return uint64(uintptr(unsafe.Pointer(&onStack))>>11) * 0x9e3779b97f4a7c15 >> 60
 }
 
-// decisionsMetric is tierlimit_decisions_total, made of the rules' counts.
-type decisionsMetric struct {
-	desc    *prometheus.Desc
-	created time.Time
-
-	mu    sync.Mutex
-	rules map[countedRule]*decisionCounts
-}
-
-type countedRule struct {
-	name   string
-	dryRun bool
-}
-
-func newDecisionsMetric() *decisionsMetric {
-	return &decisionsMetric{
-		desc: prometheus.NewDesc("tierlimit_decisions_total",
-			"Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).",
-			[]string{"rule", "tier", "outcome"}, nil),
-		created: time.Now(),
-		rules:   make(map[countedRule]*decisionCounts),
+// stats are the decisions by tier.
+func (c *decisionCounts) stats() []TierStats {
+	if c == nil {
+		return nil
 	}
-}
-
-// rule finds the counts of all rules of that name.
-func (m *decisionsMetric) rule(name string, dryRun bool) *decisionCounts {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := countedRule{name, dryRun}
-	if m.rules[r] == nil {
-		m.rules[r] = new(decisionCounts)
+	s := make([]TierStats, tiers)
+	for tier := range tiers {
+		s[tier] = TierStats{Tier: tier, Allowed: c.sum(tier, allowed), Denied: c.sum(tier, denied), HeldBack: c.sum(tier, heldBack)}
 	}
-	return m.rules[r]
-}
-
-// Describe is of prometheus.Collector.
-func (m *decisionsMetric) Describe(descs chan<- *prometheus.Desc) { descs <- m.desc }
-
-// Collect is of prometheus.Collector.
-func (m *decisionsMetric) Collect(metrics chan<- prometheus.Metric) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for rule, counts := range m.rules {
-		names := []string{denied: "denied", allowed: "allowed", heldBack: "held_back"}
-		if rule.dryRun { // is never held back: it is asked after the others have granted
-			names = []string{denied: "would_deny", allowed: "would_allow"}
-		}
-		for tier := range tiers {
-			for o, name := range names {
-				metrics <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.desc, prometheus.CounterValue,
-					float64(counts.sum(tier, outcome(o))), m.created, rule.name, tier.String(), name)
-			}
-		}
-	}
+	return s
 }

@@ -31,29 +31,6 @@ func DryRun() RuleOption {
 // IsDryRun reports whether the rule never denies, see [DryRun].
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
-// tell makes a decision what the caller is told of it: on a dry run, to go on.
-func (r *Rule) tell(d *limit.Decision) {
-	if r.config.dryRun {
-		d.DryRun, d.WouldDeny, d.Allowed = true, !d.Allowed, true
-	}
-}
-
-// failed counts a call that ended with an error, and is what the caller is told of it: on
-// a dry run, to go on.
-func (r *Rule) failed(err error) (limit.Decision, error) {
-	r.metrics.fail(err)
-	return r.tellError(err)
-}
-
-func (r *Rule) tellError(err error) (limit.Decision, error) {
-	if !r.config.dryRun {
-		return limit.Decision{}, err
-	}
-	d := r.decision(limit.TierLocal)
-	d.Allowed, d.DryRun = true, true
-	return d, nil
-}
-
 // isDryRun reports whether a request stands in nobody's way.
 func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
 

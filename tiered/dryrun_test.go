@@ -3,12 +3,9 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -71,10 +68,8 @@ func TestDryRunHasNoErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for why, want := range map[reason]float64{reasonInvalid: 3, reasonCancelled: 1} {
-		if n := testutil.ToFloat64(dry.metrics.failed[why]); n != want {
-			t.Errorf("%v errors counted as %v, want %v", n, why, want)
-		}
+	if got, want := ruleStats(l, "dry").Errors, (ErrorStats{Invalid: 3, Cancelled: 1}); got != want {
+		t.Errorf("errors are counted as %+v, want %+v", got, want)
 	}
 	if d := mustAllow(t, dry, "k", 10); !d.Allowed || d.WouldDeny {
 		t.Errorf("something was charged: %+v", d)
@@ -83,28 +78,17 @@ func TestDryRunHasNoErrors(t *testing.T) {
 
 // Outcomes are counted apart from those of rules in earnest.
 func TestDryRunIsCountedApart(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Metrics(registry), RememberDenials(0))
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	dry := newRule(t, l, "dry", limit.PerHour(2), DryRun())
 	for range 5 {
 		mustAllow(t, dry, "k", 1)
 	}
-	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
-# TYPE tierlimit_decisions_total counter
-tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="fallback"} 0
-tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="lease"} 0
-tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="local"} 0
-tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="overload"} 0
-tierlimit_decisions_total{outcome="would_allow",rule="dry",tier="redis"} 2
-tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="fallback"} 0
-tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="lease"} 0
-tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="local"} 0
-tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="overload"} 0
-tierlimit_decisions_total{outcome="would_deny",rule="dry",tier="redis"} 3
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tierlimit_decisions_total"); err != nil {
-		t.Error(err)
+	got := ruleStats(l, "dry")
+	if redis := got.DryRun[limit.TierRedis]; redis != (TierStats{Tier: limit.TierRedis, Allowed: 2, Denied: 3}) {
+		t.Errorf("counted %+v", redis)
+	}
+	if got.Decisions != nil {
+		t.Errorf("counted as decisions of a rule in earnest: %+v", got.Decisions)
 	}
 }
 

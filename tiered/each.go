@@ -46,16 +46,8 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	}
 	err := e.decide(ctx)
 	for i := range e.asked {
-		a, d := &e.asked[i], &e.decisions[i]
-		switch {
-		case err != nil:
-			a.rule.metrics.fail(err)
-		case a.operation == lua.Take:
-			a.rule.count(&a.key, a.cost, d)
-			a.rule.tell(d)
-		default:
-			a.rule.tell(d)
-		}
+		a := &e.asked[i]
+		_ = a.rule.end(&a.key, a.cost, a.operation, &e.decisions[i], err) // the error is that of all requests, and returned below
 	}
 	if err != nil {
 		return nil, err
@@ -96,9 +88,9 @@ func (e *each) decide(ctx context.Context) error {
 		}
 		s := l.shardOf(&a.key)
 		switch {
-		case !s.breaker.Closed():
+		case !s.Breaker.Closed():
 			e.fallBack(i, breaker.ErrOpen)
-		case a.rule.isSettling(s):
+		case s.Settling(a.rule.inOutage):
 			apart = append(apart, i)
 		default:
 			together = append(together, i)
@@ -158,7 +150,7 @@ func (e *each) entries(of []int) []remote.Entry {
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := l.shardOf(&e.asked[part[0]].key)
-	replies, err := s.batcher.DecideAll(ctx, e.entries(part), l.config.deadline)
+	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
 	if err != nil && !l.outage(err) {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"log"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -119,7 +118,6 @@ func ExampleNew() {
 		tiered.Prefix("shop"),
 		tiered.Deadline(200*time.Millisecond),
 		tiered.FleetSize(8), // until Redis has told the real size
-		tiered.Metrics(prometheus.DefaultRegisterer),
 	)
 	if err != nil {
 		log.Fatal(err)

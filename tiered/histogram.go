@@ -2,26 +2,20 @@ package tiered
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // histogram counts values in buckets, in a few cache lines and with two atomic additions: a
-// histogram of client_golang takes as long as a tenth of a trip where a process is one of
+// histogram of client_golang took as long as a tenth of a trip where a process is one of
 // many, whose caches are cold each time.
 type histogram struct {
-	desc    *prometheus.Desc
-	bounds  []float64 // upper, ascending
-	created time.Time
-	counts  [16]atomic.Uint64 // by the first bound that is not below; the last has what is above all
-	sum     atomic.Uint64     // of bits of a float64
+	bounds []float64         // upper, ascending
+	counts [16]atomic.Uint64 // by the first bound that is not below; the last has what is above all
+	sum    atomic.Uint64     // of bits of a float64
 }
 
-func newHistogram(name, help string, bounds []float64) *histogram {
-	return &histogram{desc: prometheus.NewDesc(name, help, nil, nil), bounds: bounds, created: time.Now()}
-}
+func newHistogram(bounds []float64) *histogram { return &histogram{bounds: bounds} }
 
 func (h *histogram) observe(v float64) {
 	i := 0
@@ -37,16 +31,10 @@ func (h *histogram) observe(v float64) {
 	}
 }
 
-// Describe is of prometheus.Collector.
-func (h *histogram) Describe(descs chan<- *prometheus.Desc) { descs <- h.desc }
-
-// Collect is of prometheus.Collector.
-func (h *histogram) Collect(metrics chan<- prometheus.Metric) {
-	buckets, total := make(map[float64]uint64, len(h.bounds)), uint64(0)
-	for i, bound := range h.bounds {
-		total += h.counts[i].Load()
-		buckets[bound] = total
+func (h *histogram) stats() Histogram {
+	s := Histogram{Bounds: slices.Clone(h.bounds), Counts: make([]uint64, len(h.bounds)+1), Sum: math.Float64frombits(h.sum.Load())}
+	for i := range s.Counts {
+		s.Counts[i] = h.counts[i].Load()
 	}
-	total += h.counts[len(h.bounds)].Load()
-	metrics <- prometheus.MustNewConstHistogramWithCreatedTimestamp(h.desc, total, math.Float64frombits(h.sum.Load()), buckets, h.created)
+	return s
 }

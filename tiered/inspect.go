@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
@@ -30,17 +27,15 @@ func (i inside) Snapshot() inspect.Snapshot {
 	shown := inspect.Snapshot{
 		At:                time.Now(),
 		State:             l.State().String(),
-		Breaker:           l.breakerState().String(),
+		Breaker:           l.shards.BreakerState().String(),
 		FleetSize:         l.FleetSize(),
-		FleetHeard:        slices.ContainsFunc(l.shards(), func(s *shard) bool { return s.fleet.Heard() }),
+		FleetHeard:        l.shards.Heard(),
 		RememberedDenials: l.rememberedDenials(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
 	}
-	for _, s := range l.shards() {
-		if err := s.reason(); err != nil && s.state() == Outage {
-			shown.Reason = err.Error()
-		}
+	if err := l.shards.Reason(); err != nil {
+		shown.Reason = err.Error()
 	}
 	l.mu.Lock()
 	for _, r := range l.rules {
@@ -79,23 +74,11 @@ func (r *Rule) inspected() inspect.Rule {
 	if r.config.dryRun {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
 	}
-	for _, counter := range r.metrics.failed {
-		shown.Errors += valueOf(counter)
-	}
-	for tier := range tiers {
-		shown.Counts = append(shown.Counts, inspect.Count{
-			Tier: tier, Denied: r.metrics.decisions.sum(tier, denied), Allowed: r.metrics.decisions.sum(tier, allowed),
-			HeldBack: r.metrics.decisions.sum(tier, heldBack),
-		})
+	shown.Errors = r.metrics.failed.stats().Total()
+	for _, tier := range r.metrics.decisions.stats() {
+		shown.Counts = append(shown.Counts, inspect.Count(tier))
 	}
 	return shown
-}
-
-// valueOf is the value of a counter of whole numbers.
-func valueOf(c prometheus.Counter) uint64 {
-	var m dto.Metric
-	_ = c.Write(&m) // fails for no counter
-	return uint64(m.GetCounter().GetValue())
 }
 
 func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
@@ -107,15 +90,4 @@ func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
 
 func (i inside) RememberOwnLimits() {
 	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
-}
-
-// watched tells those who watch decisions of one. Where there is no live page it costs the
-// loads of two pointers.
-func (r *Rule) watched(key string, d *limit.Decision) {
-	if own := r.limiter.ownLimits.Load(); own != nil {
-		own.decided(r, key)
-	}
-	if watcher := r.limiter.watcher.Load(); watcher != nil {
-		(*watcher)(r.name, key, d.Denied())
-	}
 }

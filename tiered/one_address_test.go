@@ -17,7 +17,7 @@ import (
 // A Cluster is often given by one address, as a managed service's configuration endpoint is:
 // Open asks what is there, and Redis decides for the keys of all masters.
 func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3)
+	cluster := redistest.SharedCluster(t)
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()[:1]}, slog.New(slog.DiscardHandler))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	for i := range 200 {
@@ -25,7 +25,7 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 			t.Fatalf("key %d: %+v", i, d)
 		}
 	}
-	if n := len(l.shards()); n != 3 || l.State() != Healthy {
+	if n := len(l.shards.InUse()); n != 3 || l.State() != Healthy {
 		t.Errorf("%d masters, %v", n, l.State())
 	}
 }
@@ -63,7 +63,7 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	var log lockedBuffer
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.NewTextHandler(&log, nil)))
 	r := newRule(t, l, "r", limit.PerHour(1000))
-	if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || l.cluster != nil || strings.Contains(log.String(), "Cluster") {
+	if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || l.shard == nil || strings.Contains(log.String(), "Cluster") {
 		t.Errorf("%+v\n%s", d, log.String())
 	}
 	started := time.Now()

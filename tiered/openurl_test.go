@@ -16,7 +16,7 @@ import (
 func TestOpenURL(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	node := redistest.Start(t, "--unixsocket", socket)
-	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
+	cluster, sentinel := redistest.SharedCluster(t), redistest.StartSentinel(t)
 	for name, url := range map[string]string{
 		"a node":        "redis://" + node.Addr() + "/2?pool_size=3",
 		"a Unix socket": "unix://" + socket + "?db=3",
@@ -24,7 +24,7 @@ func TestOpenURL(t *testing.T) {
 		"Sentinel":      fmt.Sprintf("redis://%s?master_name=%s", sentinel.Addr(), sentinel.MasterName()),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := OpenURL(url, Prefix("url"), Deadline(5*time.Second), Logger(slog.New(slog.DiscardHandler)))
+			l, err := OpenURL(url, Prefix(redistest.Prefix()), Deadline(5*time.Second), Logger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				t.Fatal(err)
 			}

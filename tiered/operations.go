@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -18,13 +17,8 @@ import (
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, min(cost, r.capacity), lua.TakeUpTo)
-	if err != nil {
-		return r.failed(err)
-	}
-	r.metrics.decisions.add(&d)
-	r.watched(key, &d)
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.TakeUpTo, &d, err)
+	return d, err
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -34,11 +28,8 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, cost, lua.Peek)
-	if err != nil {
-		return r.tellError(err)
-	}
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.Peek, &d, err)
+	return d, err
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,
@@ -75,7 +66,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	charged, given := d.Granted, units
 	d.Granted -= units
 	if d.ChargedAt != 0 { // else Redis knows nothing of it
-		reply, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{
+		reply, err := l.shardOf(&k).Decide(ctx, remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
 		})
@@ -86,8 +77,8 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	a := r.account(&k)
-	l.ledger.Return(&a, l.now(), given, d.ChargedAt == 0)
+	q := r.question(&k, 0, lua.Refund)
+	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
 	l.lines.release(r.name, k.inRedis())
 	return nil
 }
@@ -101,13 +92,15 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	}
 	l := r.limiter
 	k := l.key(key)
-	r.dropLease(k.hash)
-	_, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
+	if r.lease != nil {
+		l.leases.Drop(r.lease, k.hash)
+	}
+	_, err := l.shardOf(&k).Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	a := r.account(&k)
-	l.ledger.Return(&a, l.now(), math.MaxInt64, true)
+	q := r.question(&k, 0, lua.Forget)
+	l.shardOf(&k).Reset(&q)
 	r.forgetDenial(k.hash)
 	l.lines.release(r.name, k.inRedis())
 	return nil

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
@@ -27,7 +25,6 @@ type config struct {
 	denials      int
 	ledgerKeys   int
 	queue        int
-	registry     prometheus.Registerer
 	logger       *slog.Logger
 	virtualClock func() time.Time
 	ownsClient   bool
@@ -199,19 +196,6 @@ func QueueLength(decisions int) Option {
 	}
 }
 
-// Metrics registers the limiter's Prometheus metrics with a registry; without it
-// there are none to see. To put several limiters of one process on a registry,
-// tell them apart with prometheus.WrapRegistererWith.
-func Metrics(registry prometheus.Registerer) Option {
-	return func(c *config) error {
-		if registry == nil {
-			return invalid("metrics registry is nil")
-		}
-		c.registry = registry
-		return nil
-	}
-}
-
 // Logger sets where changes of state are logged; the default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(c *config) error {
@@ -265,6 +249,7 @@ type ruleConfig struct {
 	dryRun       bool
 	countDenied  bool
 	denialLife   time.Duration
+	unsettled    UnsettledPolicy
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -13,14 +11,11 @@ import (
 // key often, nor who asks for what cannot be, changes the rates that are watched.
 func TestPeekIsNotCounted(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
-		count := func() (decisions uint64, errors float64) {
+		count := func() (decisions, errors uint64) {
 			for tier := range tiers {
 				decisions += r.metrics.decisions.sum(tier, 0) + r.metrics.decisions.sum(tier, 1)
 			}
-			for _, counter := range r.metrics.failed {
-				errors += testutil.ToFloat64(counter)
-			}
-			return decisions, errors
+			return decisions, r.metrics.failed.stats().Total()
 		}
 		mustAllow(t, r, "k", 7)
 		for _, cost := range []int64{1, 4, 11} { // allowed, denied, an error

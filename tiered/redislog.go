@@ -28,5 +28,5 @@ func LogOfRedis(logger *slog.Logger) {
 type redisLog struct{ *quietLog }
 
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
+	l.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
 }

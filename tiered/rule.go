@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/lease"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -30,11 +32,11 @@ type Rule struct {
 	sliding    bool  // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
-	ledgerSalt uint64 // tells this rule and window from all others
+	inOutage   *outage.Rule
 	metrics    ruleMetrics
 	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
-	lease      *leaseTerms // nil: none
+	lease      *lease.Rule // nil: none
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -47,11 +49,8 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, err
 	}
-	for window := int64(r.limit.Window()); ; {
-		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
-			return r, nil
-		}
-	}
+	l.shards.AddWindow(r.limit.Window())
+	return r, nil
 }
 
 // describedRule makes a rule that may be looked at, and leaves no trace.
@@ -64,7 +63,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	terms, inRedis := lease.NewTerms(l.hasher, name, lim, a, c.leased, c.leasedWithin)
 	capacity := a.Capacity(inRedis)
 	if c.countDenied {
 		if err := c.mayCountDenied(lim, a); err != nil {
@@ -75,6 +74,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	if c.unsettled == GiveBack {
+		encoded = encoded.GivesBack()
 	}
 	shadow, err := l.newShadow(name, lim, a, c.shadow)
 	if err != nil {
@@ -92,13 +94,19 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		mostCost:   a.Capacity(inRedis),
 		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
-		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 		inRedis:    inRedis,
-		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
+	r.inOutage = &outage.Rule{
+		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
+		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+	}
+	if terms != nil {
+		l.leases.Begin()
+		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
+	}
 	return r, nil
 }
 
@@ -153,7 +161,7 @@ func (r *Rule) WorstCase() int64 {
 	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
-		worst += r.lease.most
+		worst += r.lease.Most
 	}
 	return worst
 }
@@ -181,12 +189,8 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	k := r.limiter.key(key)
 	d, err := r.decide(ctx, &k, cost, lua.Take)
-	if err != nil {
-		return r.failed(err)
-	}
-	r.count(&k, cost, &d)
-	r.tell(&d)
-	return d, nil
+	err = r.end(&k, cost, lua.Take, &d, err)
+	return d, err
 }
 
 func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation int) (limit.Decision, error) {
@@ -199,7 +203,7 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		needed = 1
 	}
 	now := l.now()
-	if r.lease != nil {
+	if r.lease != nil && key.hold == nil {
 		if d, ok := r.fromLease(key.hash, now, cost, operation); ok {
 			return d, nil
 		}
@@ -208,14 +212,14 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		return d, nil
 	}
 	s := l.shardOf(key)
-	if !s.breaker.Closed() {
+	if !s.Breaker.Closed() {
 		return r.fallback(s, now, key, cost, operation, breaker.ErrOpen), nil
-	} else if r.isSettling(s) {
+	} else if s.Settling(r.inOutage) {
 		return r.decideSettling(ctx, s, key, cost, operation)
 	}
-	reply, err := s.batcher.Decide(ctx, r.entry(key, cost, operation))
+	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
 	if err == nil {
-		if r.lease != nil && reply.Granted > 0 {
+		if r.lease != nil && reply.Granted > 0 && key.hold == nil {
 			r.wantLease(key, reply.Granted)
 		}
 		return r.fromRedis(&reply, cost, operation), nil
@@ -228,16 +232,22 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 
 // entry asks Redis for a decision.
 func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
-	return remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
+	e := remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
+	key.hold.ask(&e)
+	return e
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
 // outage policy. The others are the caller's.
 func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
-		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
+		l.warnUnreadable(err)
 	}
 	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
+}
+
+func (l *Limiter) warnUnreadable(err error) {
+	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 }
 
 // remembered is the decision if the key is known to be denied.
@@ -276,7 +286,8 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 // limiter's time before it was asked: what Redis says of the time from its reply on
 // then holds from there on all the more (law 2).
 func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
-	if e.Operation > lua.Peek {
+	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
+	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
@@ -287,11 +298,14 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
 	}
+	cost := e.Cost
+	if upTo {
+		cost = 1
+	}
+	if asksToHold(e) && reply.Remaining >= cost {
+		return // if it was denied, then for too many holds: that says nothing of other requests
+	}
 	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
-		cost := e.Cost
-		if e.Operation == lua.TakeUpTo {
-			cost = 1
-		}
 		l.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,

@@ -17,7 +17,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	l := r.limiter
 	s, e := l.shardOf(key), r.entry(key, cost, lua.Take)
 	e.Count = count
-	reply, err := s.batcher.Decide(ctx, e)
+	reply, err := s.Decide(ctx, e)
 	switch {
 	case err == nil:
 		d := r.fromRedis(&reply, cost, lua.Take)
@@ -25,7 +25,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 			one := d
 			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
 			one.Remaining += (reply.Fitted - 1 - i) * cost
-			r.count(key, cost, &one)
+			_ = r.end(key, cost, lua.Take, &one, nil)
 			allowed = append(allowed, one)
 		}
 		if reply.Fitted < count {
@@ -33,7 +33,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 			denied = &d
 		}
 		if len(allowed) == 0 {
-			r.count(key, cost, &d)
+			_ = r.end(key, cost, lua.Take, &d, nil)
 		}
 		return allowed, denied, nil
 	case !l.outage(err):
@@ -42,7 +42,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	for range count {
 		d := r.fallback(s, l.now(), key, cost, lua.Take, err)
 		if d.Allowed || len(allowed) == 0 {
-			r.count(key, cost, &d)
+			_ = r.end(key, cost, lua.Take, &d, nil)
 		}
 		if !d.Allowed {
 			return allowed, &d, nil
@@ -56,7 +56,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 func (r *Rule) goesToRedis(key *callKey, cost int64) bool {
 	l := r.limiter
 	s := l.shardOf(key)
-	if r.lease != nil || r.config.countDenied || !s.breaker.Closed() || r.isSettling(s) {
+	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
 		return false
 	}
 	_, known := r.remembered(key.hash, l.now(), cost)
@@ -73,7 +73,7 @@ func (r *Rule) allowOneByOne(ctx context.Context, key *callKey, cost, count int6
 		case err != nil:
 			return allowed, nil, nil // who is next will be told
 		case d.Allowed || len(allowed) == 0:
-			r.count(key, cost, &d)
+			_ = r.end(key, cost, lua.Take, &d, nil)
 		}
 		if !d.Allowed {
 			return allowed, &d, nil
@@ -83,11 +83,4 @@ func (r *Rule) allowOneByOne(ctx context.Context, key *callKey, cost, count int6
 		}
 	}
 	return allowed, nil, nil
-}
-
-// count tells the metrics and those who watch of a decision.
-func (r *Rule) count(key *callKey, cost int64, d *limit.Decision) {
-	r.metrics.decisions.add(d)
-	r.watched(key.said, d)
-	r.shadow.compare(key, cost, d)
 }

@@ -7,15 +7,15 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Shadow lets a part of the rule's keys, above 0 and up to 1, also run the exact log,
 // and counts how often it would have decided otherwise: the live error of the rule's
-// approximation, in tierlimit_shadow_decisions_total (see [Metrics]). Nothing else
+// approximation, see [ShadowStats]. Nothing else
 // depends on it: it is asked after the decision was made, in trips of its own, by one
 // goroutine; what that does not keep up with is left out, and counted. Of a rule that
 // is a log itself there is nothing to compare. The limit must be one that a log can hold: at most
@@ -56,8 +56,13 @@ type shadow struct {
 	salt      uint64
 	threshold uint64 // keys whose salted hash is up to it are in the sample
 
-	agreed, wronglyAllowed, wronglyDenied prometheus.Counter
-	full, failed                          prometheus.Counter // comparisons left out
+	*shadowCounts
+}
+
+// shadowCounts are the results of comparisons.
+type shadowCounts struct {
+	agreed, wronglyAllowed, wronglyDenied counter
+	full, failed                          counter // comparisons left out
 }
 
 // newShadow returns nil if the rule has no shadow.
@@ -70,26 +75,21 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 		return nil, fmt.Errorf("the shadow of rule %q: %w", name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
-	decisions, left := l.metrics.shadow, l.metrics.shadowLeftOut
 	return &shadow{
-		limiter:        l,
-		name:           name + "~log", // no rule can have this name
-		encoded:        encoded,
-		quota:          lim.Quota(),
-		salt:           xxhash.Sum64String(name),
-		threshold:      uint64(part * math.Nextafter(1<<64, 0)),
-		agreed:         decisions.WithLabelValues(name, "agreed"),
-		wronglyAllowed: decisions.WithLabelValues(name, "wrongly_allowed"),
-		wronglyDenied:  decisions.WithLabelValues(name, "wrongly_denied"),
-		full:           left.WithLabelValues(name, "queue_full"),
-		failed:         left.WithLabelValues(name, "error"),
+		limiter:      l,
+		name:         name + "~log", // no rule can have this name
+		encoded:      encoded,
+		quota:        lim.Quota(),
+		salt:         xxhash.Sum64String(name),
+		threshold:    uint64(part * math.Nextafter(1<<64, 0)),
+		shadowCounts: l.metrics.shadow(name),
 	}, nil
 }
 
 // comparison is a decision to be compared.
 type comparison struct {
 	shadow  *shadow
-	shard   *shard
+	shard   *outage.Shard
 	key     string // in Redis
 	cost    int64
 	allowed bool
@@ -149,7 +149,7 @@ func (l *Limiter) more(first comparison) []comparison {
 // is lost is for users' decisions to find out.
 func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
 	batch = slices.DeleteFunc(batch, func(c comparison) bool {
-		if c.shard.breaker.Closed() {
+		if c.shard.Breaker.Closed() {
 			return false
 		}
 		c.shadow.failed.Inc()

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -22,9 +20,9 @@ import (
 
 // compared is how many comparisons there have been, left out ones included.
 func (s *shadow) compared() int {
-	n := 0.0
-	for _, c := range []prometheus.Counter{s.agreed, s.wronglyAllowed, s.wronglyDenied, s.full, s.failed} {
-		n += testutil.ToFloat64(c)
+	n := uint64(0)
+	for _, c := range []*counter{&s.agreed, &s.wronglyAllowed, &s.wronglyDenied, &s.full, &s.failed} {
+		n += c.Load()
 	}
 	return int(n)
 }
@@ -35,7 +33,7 @@ func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.Per(5, time.Second), Use(limit.FixedWindow()), Shadow(1))
 	exact := textbook.New(5, time.Second)
-	var agreed, wronglyAllowed, wronglyDenied float64
+	var agreed, wronglyAllowed, wronglyDenied uint64
 	for i := range 300 {
 		clock.advance(time.Duration(i*i%271) * time.Millisecond)
 		allowed, right := mustAllow(t, r, "k", 1).Allowed, exact.Allow("k", clock.micros.Load())
@@ -50,7 +48,7 @@ func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 		eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == i+1 })
 	}
 	s := r.shadow
-	if a, w, d := testutil.ToFloat64(s.agreed), testutil.ToFloat64(s.wronglyAllowed), testutil.ToFloat64(s.wronglyDenied); a != agreed || w != wronglyAllowed || d != wronglyDenied {
+	if a, w, d := s.agreed.Load(), s.wronglyAllowed.Load(), s.wronglyDenied.Load(); a != agreed || w != wronglyAllowed || d != wronglyDenied {
 		t.Errorf("%v agreed, %v wrongly allowed, %v wrongly denied; should be %v, %v, %v", a, w, d, agreed, wronglyAllowed, wronglyDenied)
 	}
 	if wronglyAllowed == 0 || wronglyDenied == 0 {
@@ -133,7 +131,7 @@ func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 		})
 	}
 	wg.Wait() // for ever, if decisions waited
-	if full := testutil.ToFloat64(r.shadow.full); full < callers*each-shadowQueue-shadowBatch {
+	if full := r.shadow.full.Load(); full < callers*each-shadowQueue-shadowBatch {
 		t.Errorf("%v comparisons left out", full)
 	}
 	close(hold.released)
@@ -151,31 +149,28 @@ func TestShadowErrors(t *testing.T) {
 	if d := mustAllow(t, r, "k", 1); !d.Allowed || d.Tier != limit.TierRedis {
 		t.Errorf("%+v", d)
 	}
-	eventually(t, "the error is counted", func() bool { return testutil.ToFloat64(r.shadow.failed) == 1 })
+	eventually(t, "the error is counted", func() bool { return r.shadow.failed.Load() == 1 })
 	if l.Degraded() {
 		t.Error("the breaker is open")
 	}
 }
 
-// Law 12 and the metrics: what compares ends with the limiter, and what it counted is to
-// be seen under the names that the README gives.
+// Law 12: what compares ends with the limiter, and what it counted is in Stats.
 func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
-	client, registry := redistest.Shared(t).Client(t), prometheus.NewRegistry()
+	client := redistest.Shared(t).Client(t)
 	if err := client.Ping(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
-	l, err := New(client, Prefix(redistest.Prefix()), Metrics(registry), Deadline(5*time.Second))
+	l, err := New(client, Prefix(redistest.Prefix()), Deadline(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.GCRA()), Shadow(1))
 	mustAllow(t, r, "k", 1)
 	eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })
-	for name, want := range map[string]int{"tierlimit_shadow_decisions_total": 3, "tierlimit_shadow_left_out_total": 2} {
-		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
-			t.Errorf("%d of %s, %v", n, name, err)
-		}
+	if got := ruleStats(l, "r").Shadow; got == nil || *got != (ShadowStats{Agreed: 1}) {
+		t.Errorf("counted %+v", got)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

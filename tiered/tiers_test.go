@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
@@ -218,91 +215,13 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 
 func errorOf(_ limit.Decision, err error) error { return err }
 
-func TestMetricsCountWhatHappened(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	client := redistest.Shared(t).Client(t)
-	clock := newVirtual()
-	l := newLimiterOn(t, client, redistest.Prefix(), Metrics(registry), VirtualClock(clock.now))
-	r := newRule(t, l, "r", limit.PerMinute(2))
-	for range 4 {
-		mustAllow(t, r, "k", 1)
-	}
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, mistake := range []error{
-		errorOf(r.Allow(context.Background(), "")),
-		errorOf(r.AllowN(context.Background(), "k", 3)),
-		errorOf(r.Allow(cancelled, "k")),
-	} {
-		if mistake == nil {
-			t.Fatal("a mistake had no error")
-		}
-	}
-	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
-# TYPE tierlimit_decisions_total counter
-tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
-tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
-tierlimit_decisions_total{outcome="allowed",rule="r",tier="local"} 0
-tierlimit_decisions_total{outcome="allowed",rule="r",tier="overload"} 0
-tierlimit_decisions_total{outcome="allowed",rule="r",tier="redis"} 2
-tierlimit_decisions_total{outcome="denied",rule="r",tier="fallback"} 0
-tierlimit_decisions_total{outcome="denied",rule="r",tier="lease"} 0
-tierlimit_decisions_total{outcome="denied",rule="r",tier="local"} 1
-tierlimit_decisions_total{outcome="denied",rule="r",tier="overload"} 0
-tierlimit_decisions_total{outcome="denied",rule="r",tier="redis"} 1
-tierlimit_decisions_total{outcome="held_back",rule="r",tier="fallback"} 0
-tierlimit_decisions_total{outcome="held_back",rule="r",tier="lease"} 0
-tierlimit_decisions_total{outcome="held_back",rule="r",tier="local"} 0
-tierlimit_decisions_total{outcome="held_back",rule="r",tier="overload"} 0
-tierlimit_decisions_total{outcome="held_back",rule="r",tier="redis"} 0
-# HELP tierlimit_decision_errors_total Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).
-# TYPE tierlimit_decision_errors_total counter
-tierlimit_decision_errors_total{reason="cancelled",rule="r"} 1
-tierlimit_decision_errors_total{reason="closed",rule="r"} 0
-tierlimit_decision_errors_total{reason="invalid",rule="r"} 2
-tierlimit_decision_errors_total{reason="other",rule="r"} 0
-# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.
-# TYPE tierlimit_breaker_state gauge
-tierlimit_breaker_state 0
-# HELP tierlimit_fleet_size Instances that share the limits, as last heard from Redis.
-# TYPE tierlimit_fleet_size gauge
-tierlimit_fleet_size 1
-# HELP tierlimit_remembered_denials Keys whose denial is remembered in process.
-# TYPE tierlimit_remembered_denials gauge
-tierlimit_remembered_denials 1
-`
-	names := []string{"tierlimit_decisions_total", "tierlimit_decision_errors_total", "tierlimit_breaker_state", "tierlimit_fleet_size", "tierlimit_remembered_denials"}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
-		t.Error(err)
-	}
-	for _, name := range []string{"tierlimit_redis_trip_seconds", "tierlimit_redis_trip_calls", "tierlimit_redis_errors_total"} {
-		if n, err := testutil.GatherAndCount(registry, name); err != nil || n == 0 {
-			t.Errorf("%s: %d series, %v", name, n, err)
-		}
-	}
-	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("%v, %v", problems, err)
-	}
-	if _, err := New(client, Metrics(registry)); err == nil {
-		t.Error("two limiters on one registry, and no error")
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again := newLimiterOn(t, client, redistest.Prefix(), Metrics(registry))
-	if again.FleetSize() != 1 {
-		t.Errorf("fleet of %d", again.FleetSize())
-	}
-}
-
 // Law 12: Close leaves the fleet and no goroutine behind.
 func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	stays := newLimiterOn(t, server.Client(t), prefix)
 	client := server.Client(t)
 	before := runtime.NumGoroutine()
-	l, err := New(client, Prefix(prefix), Metrics(prometheus.NewRegistry()))
+	l, err := New(client, Prefix(prefix))
 	if err != nil {
 		t.Fatal(err)
 	}

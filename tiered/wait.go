@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -91,10 +92,10 @@ func (w *waiter) end() (limit.Decision, error) {
 	case w.err == nil:
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
 		if !w.denied {
-			w.rule.count(&w.key, w.cost, &w.decision)
+			_ = w.rule.end(&w.key, w.cost, lua.Take, &w.decision, nil)
 		}
 	default:
-		w.rule.metrics.fail(w.err)
+		w.rule.count(w.key.said, &w.decision, w.err)
 	}
 	return w.decision, w.err
 }
@@ -200,7 +201,7 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	granted, denied, err := w.rule.allowSeveral(ctx, &w.key, w.cost, count)
 	for _, d := range q.answered(w, granted, denied, err) {
 		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
-			w.rule.limiter.log.warn("waited", "units for a call that no longer waits could not be given back", "error", err)
+			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
 		}
 	}
 }

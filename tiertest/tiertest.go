@@ -35,7 +35,7 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	all := append([]tiered.Option{
 		tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler)),
 		// Tests have few keys, and memory for many takes a second under the race detector.
-		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
+		tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000),
 	}, options...)
 	limiter, err := embedded.Open(all...)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/tierlimit/tierlimit/examples/internal/connect"
 	"github.com/tierlimit/tierlimit/httplimit"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/promlimit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -48,14 +49,14 @@ func main() {
 		}
 	}
 
-	registry := prometheus.NewRegistry()
 	limiter, err := tiered.New(client,
-		tiered.Metrics(registry),
 		tiered.Logger(slog.New(slog.NewJSONHandler(os.Stderr, nil))))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(promlimit.NewCollector(limiter))
 	// A tenth of the clients is also counted exactly, to see how far the counter is off.
 	search, err := limiter.Rule("search", limit.PerMinute(60), tiered.Use(limit.SlidingCounter(16, limit.Strict)), tiered.Shadow(0.1))
 	if err != nil {

@@ -47,17 +47,19 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 func startClusterNode(tb testing.TB, args []string) *clusterNode {
 	tb.Helper()
 	node := &clusterNode{}
-	node.Server = start(tb, func(port int) []string {
-		node.busPort = freePort()
-		all := append(plainArgs(port),
-			"--cluster-enabled", "yes",
-			"--cluster-config-file", "nodes.conf",
-			"--cluster-port", strconv.Itoa(node.busPort),
-		)
-		all = append(all, promptReplication()...)
-		return append(all, args...)
-	})
+	node.Server = start(tb, func(port int) []string { return append(node.args(port), args...) })
 	return node
+}
+
+// args chooses the node's bus port, and returns the command line of a node.
+func (n *clusterNode) args(port int) []string {
+	n.busPort = freePort()
+	all := append(plainArgs(port),
+		"--cluster-enabled", "yes",
+		"--cluster-config-file", "nodes.conf",
+		"--cluster-port", strconv.Itoa(n.busPort),
+	)
+	return append(all, promptReplication()...)
 }
 
 // form gives each node its slots, introduces all to the first and waits until

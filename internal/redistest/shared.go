@@ -11,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// shared is the server that all tests of a test binary may use.
+// shared is the servers that all tests of a test binary may use.
 var shared struct {
 	mu       sync.Mutex // guards the rest
-	inMain   bool       // Main runs, and will end what Shared starts
-	proc     *process
-	dir      string
-	endpoint Endpoint
-	err      error
+	inMain   bool       // Main runs, and will end what was started
+	started  []*process
+	dirs     []string
+	endpoint *Endpoint // of the one node; nil before it is asked for
+	cluster  *Cluster  // likewise
 }
 
-// Main runs a package's tests and then ends the server that Shared started:
+// Main runs a package's tests and then ends the servers that Shared and SharedCluster started:
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
@@ -48,36 +48,68 @@ func Shared(tb testing.TB) Endpoint {
 	tb.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if shared.proc == nil && shared.err == nil {
-		startShared()
+	if shared.endpoint == nil {
+		c, _, err := launchShared(plainArgs)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		shared.endpoint = &Endpoint{c.port}
 	}
-	if shared.err != nil {
-		tb.Fatal(shared.err)
-	}
-	return shared.endpoint
+	return *shared.endpoint
 }
 
-func startShared() {
+// SharedCluster returns the Cluster of three masters that the tests of a package have in
+// common, as they have [Shared]'s server: to start one takes seconds. What holds for the use of
+// that holds for this; and none moves slots, adds nodes, or looks at nodes' statistics.
+func SharedCluster(tb testing.TB) *Cluster {
+	tb.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.cluster == nil {
+		c := &Cluster{masters: 3}
+		for range c.masters {
+			node := &clusterNode{}
+			started, proc, err := launchShared(node.args)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			node.Server = &Server{Endpoint: Endpoint{started.port}, tb: tb, command: started, proc: proc}
+			c.nodes = append(c.nodes, node)
+		}
+		if err := c.form(tb); err != nil {
+			tb.Fatal(err)
+		}
+		shared.cluster = c
+	}
+	return shared.cluster
+}
+
+// launchShared starts a server that Main ends.
+func launchShared(args func(port int) []string) (command, *process, error) {
 	if !shared.inMain {
-		shared.err = errors.New("redistest: Shared needs redistest.Main to end the server: add `func TestMain(m *testing.M) { redistest.Main(m) }` to the package's tests")
-		return
+		return command{}, nil, errors.New("redistest: shared servers need redistest.Main to end them: add `func TestMain(m *testing.M) { redistest.Main(m) }` to the package's tests")
 	}
-	shared.dir, shared.err = os.MkdirTemp("", "redistest-")
-	if shared.err != nil {
-		return
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return command{}, nil, err
 	}
-	var c command
-	c, shared.proc, shared.err = launch(shared.dir, plainArgs)
-	shared.endpoint = Endpoint{c.port}
+	shared.dirs = append(shared.dirs, dir)
+	c, proc, err := launch(dir, args)
+	if err == nil {
+		shared.started = append(shared.started, proc)
+	}
+	return c, proc, err
 }
 
 func endShared() {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if shared.proc != nil {
-		shared.proc.kill()
+	for _, proc := range shared.started {
+		proc.kill()
 	}
-	_ = os.RemoveAll(shared.dir) // in the system's temporary directory anyway
+	for _, dir := range shared.dirs {
+		_ = os.RemoveAll(dir) // in the system's temporary directory anyway
+	}
 }
 
 var prefixes atomic.Uint64

@@ -16,6 +16,17 @@ func TestShared(t *testing.T) {
 	}
 }
 
+func TestSharedCluster(t *testing.T) {
+	t.Parallel()
+	a, b := SharedCluster(t), SharedCluster(t)
+	if a != b || len(a.Addrs()) != 3 {
+		t.Errorf("SharedCluster gave %v, then %v; want one Cluster of three", a.Addrs(), b.Addrs())
+	}
+	if err := a.Client(t).Set(t.Context(), Prefix(), 1, 0).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPrefix(t *testing.T) {
 	t.Parallel()
 	a, b := Prefix(), Prefix()

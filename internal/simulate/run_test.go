@@ -63,7 +63,7 @@ func count(t *testing.T, traffic *Traffic, l limit.Limit, a limit.Algorithm) *Re
 }
 
 func TestRunEqualsCountingByHand(t *testing.T) {
-	traffic, l := crowd(5_000), limit.PerMinute(30)
+	traffic, l := crowd(2_000), limit.PerMinute(30)
 	for _, a := range append(limit.Algorithms(), limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(60, limit.Estimate)) {
 		want := count(t, traffic, l, a)
 		for _, processors := range []int{1, 4} {

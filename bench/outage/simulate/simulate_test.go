@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tierlimit/tierlimit/local"
+	library "github.com/tierlimit/tierlimit/local/ledger"
 )
 
 // The rules that were chosen reach the goals, and those that they were chosen over do
@@ -50,8 +50,8 @@ func TestLedgerIsTheLibrarys(t *testing.T) {
 		p := recommended()
 		p.buckets, p.window = 16, window
 		in := newInstance(&p, 1, 0)
-		ledger := local.NewLedger(8)
-		account := &local.Account{Hash: 1, Window: window * time.Microsecond, Quota: 100, Key: "key"}
+		ledger := library.New(8)
+		account := &library.Account{Hash: 1, Window: window * time.Microsecond, Quota: 100, Key: "key"}
 		now := int64(window)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 150).Draw(t, "wait")

@@ -1,0 +1,162 @@
+// Package otellimit exports what a limiter counts, see [tiered.Stats], to OpenTelemetry:
+//
+//	limiter, err := tiered.New(client)
+//	registration, err := otellimit.Register(limiter)
+//
+// The instruments have the names of package promlimit's metrics, and the labels as attributes;
+// docs/operating.md describes them. All are observable: the limiter's counters are read when the
+// SDK collects, and a decision costs nothing more. OpenTelemetry has no observable histogram.
+// Therefore each histogram is three counters, as in Prometheus: NAME_bucket counts the values up to
+// the bound in its attribute le, NAME_sum adds them up, and NAME_count counts all.
+//
+// A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 per instrument, and
+// puts further ones together in one: programs with more than 130 rules need
+// metric.WithCardinalityLimit.
+//
+// The package is a module of its own, so that users of the library do not require OpenTelemetry.
+package otellimit
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tierlimit/tierlimit/internal/metrics"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// scope names the instruments' scope.
+const scope = "github.com/tierlimit/tierlimit/otellimit"
+
+// Option sets something for [Register]. What it was given is checked there, with an error that
+// wraps [limit.ErrInvalidOption].
+type Option func(*config) error
+
+type config struct {
+	provider   metric.MeterProvider
+	attributes []attribute.KeyValue
+}
+
+// MeterProvider sets where the instruments are made; the default is the global provider,
+// otel.GetMeterProvider().
+func MeterProvider(provider metric.MeterProvider) Option {
+	return func(c *config) error {
+		if provider == nil {
+			return fmt.Errorf("%w: the meter provider is nil", limit.ErrInvalidOption)
+		}
+		c.provider = provider
+		return nil
+	}
+}
+
+// Attributes adds attributes to all observations. Several limiters of a process that are registered
+// with the same provider must differ in them.
+func Attributes(attributes ...attribute.KeyValue) Option {
+	return func(c *config) error {
+		c.attributes = append(c.attributes, attributes...)
+		return nil
+	}
+}
+
+// Register creates the instruments and observes them whenever a reader of the provider collects,
+// until the registration's Unregister is called. Once the limiter is closed they report the last
+// values; unregister it before you register another limiter with the same attributes.
+//
+// Errors wrap [limit.ErrInvalidOption], or come from the provider.
+func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, error) {
+	if limiter == nil {
+		return nil, fmt.Errorf("%w: the limiter is nil", limit.ErrInvalidOption)
+	}
+	var c config
+	for _, option := range options {
+		if err := option(&c); err != nil {
+			return nil, err
+		}
+	}
+	if c.provider == nil {
+		c.provider = otel.GetMeterProvider()
+	}
+	r := reader{meter: c.provider.Meter(scope), attributes: c.attributes}
+	for _, m := range metrics.All() {
+		if err := r.add(m); err != nil {
+			return nil, fmt.Errorf("otellimit: making instrument %s: %w", m.Name, err)
+		}
+	}
+	return r.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		s := limiter.Stats()
+		for _, observe := range r.observe {
+			observe(&s, o)
+		}
+		return nil
+	}, r.instruments...)
+}
+
+// reader has the instruments of a limiter, and the functions that observe them.
+type reader struct {
+	meter       metric.Meter
+	attributes  []attribute.KeyValue // of all observations
+	instruments []metric.Observable
+	observe     []func(*tiered.Stats, metric.Observer)
+}
+
+// add makes the instruments of a metric.
+func (r *reader) add(m metrics.Metric) error {
+	if m.Kind == metrics.Histogram {
+		return r.addHistogram(m)
+	}
+	instrument, err := r.instrument(m.Name, m.Help, m.Kind)
+	if err != nil {
+		return err
+	}
+	r.observe = append(r.observe, func(s *tiered.Stats, o metric.Observer) {
+		m.Read(s, func(value float64, labels ...string) {
+			own := make([]attribute.KeyValue, len(labels))
+			for i, label := range labels {
+				own[i] = attribute.String(m.Labels[i], label)
+			}
+			o.ObserveFloat64(instrument, value, metric.WithAttributes(r.attributes...), metric.WithAttributes(own...))
+		})
+	})
+	return nil
+}
+
+func (r *reader) addHistogram(m metrics.Metric) error {
+	var series [3]metric.Float64Observable
+	for i, suffix := range []string{"_bucket", "_sum", "_count"} {
+		var err error
+		if series[i], err = r.instrument(m.Name+suffix, m.Help, metrics.Counter); err != nil {
+			return err
+		}
+	}
+	bucket, sum, count := series[0], series[1], series[2]
+	r.observe = append(r.observe, func(s *tiered.Stats, o metric.Observer) {
+		h, total, all := m.Histogram(s), uint64(0), metric.WithAttributes(r.attributes...)
+		for i, n := range h.Counts {
+			le := "+Inf"
+			if i < len(h.Bounds) {
+				le = strconv.FormatFloat(h.Bounds[i], 'g', -1, 64)
+			}
+			total += n
+			o.ObserveFloat64(bucket, float64(total), all, metric.WithAttributes(attribute.String("le", le)))
+		}
+		o.ObserveFloat64(sum, h.Sum, all)
+		o.ObserveFloat64(count, float64(total), all)
+	})
+	return nil
+}
+
+// instrument makes an instrument.
+func (r *reader) instrument(name, help string, kind metrics.Kind) (o metric.Float64Observable, err error) {
+	if kind == metrics.Gauge {
+		o, err = r.meter.Float64ObservableGauge(name, metric.WithDescription(help))
+	} else {
+		o, err = r.meter.Float64ObservableCounter(name, metric.WithDescription(help))
+	}
+	r.instruments = append(r.instruments, o)
+	return o, err
+}

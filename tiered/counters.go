@@ -1,0 +1,138 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
+// types: a service must not link one because it limits requests. Nothing is counted by key.
+type counters struct {
+	noRoom, notInTime counter // decisions
+	trips             *histogram
+	tripCalls         *histogram
+	errors            map[remote.Kind]*counter // has all kinds; does not change
+	charged           counter
+	amnesia           counter
+	opened            counter
+
+	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
+	rules   map[string]*ruleCounters
+	sources map[string]*SourceStats
+}
+
+func newCounters() *counters {
+	c := &counters{
+		trips: newHistogram([]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10}),
+		// A trip has few entries, but calls of one key share an entry: as many calls may
+		// ride as wait.
+		tripCalls: newHistogram([]float64{1, 4, 16, 64, 256, 1024, 4096, 16384}),
+		errors:    make(map[remote.Kind]*counter),
+		rules:     make(map[string]*ruleCounters),
+		sources:   make(map[string]*SourceStats),
+	}
+	for _, kind := range remote.Kinds() {
+		c.errors[kind] = new(counter)
+	}
+	return c
+}
+
+// counter is safe for concurrent use.
+type counter struct{ atomic.Uint64 }
+
+// Inc adds one.
+func (c *counter) Inc() { c.Add(1) }
+
+// trip records a trip to Redis.
+func (c *counters) trip(calls int, took time.Duration, err error) {
+	c.trips.observe(took.Seconds())
+	c.tripCalls.observe(float64(calls))
+	if err != nil {
+		c.errors[remote.KindOf(err)].Inc()
+	}
+}
+
+// ruleCounters are the counters that all rules of one name share, those of [Rule.WithLimit]
+// included. A pointer is nil until there is a rule that needs it.
+type ruleCounters struct {
+	decisions *decisionCounts
+	dryRun    *decisionCounts
+	shadow    *shadowCounts
+	failed    failures
+}
+
+// failures are calls that ended with an error, by reason.
+type failures [reasonOther + 1]counter
+
+func (f *failures) count(err error) { f[reasonOf(err)].Inc() }
+
+// ruleMetrics are the counters of one rule, looked up once.
+type ruleMetrics struct {
+	decisions *decisionCounts
+	failed    *failures
+}
+
+// rule returns the counters of a rule, which it shares with all rules of its name; decisions on a
+// dry run are counted apart from the others.
+func (c *counters) rule(name string, dryRun bool) ruleMetrics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.ofName(name)
+	decisions := &r.decisions
+	if dryRun {
+		decisions = &r.dryRun
+	}
+	if *decisions == nil {
+		*decisions = new(decisionCounts)
+	}
+	return ruleMetrics{decisions: *decisions, failed: &r.failed}
+}
+
+// shadow returns the counts that the shadows of all rules of a name share.
+func (c *counters) shadow(name string) *shadowCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.ofName(name)
+	if r.shadow == nil {
+		r.shadow = new(shadowCounts)
+	}
+	return r.shadow
+}
+
+// ofName returns the counters of a name. The caller holds the lock.
+func (c *counters) ofName(name string) *ruleCounters {
+	if c.rules[name] == nil {
+		c.rules[name] = new(ruleCounters)
+	}
+	return c.rules[name]
+}
+
+// reason is why a call ended with an error, sorted by whose business it is: the
+// caller's code, the limiter's settings, the caller's caller.
+type reason int
+
+const (
+	reasonInvalid   reason = iota // the call was a mistake
+	reasonCancelled               // the context ended
+	reasonClosed                  // the limiter was closed
+	reasonOther
+)
+
+func reasonOf(err error) reason {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case is(context.Canceled), is(context.DeadlineExceeded):
+		return reasonCancelled
+	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):
+		return reasonInvalid
+	case is(limit.ErrClosed):
+		return reasonClosed
+	}
+	return reasonOther
+}

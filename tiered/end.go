@@ -1,0 +1,52 @@
+package tiered
+
+import (
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// end ends a decision about a single request, whichever tier made it, or the error in its place: it
+// counts it, shows it to whoever watches decisions, has it compared with the exact log if the rule
+// has a shadow, and turns it into what the caller is told. A peek decides nothing, so that it is
+// only told. The error is the caller's.
+func (r *Rule) end(key *callKey, cost int64, operation int, d *limit.Decision, err error) error {
+	if operation != lua.Peek {
+		r.count(key.said, d, err)
+	}
+	if operation == lua.Take && err == nil {
+		r.shadow.compare(key, cost, d)
+	}
+	return r.tell(d, err)
+}
+
+// count counts a decision, or the error in its place, and shows a decision to whoever watches them.
+// Without a live page nobody does, which costs the loads of two pointers.
+func (r *Rule) count(key string, d *limit.Decision, err error) {
+	if err != nil {
+		r.metrics.failed.count(err)
+		return
+	}
+	r.metrics.decisions.add(d)
+	if own := r.limiter.ownLimits.Load(); own != nil {
+		own.decided(r, key)
+	}
+	if watcher := r.limiter.watcher.Load(); watcher != nil {
+		(*watcher)(r.name, key, d.Denied())
+	}
+}
+
+// tell turns a decision, or the error in its place, into what the caller is told. On a dry run that
+// is to go on.
+func (r *Rule) tell(d *limit.Decision, err error) error {
+	switch {
+	case err != nil && !r.config.dryRun:
+		*d = limit.Decision{}
+		return err
+	case err != nil:
+		*d = r.decision(limit.TierLocal)
+		d.Allowed, d.DryRun = true, true
+	case r.config.dryRun:
+		d.DryRun, d.WouldDeny, d.Allowed = true, !d.Allowed, true
+	}
+	return nil
+}

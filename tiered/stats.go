@@ -1,0 +1,260 @@
+package tiered
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Stats is what a limiter has counted since it was made, and the state that it is in. Counters never
+// decrease. They are read one after another while decisions go on, so that two of them may differ
+// by what was decided in between.
+//
+// Package promlimit exports all of it to Prometheus, module otellimit to OpenTelemetry.
+type Stats struct {
+	// Since is when the limiter was made, with all counters at 0.
+	Since time.Time
+	// State is [Limiter.State].
+	State State
+	// FleetSize is [Limiter.FleetSize].
+	FleetSize int
+	// Shards has an element for each master of a Cluster that holds slots; without a Cluster it
+	// has one.
+	Shards []ShardStats
+
+	// Rules is sorted by name. All rules of one name, see [Rule.WithLimit], are counted together.
+	Rules []RuleStats
+	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
+	// [Limiter.SourceLoaded]. It is nil if there are none.
+	Sources []SourceStats
+
+	// Trips describes the round trips to Redis.
+	Trips TripStats
+	// Missed counts decisions that Redis should have made and did not, while it was not lost. The
+	// rules' outage policies made them.
+	Missed MissedStats
+	// Outages is how often a circuit breaker opened; each master of a Cluster has one.
+	Outages uint64
+	// MemoryLosses is how often Redis was found to have lost its memory, or a part of it.
+	MemoryLosses uint64
+	// UnchargedUnits is how many units were granted without Redis and are still to be charged
+	// there.
+	UnchargedUnits int64
+	// ChargedBackUnits is how many units were granted without Redis, or forgotten by it, and have
+	// been charged there afterwards.
+	ChargedBackUnits uint64
+
+	// RememberedDenials is the number of keys whose denial this process remembers.
+	RememberedDenials int
+	// LeasedUnits is how many units this process has on lease and has not spent.
+	LeasedUnits int64
+}
+
+// ShardStats is the state of a master of a Cluster, or of the one node.
+type ShardStats struct {
+	// Master is its address, "host:port"; it is empty without a Cluster.
+	Master string
+	// State says who decides for its keys.
+	State State
+	// Breaker is the state of its circuit breaker.
+	Breaker BreakerState
+}
+
+// BreakerState is the state of a circuit breaker.
+type BreakerState uint8
+
+const (
+	// BreakerClosed: trips go to Redis.
+	BreakerClosed BreakerState = iota
+	// BreakerHalfOpen: Redis counts as lost, and a probe is under way.
+	BreakerHalfOpen
+	// BreakerOpen: Redis counts as lost.
+	BreakerOpen
+)
+
+// String returns "closed", "half-open" or "open".
+func (s BreakerState) String() string { return breaker.State(s).String() }
+
+// RuleStats is what all rules of one name have decided.
+type RuleStats struct {
+	Name string
+	// Decisions has an element for each tier, in the order of [limit.Tier]. It counts rules that
+	// are not on a dry run, and is nil if there is none.
+	Decisions []TierStats
+	// DryRun is the same for rules on a dry run, see [DryRun]. Allowed and Denied say what the
+	// decisions would have been. It is nil if there is no such rule.
+	DryRun []TierStats
+	// Errors counts calls that ended with an error instead of a decision.
+	Errors ErrorStats
+	// Shadow compares decisions with those of the exact log, see [Shadow]. It is nil if no rule
+	// of the name has one.
+	Shadow *ShadowStats
+}
+
+// TierStats is how many decisions a tier has made.
+type TierStats struct {
+	Tier            limit.Tier
+	Allowed, Denied uint64
+	// HeldBack counts decisions that denied nothing, while another rule of the same request did,
+	// see [Limiter.AllowAll].
+	HeldBack uint64
+}
+
+// ErrorStats is how many calls ended with an error, by reason.
+type ErrorStats struct {
+	Invalid   uint64 // a mistake of the caller: the key, the cost or the rule is invalid
+	Cancelled uint64 // the caller's context ended before there was an answer
+	Closed    uint64 // the limiter was closed
+	Other     uint64
+}
+
+// Total returns the sum of all reasons.
+func (e ErrorStats) Total() uint64 { return e.Invalid + e.Cancelled + e.Closed + e.Other }
+
+// ShadowStats is how decisions of sampled keys compare with those of the exact log.
+type ShadowStats struct {
+	Agreed, WronglyAllowed, WronglyDenied uint64
+	// Comparisons that were not made, because too many waited, or because asking the log failed.
+	LeftOutQueueFull, LeftOutError uint64
+}
+
+// SourceStats says how loading rules from a source, such as a file, went.
+type SourceStats struct {
+	Name string
+	// Loads is how often its rules were put in force, Failures how often they could not be.
+	Loads, Failures uint64
+	// InForce reports whether the source as last read is in force.
+	InForce bool
+	// LastSuccess is when what is in force was loaded; zero if nothing ever was.
+	LastSuccess time.Time
+}
+
+// TripStats describes the round trips to Redis.
+type TripStats struct {
+	// Seconds is how long each took, up to the deadline. The time that calls wait for a trip to
+	// begin is not included.
+	Seconds Histogram
+	// Calls is how many calls one trip answered.
+	Calls Histogram
+	// Errors is how many trips failed, by kind: "timeout", "unreachable", "auth", "unavailable",
+	// "protocol" and "other". It always has all kinds.
+	Errors map[string]uint64
+}
+
+// MissedStats is how many decisions Redis should have made and did not, by reason.
+type MissedStats struct {
+	NoRoom    uint64 // more calls waited than Redis could have decided in time
+	NotInTime uint64 // no answer before the deadline, or an error
+}
+
+// Histogram counts values by size.
+type Histogram struct {
+	// Bounds are the upper bounds of the buckets, inclusive and ascending.
+	Bounds []float64
+	// Counts is how many values each bucket holds. Unlike Prometheus's, a bucket does not include
+	// those below it. There is one more than bounds: the last bucket has no bound.
+	Counts []uint64
+	// Sum is the sum of all values.
+	Sum float64
+}
+
+// Count returns the number of all values.
+func (h Histogram) Count() (n uint64) {
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// Stats returns what the limiter has counted, and its state. It makes no trip to Redis and delays no
+// decision. It reads all counters of all rules, at some microseconds per rule: call it once a
+// second, say, and not for every request. The result belongs to the caller. After Close it says
+// what was counted until then. Stats is safe for concurrent use.
+func (l *Limiter) Stats() Stats {
+	c := l.metrics
+	uncharged, _ := l.ledger.Waiting()
+	s := Stats{
+		Since:     l.start.Add(beforeStart),
+		State:     l.State(),
+		FleetSize: l.FleetSize(),
+		Trips:     TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
+		Missed:    MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load()},
+
+		Outages:           c.opened.Load(),
+		MemoryLosses:      c.amnesia.Load(),
+		UnchargedUnits:    uncharged,
+		ChargedBackUnits:  c.charged.Load(),
+		RememberedDenials: l.rememberedDenials(),
+		LeasedUnits:       l.leases.Left(),
+	}
+	for _, kind := range remote.Kinds() {
+		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
+	}
+	for _, shard := range l.shards.InUse() {
+		master, _, _ := shard.Where()
+		s.Shards = append(s.Shards, ShardStats{
+			Master: master, State: shard.State(), Breaker: BreakerState(shard.Breaker.State()),
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, r := range c.rules {
+		s.Rules = append(s.Rules, r.stats(name))
+	}
+	for _, source := range c.sources {
+		s.Sources = append(s.Sources, *source)
+	}
+	slices.SortFunc(s.Rules, func(a, b RuleStats) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Sources, func(a, b SourceStats) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+func (r *ruleCounters) stats(name string) RuleStats {
+	s := RuleStats{
+		Name:      name,
+		Decisions: r.decisions.stats(),
+		DryRun:    r.dryRun.stats(),
+		Errors:    r.failed.stats(),
+	}
+	if c := r.shadow; c != nil {
+		s.Shadow = &ShadowStats{
+			Agreed: c.agreed.Load(), WronglyAllowed: c.wronglyAllowed.Load(), WronglyDenied: c.wronglyDenied.Load(),
+			LeftOutQueueFull: c.full.Load(), LeftOutError: c.failed.Load(),
+		}
+	}
+	return s
+}
+
+func (f *failures) stats() ErrorStats {
+	return ErrorStats{
+		Invalid:   f[reasonInvalid].Load(),
+		Cancelled: f[reasonCancelled].Load(),
+		Closed:    f[reasonClosed].Load(),
+		Other:     f[reasonOther].Load(),
+	}
+}
+
+// SourceLoaded tells [Stats] that rules were loaded from a source, such as a file, which is named
+// by its path, and put in force (see [Limiter.PutInForceFrom]); or, with an error, that they could
+// not be. Package rulesfile calls it. So may a program that loads rules from elsewhere. It is safe
+// for concurrent use.
+func (l *Limiter) SourceLoaded(source string, err error) {
+	c := l.metrics
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sources[source]
+	if s == nil {
+		s = &SourceStats{Name: source}
+		c.sources[source] = s
+	}
+	if s.InForce = err == nil; s.InForce {
+		s.Loads++
+		s.LastSuccess = time.Now()
+	} else {
+		s.Failures++
+	}
+}
