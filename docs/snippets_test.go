@@ -67,7 +67,7 @@ var packages = map[string]string{
 }
 
 func init() {
-	for _, name := range []string{"tiered", "limit", "plan", "httplimit", "grpclimit", "livepage", "rulesfile", "tiertest", "embedded"} {
+	for _, name := range []string{"tiered", "limit", "plan", "httplimit", "grpclimit", "livepage", "rulesfile", "tiertest", "embedded", "promlimit", "otellimit"} {
 		packages[name] = "github.com/tierlimit/tierlimit/" + name
 	}
 }
@@ -79,7 +79,7 @@ func (s snippet) file() ([]byte, error) {
 		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // no main to be linked
 	}
 	if !regexp.MustCompile(`^(//.*\n)*(func|type|var) `).MatchString(text) {
-		text = fmt.Sprintf("func line%d() {\n%s\n%s}\n", s.line, s.declare, text)
+		text = fmt.Sprintf("func line%d() error {\n%s\n%s\npanic(0)}\n", s.line, s.declare, text) // it may return an error, or not
 	} else {
 		text = s.declare + "\n" + text
 	}
@@ -290,7 +290,7 @@ var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 func headings(text string) (all []string) {
 	seen := make(map[string]int)
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
-		name := regexp.MustCompile("[^\\p{L}\\p{N} _-]").ReplaceAllString(strings.ToLower(m[1]), "")
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		name = strings.ReplaceAll(name, " ", "-")
 		if seen[name]++; seen[name] > 1 {
 			name += "-" + strconv.Itoa(seen[name]-1)
