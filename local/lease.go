@@ -197,7 +197,7 @@ func (l *Leases) Wanted(hash uint64, now, cost int64, life time.Duration, most i
 	}
 	// Demand by time, times the part of its life that a lease is to serve.
 	over := max(now-r.since, int64(life)/demandOver, 1)
-	want := min(mulDivUp(total, int64(life)/leaseServes, over), most, math.MaxUint32)
+	want := min(int64(math.Ceil(float64(total)*float64(int64(life)/leaseServes)/float64(over))), most, math.MaxUint32)
 	if worth := leaseWorth * cost; want < worth || total < worth {
 		return 0
 	}

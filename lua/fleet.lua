@@ -11,11 +11,15 @@
 --            than before means that Redis has lost its memory
 --   KEYS[4]  the sequence of the instance's last beat. An earlier one than was acknowledged
 --            means that Redis has lost what was written since
+--   KEYS[5]  a string: the rules of which units will never be charged here, because an instance
+--            has lost its records of them, each with the time until when they matter (µs)
 --   ARGV     instance; for how long it is to count (µs; 0 to leave); sequence of this beat,
 --            which only grows; 1 if it has not settled, else 0; the generation, if there
---            is none
+--            is none; then pairs of a rule of which the instance has lost records, and for
+--            how long yet they matter (µs)
 --   reply    clock (µs), instances that count now, those of them that have not settled,
---            generation, the sequence found (-1 if none)
+--            generation, the sequence found (-1 if none), and pairs of a rule of which anybody
+--            has lost records, and for how long yet they matter (µs)
 --
 -- Nobody else writes to these keys. One that is damaged, or of another type, counts as lost and
 -- is made anew: a beat that failed for it would count as an outage, for as long as the key lasts.
@@ -74,4 +78,45 @@ else
   redis.call('SET', KEYS[3], generation, 'PX', GENERATION_LIFE)
   redis.call('SET', KEYS[4], string.format('%.0f', math.max(sequence, survived)), 'PX', SEQUENCE_LIFE)
 end
-return { now, size, unsettled, generation, survived }
+
+-- More rules than this are said to be all of them. A reader that finds '*' takes it so.
+local MOST_LOST, LOST_BYTES, ANY = 64, '8191', '*'
+
+local lost, count_lost, last = {}, 0, 0
+
+local function lose(rule, till)
+  till = math.min(till, now + tonumber(GENERATION_LIFE) * 1000)
+  if till <= now then
+    return
+  elseif not lost[rule] then
+    count_lost = count_lost + 1
+  end
+  lost[rule], last = math.max(lost[rule] or 0, till), math.max(last, till)
+end
+
+local text = read('GETRANGE', KEYS[5], '0', LOST_BYTES)
+for rule, till in string.gmatch(text or '', '(%S+) (%d+)\n') do
+  lose(rule, tonumber(till))
+end
+if ttl > 0 and sequence > survived then
+  for i = 6, #ARGV, 2 do
+    lose(ARGV[i], now + ARGV[i + 1])
+  end
+end
+if count_lost > MOST_LOST then
+  lost = { [ANY] = last }
+end
+if last > now then
+  local lines = {}
+  for rule, till in pairs(lost) do
+    lines[#lines + 1] = rule .. string.format(' %.0f\n', till)
+  end
+  redis.call('SET', KEYS[5], table.concat(lines), 'PX', string.format('%.0f', math.ceil((last - now) / 1000)))
+elseif text ~= '' then
+  redis.call('DEL', KEYS[5])
+end
+local told = {}
+for rule, till in pairs(lost) do
+  told[#told + 1], told[#told + 2] = rule, till - now
+end
+return { now, size, unsettled, generation, survived, told }

@@ -302,7 +302,11 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 		f := NewFleet(batcher, newKeyspace(t, "tl"), "a", time.Minute, 1)
 		beat := func() Heard {
 			t.Helper()
-			heard, err := f.Beat(ctx, rapid.Bool().Draw(t, "unsettled"))
+			var lost []Loss
+			if rapid.Bool().Draw(t, "lost") {
+				lost = []Loss{{"rule", time.Hour}}
+			}
+			heard, err := f.Beat(ctx, rapid.Bool().Draw(t, "unsettled"), lost...)
 			if err != nil {
 				t.Fatal(err)
 			}

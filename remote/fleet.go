@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +42,7 @@ type place struct {
 }
 
 func (f *Fleet) newPlace(key string) *place {
-	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + f.instance}}
+	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + f.instance, key + ":lost"}}
 }
 
 // Heard is what a beat learns.
@@ -65,7 +67,23 @@ type Heard struct {
 	// what was written after the beat Survived, as by a failover to a replica that lagged
 	// behind. (It may also be above, where a beat's reply was lost.)
 	Sequence, Survived int64
+	// Lost is the rules of which some instance has lost records.
+	Lost []Loss
 }
+
+// Loss says that an instance has granted units of a rule without Redis that will never be charged
+// there, because it had no room to remember them. They are in the window of some key for that
+// long yet.
+type Loss struct {
+	Rule string // its name, or AnyRule
+	For  time.Duration
+}
+
+// AnyRule stands for all rules, in place of more of them than a beat tells by name.
+const AnyRule = "*"
+
+// mostLost is how many rules a beat tells by name.
+const mostLost = 32
 
 // NewFleet returns the membership of instance, which must be unique. An instance
 // not heard of for ttl no longer counts. assumed is the size taken until Redis
@@ -108,12 +126,14 @@ func (f *Fleet) Heard() bool { return f.heard.Load() }
 
 // Beat renews the membership and learns the fleet's size and Redis's clock. unsettled
 // tells the others that this instance holds grants which are not charged to Redis yet; it
-// counts until a beat that says otherwise, or as long as the membership.
+// counts until a beat that says otherwise, or as long as the membership. lost tells them of
+// which rules it has lost records; that counts as long as it says, whatever becomes of the
+// instance.
 //
 // Needing all that a decision needs of Redis, it is also the limiter's ping.
-func (f *Fleet) Beat(ctx context.Context, unsettled bool) (Heard, error) {
+func (f *Fleet) Beat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
 	p, sent := f.place.Load(), localTime()
-	heard, err := f.run(ctx, p, f.ttl, unsettled)
+	heard, err := f.run(ctx, p, f.ttl, unsettled, lost)
 	if err != nil {
 		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}
@@ -133,7 +153,7 @@ func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {
-	if _, err := f.run(ctx, f.place.Load(), 0, false); err != nil {
+	if _, err := f.run(ctx, f.place.Load(), 0, false, nil); err != nil {
 		return fmt.Errorf("leaving the fleet: %w", err)
 	}
 	return nil
@@ -146,7 +166,7 @@ type beatCmd struct{ *redis.SliceCmd }
 // NoRetry tells go-redis.
 func (beatCmd) NoRetry() bool { return true }
 
-func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool) (Heard, error) {
+func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, error) {
 	flag := 0
 	if unsettled {
 		flag = 1
@@ -155,6 +175,12 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	args := append([]any{"evalsha", f.sha, len(p.keys)}, p.keys...)
 	// The generation is a new one each time: one made before might be that which was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
+	if len(lost) > mostLost {
+		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
+	}
+	for _, loss := range lost {
+		args = append(args, loss.Rule, loss.For.Microseconds())
+	}
 	cmd := beatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -181,16 +207,25 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 
 // read reads the script's reply; fleet.lua describes it.
 func (h *Heard) read(values []any) (ok bool) {
-	if len(values) != 5 {
+	if len(values) != 6 {
 		return false
 	}
 	var numbers [5]int64
-	for i, v := range values {
+	for i, v := range values[:5] {
 		if numbers[i], ok = v.(int64); !ok && i != 3 {
 			return false
 		}
 	}
 	h.Clock, h.Size, h.Unsettled, h.Survived = numbers[0], int(numbers[1]), int(numbers[2]), numbers[4]
-	h.Generation, ok = values[3].(string)
+	if h.Generation, ok = values[3].(string); !ok {
+		return false
+	}
+	lost, ok := values[5].([]any)
+	for i := 0; ok && i+1 < len(lost); i += 2 {
+		rule, isName := lost[i].(string)
+		µs, isNumber := lost[i+1].(int64)
+		ok = isName && isNumber
+		h.Lost = append(h.Lost, Loss{rule, time.Duration(µs) * time.Microsecond})
+	}
 	return ok
 }

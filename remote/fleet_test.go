@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,9 +17,9 @@ func newFleet(t testing.TB, client *redis.Client, instance string, ttl time.Dura
 	return NewFleet(b, newKeyspace(t, "tl"), instance, ttl, 1)
 }
 
-func mustBeat(t testing.TB, f *Fleet, unsettled bool) Heard {
+func mustBeat(t testing.TB, f *Fleet, unsettled bool, lost ...Loss) Heard {
 	t.Helper()
-	heard, err := f.Beat(context.Background(), unsettled)
+	heard, err := f.Beat(context.Background(), unsettled, lost...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +130,9 @@ func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 // Law 8: all that a fleet keeps expires.
 func TestLaw8FleetsExpire(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
-	mustBeat(t, newFleet(t, client, "a", 5*time.Second), true)
+	mustBeat(t, newFleet(t, client, "a", 5*time.Second), true, Loss{"rule", time.Hour})
 	keys := client.Keys(ctx, "*").Val()
-	if len(keys) != 4 {
+	if len(keys) != 5 {
 		t.Errorf("keys %q", keys)
 	}
 	for _, key := range keys {
@@ -142,4 +143,60 @@ func TestLaw8FleetsExpire(t *testing.T) {
 			t.Errorf("%q is in another slot", key)
 		}
 	}
+}
+
+// All instances hear of which rules any has lost records, and for how long that matters: whatever
+// becomes of the one that has said so. A late beat says nothing new.
+func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
+	check := func(what string, want map[string]time.Duration) {
+		t.Helper()
+		heard := mustBeat(t, b, false)
+		got := make(map[string]time.Duration)
+		for _, loss := range heard.Lost {
+			got[loss.Rule] = loss.For
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: heard %v, want %v", what, got, want)
+		}
+		for rule, most := range want {
+			if left := got[rule]; left <= most/2 || left > most {
+				t.Errorf("%s: %s matters for %v, want %v and what has passed of it", what, rule, left, most)
+			}
+		}
+	}
+	check("nothing", nil)
+	mustBeat(t, a, false, Loss{"day", 24 * time.Hour}, Loss{"hour", time.Hour})
+	check("two rules", map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour})
+	mustBeat(t, a, false, Loss{"hour", time.Minute})
+	mustBeat(t, b, false, Loss{"other", time.Hour})
+	if err := a.Leave(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check("and one more", map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour, "other": time.Hour})
+
+	b.beats.Store(0)
+	if late := mustBeat(t, b, false, Loss{"late", time.Hour}); len(late.Lost) != 3 {
+		t.Errorf("a late beat: %+v", late)
+	}
+	b.beats.Store(100)
+	mustBeat(t, b, false, Loss{"short", 20 * time.Millisecond})
+	await(t, "what has left its window is forgotten", func() bool { return len(mustBeat(t, b, false).Lost) == 3 })
+
+	var many []Loss
+	for i := range mostLost {
+		many = append(many, Loss{fmt.Sprint("rule", i), time.Hour})
+	}
+	if heard := mustBeat(t, b, false, many...); len(heard.Lost) != mostLost+3 {
+		t.Errorf("%d rules are told, want %d", len(heard.Lost), mostLost+3)
+	}
+	for i := range many {
+		many[i].Rule = fmt.Sprint("another", i)
+	}
+	mustBeat(t, b, false, many...)
+	check("more rules than are told by name", map[string]time.Duration{AnyRule: 24 * time.Hour})
+	client.FlushAll(context.Background())
+	mustBeat(t, b, false, append(many, Loss{"one more", 2 * time.Hour})...)
+	check("more rules of one instance than are told by name", map[string]time.Duration{AnyRule: 2 * time.Hour})
 }

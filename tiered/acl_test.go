@@ -61,9 +61,9 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 		slots = append(slots, slot)
 	}
 	// Among them is that in which the fleet meets, whose keys are apart for a while.
-	for _, s := range l.shards() {
-		if w := s.where.Load(); w.addr == from.Addr() {
-			slots = append(slots, int(w.fleet))
+	for _, s := range l.shards.InUse() {
+		if addr, _, fleet := s.Where(); addr == from.Addr() {
+			slots = append(slots, int(fleet))
 		}
 	}
 	cluster.MoveSlots(t, from, to, slots, func() {
@@ -73,8 +73,8 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 				t.Fatalf("%+v", d)
 			}
 		}
-		for _, s := range r.limiter.shards() {
-			if err := s.beatWithin(r.limiter.config.deadline); err != nil {
+		for _, s := range r.limiter.shards.InUse() {
+			if err := s.Beat(r.limiter.config.deadline); err != nil {
 				t.Errorf("a beat while its slot is moving: %v", err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -23,8 +24,8 @@ type together struct {
 	keys      []callKey
 	decisions []limit.Decision
 
-	reserved []bool // in this instance's record, because their rules are settling; nil if none is
-	charged  []int  // in Redis
+	reserved []outage.Reserved // by this instance's share, because their rules are settling; nil if none is
+	charged  []int             // in Redis
 	granted  []granting
 }
 
@@ -41,26 +42,25 @@ func (g *together) reserve() bool {
 	for i := range g.requests {
 		q := &g.requests[i]
 		s := l.shardOf(&g.keys[i])
-		if !s.breaker.Closed() || !q.Rule.isSettling(s) {
+		if !s.Breaker.Closed() || !s.Settling(q.Rule.inOutage) {
 			continue
 		}
-		a := q.Rule.account(&g.keys[i])
-		own := l.ledger.Reserve(&a, s.outage(), l.now(), q.Cost, q.Cost)
-		if own.Granted == 0 {
+		asked := q.Rule.question(&g.keys[i], q.Cost, lua.Take)
+		own, denial, ok := s.Reserve(&asked)
+		if !ok {
 			g.unreserveAll()
 			for j := range g.requests {
 				other := g.requests[j].Rule
-				g.decisions[j] = other.heldBack(s.tierSettling())
+				g.decisions[j] = other.heldBack(s.TierSettling())
 				g.decisions[j].ResetAfter = other.limit.Window()
 			}
-			g.decisions[i].HeldBack = false
-			granted(&g.decisions[i], own)
+			g.decisions[i] = denial
 			return false
 		}
 		if g.reserved == nil {
-			g.reserved = make([]bool, len(g.requests))
+			g.reserved = make([]outage.Reserved, len(g.requests))
 		}
-		g.reserved[i] = true
+		g.reserved[i] = own
 	}
 	return true
 }
@@ -68,13 +68,12 @@ func (g *together) reserve() bool {
 // unreserve gives back what was reserved: what Redis granted has been recorded by then, and what
 // is granted without it will be.
 func (g *together) unreserve(i int) {
-	if g.reserved == nil || !g.reserved[i] {
+	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
 	}
-	q := &g.requests[i]
-	a := q.Rule.account(&g.keys[i])
-	g.limiter.ledger.Undo(&a, g.limiter.now(), q.Cost, false)
-	g.reserved[i] = false
+	q := g.requests[i].Rule.question(&g.keys[i], g.requests[i].Cost, lua.Take)
+	g.limiter.shardOf(&g.keys[i]).Release(&q, g.reserved[i])
+	g.reserved[i] = outage.Reserved{}
 }
 
 func (g *together) unreserveAll() {
@@ -113,7 +112,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 
 // trips is how many trips a part needs: none if Redis counts as lost for one of its keys.
 func (g *together) trips(part []int) int {
-	if g.limiter.shardOf(&g.keys[part[0]]).breaker.Closed() {
+	if g.limiter.shardOf(&g.keys[part[0]]).Breaker.Closed() {
 		return 1
 	}
 	return 0
@@ -128,7 +127,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 			entries[j] = g.entries[i]
 		}
 	}
-	replies, err := g.limiter.shardOf(&g.keys[part[0]]).batcher.DecideAll(ctx, entries, within)
+	replies, err := g.limiter.shardOf(&g.keys[part[0]]).DecideAll(ctx, entries, within)
 	for _, i := range part {
 		g.unreserve(i)
 	}
@@ -163,10 +162,8 @@ func (g *together) fallBack(part []int, err error) {
 func (g *together) takeBack() {
 	l := g.limiter
 	for _, by := range g.granted {
-		q := &g.requests[by.request]
-		a := q.Rule.account(&g.keys[by.request])
-		a.Charged = mayBeCharged(by.why)
-		l.ledger.Undo(&a, l.now(), q.Cost, true)
+		q := g.requests[by.request].Rule.question(&g.keys[by.request], g.requests[by.request].Cost, lua.Take)
+		l.shardOf(&g.keys[by.request]).Undo(&q, by.why)
 		g.holdBack(by.request)
 	}
 	var refunds sync.WaitGroup
@@ -175,8 +172,8 @@ func (g *together) takeBack() {
 		e.Group = 0
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
 		refunds.Go(func() {
-			if _, err := l.shardOf(&g.keys[i]).batcher.Decide(context.Background(), e); err != nil {
-				l.log.warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
+			if _, err := l.shardOf(&g.keys[i]).Decide(context.Background(), e); err != nil {
+				l.log.Warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
 			}
 		})
 		g.holdBack(i)

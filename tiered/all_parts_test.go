@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -37,8 +38,8 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 		return ds
 	}
 	free := func() int64 { // of the share
-		a := larger.account(keyOf(l, lost))
-		units, _ := l.ledger.Free(&a, l.shardOf(keyOf(l, lost)).outage(), l.now(), 1)
+		a := accountOf(larger, lost)
+		units, _ := l.ledger.Free(&a, l.shardOf(keyOf(l, lost)).Outage(), l.now(), 1)
 		return units
 	}
 	before := free()
@@ -88,5 +89,43 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 				t.Errorf("%s: %d units are free, want 10", other, n)
 			}
 		}
+	}
+}
+
+// A group over several slots of a Cluster that its caller gives up half-way leaves no charge where
+// Redis has answered: it is given back.
+func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2)
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	master := cluster.Nodes()[1]
+	its, others := keysOf(t, master, l)
+	for _, key := range []string{its[0], others[0]} {
+		mustAllow(t, r, key, 1) // the slots are known, and connections made
+	}
+	ctx, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	gaveUp := make(chan error, 1)
+	master.Pause()
+	go func() {
+		_, err := l.AllowAll(ctx, Request{r, others[0], 4}, Request{r, its[0], 4})
+		gaveUp <- err
+	}()
+	eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })
+	giveUp()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if n := peek(t, r, others[0]).Remaining; n != 9 {
+		t.Errorf("%d units are free where Redis had answered, want 9", n)
+	}
+	master.Resume()
+	// What was under way may be charged, once, or not at all.
+	eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
+	if n := peek(t, r, its[0]).Remaining; n != 9 && n != 5 {
+		t.Errorf("%d units are free where Redis had not answered, want 9 or 5", n)
+	}
+	if l.State() != Healthy {
+		t.Errorf("state %v", l.State())
 	}
 }

@@ -39,7 +39,7 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	if again, err := l.Rule("r", limit.PerHour(16), Use(limit.SlidingCounter(4, limit.Strict))); err != nil || again != counted {
 		t.Errorf("%v, %v: not the rule in force", again, err)
 	}
-	l.shard.breaker.ForceOpen(errors.New("killed"))
+	l.shard.Breaker.ForceOpen(errors.New("killed"))
 	if d := mustAllow(t, counted, "k", 1); d.Allowed || !d.Degraded() {
 		t.Errorf("in an outage: %+v", d)
 	}

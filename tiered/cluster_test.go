@@ -14,6 +14,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+
+	"github.com/tierlimit/tierlimit/internal/outage"
 )
 
 // Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are
@@ -54,7 +56,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			eventually(t, "it is back", func() bool { return l.State() == c.after })
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.end()
-			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards(), (*shard).owes) })
+			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards.InUse(), (*outage.Shard).Owes) })
 
 			of, slowest := traffic.seen, time.Duration(0)
 			for _, key := range kept {
@@ -107,7 +109,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 		t.Errorf("of a master that is lost: %+v", d)
 	}
 	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
-	if o := l.shardOf(keyOf(l, lost[0])).outage(); o.Fleet != 2 || !o.Newborn {
+	if o := l.shardOf(keyOf(l, lost[0])).Outage(); o.Fleet != 2 || !o.Newborn {
 		t.Errorf("without the master: %+v", o)
 	}
 }
@@ -144,7 +146,7 @@ func startAsking(r *Rule, keys []string) *asking {
 					return
 				case <-ticker.C:
 				}
-				closed := r.limiter.shardOf(keyOf(r.limiter, key)).breaker.Closed()
+				closed := r.limiter.shardOf(keyOf(r.limiter, key)).Breaker.Closed()
 				started := time.Now()
 				d, err := r.Allow(context.Background(), key)
 				took := time.Since(started)
@@ -201,7 +203,7 @@ func keysOf(t *testing.T, master *redistest.Server, l *Limiter) (its, others []s
 	t.Helper()
 	for i := range 1000 {
 		key := fmt.Sprint("user", i)
-		switch addr := l.shardOf(keyOf(l, key)).where.Load().addr; {
+		switch addr, _, _ := l.shardOf(keyOf(l, key)).Where(); {
 		case addr == "":
 			t.Fatal("the Cluster's masters are not known")
 		case addr == master.Addr() && len(its) < 8:

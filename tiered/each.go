@@ -88,9 +88,9 @@ func (e *each) decide(ctx context.Context) error {
 		}
 		s := l.shardOf(&a.key)
 		switch {
-		case !s.breaker.Closed():
+		case !s.Breaker.Closed():
 			e.fallBack(i, breaker.ErrOpen)
-		case a.rule.isSettling(s):
+		case s.Settling(a.rule.inOutage):
 			apart = append(apart, i)
 		default:
 			together = append(together, i)
@@ -150,7 +150,7 @@ func (e *each) entries(of []int) []remote.Entry {
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := l.shardOf(&e.asked[part[0]].key)
-	replies, err := s.batcher.DecideAll(ctx, e.entries(part), l.config.deadline)
+	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
 	if err != nil && !l.outage(err) {
 		return err
 	}

@@ -67,7 +67,7 @@ func (f *fleetFile) read(now time.Time) int {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0
 	case err != nil:
-		f.log.warn("fleet file", "the file of the fleet's size cannot be read; it is left out", "file", f.path, "error", err)
+		f.log.Warn("fleet file", "the file of the fleet's size cannot be read; it is left out", "file", f.path, "error", err)
 		return 0
 	case now.Sub(size.Seen) > fleetFileKeeps:
 		return 0
@@ -106,7 +106,7 @@ func (f *fleetFile) heard(size int, now time.Time) {
 	}
 	f.written = now
 	if err := f.write(now); err != nil {
-		f.log.warn("fleet file", "the file of the fleet's size cannot be written", "file", f.path, "error", err)
+		f.log.Warn("fleet file", "the file of the fleet's size cannot be written", "file", f.path, "error", err)
 	}
 }
 

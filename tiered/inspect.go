@@ -27,17 +27,15 @@ func (i inside) Snapshot() inspect.Snapshot {
 	shown := inspect.Snapshot{
 		At:                time.Now(),
 		State:             l.State().String(),
-		Breaker:           l.breakerState().String(),
+		Breaker:           l.shards.BreakerState().String(),
 		FleetSize:         l.FleetSize(),
-		FleetHeard:        slices.ContainsFunc(l.shards(), func(s *shard) bool { return s.fleet.Heard() }),
+		FleetHeard:        l.shards.Heard(),
 		RememberedDenials: l.rememberedDenials(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
 	}
-	for _, s := range l.shards() {
-		if err := s.reason(); err != nil && s.state() == Outage {
-			shown.Reason = err.Error()
-		}
+	if err := l.shards.Reason(); err != nil {
+		shown.Reason = err.Error()
 	}
 	l.mu.Lock()
 	for _, r := range l.rules {

@@ -85,7 +85,7 @@ func (r *Rule) renewLease(key *callKey, want int64) {
 	sent := l.now()
 	sent -= sent % int64(time.Microsecond) // Redis may have looked at its clock at that very moment
 	// Not in a caller's time: who charges in advance must not charge for nobody.
-	replies, err := l.shardOf(key).batcher.DecideAll(context.Background(), entries, l.config.deadline)
+	replies, err := l.shardOf(key).DecideAll(context.Background(), entries, l.config.deadline)
 	now := l.now()
 	if err != nil {
 		t.table.Refused(hash, now+int64(t.life))
@@ -97,8 +97,8 @@ func (r *Rule) renewLease(key *callKey, want int64) {
 		return
 	}
 	// On record from now on, spent or not: as in Redis.
-	a := r.account(key)
-	l.ledger.Learn(&a, now, local.Known{Granted: reply.Granted})
+	q := r.question(key, want, lua.Lease)
+	l.shardOf(key).Leased(&q, reply.Granted)
 	lease := local.Lease{
 		ID: terms.ID, Key: strings.Clone(string(key.inRedis())), Hash: key.hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
@@ -166,13 +166,13 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 		var returns sync.WaitGroup
 		for i := range some {
 			e, r := &some[i], some[i].Owner.(*Rule)
-			s := l.shardOfKey(remote.UserKey(e.Key))
-			if !s.breaker.Closed() {
+			s := l.shards.Of(remote.UserKey(e.Key))
+			if !s.Breaker.Closed() {
 				continue
 			}
 			returns.Go(func() {
-				if _, err := s.batcher.Decide(context.Background(), r.unspent(e)); err != nil {
-					l.log.warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
+				if _, err := s.Decide(context.Background(), r.unspent(e)); err != nil {
+					l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 					return
 				}
 				r.forgetDenial(e.Hash)
@@ -185,9 +185,9 @@ func (l *Limiter) giveBack(ended []local.Ended) {
 // unrecord takes what is left of a lease out of the ledger: before Redis is told, since
 // this instance's own record may say less than Redis, never more.
 func (r *Rule) unrecord(e *local.Ended) {
-	l := r.limiter
-	a := r.account(&callKey{hash: e.Hash, name: remote.UserKey(e.Key)})
-	l.ledger.Return(&a, l.now(), e.Left, false)
+	key := callKey{hash: e.Hash, name: remote.UserKey(e.Key)}
+	q := r.question(&key, 0, lua.Refund)
+	r.limiter.shardOf(&key).Returned(&q, e.Left, false)
 }
 
 // unspent is the refund of what is left of a lease.

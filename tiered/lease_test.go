@@ -16,7 +16,7 @@ import (
 // left is what Redis has free of a key.
 func left(t testing.TB, r *Rule, key string) int64 {
 	t.Helper()
-	replies, err := r.limiter.shard.batcher.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}}, time.Second)
+	replies, err := r.limiter.shard.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestLeasesInAnOutage(t *testing.T) {
 	granted := spendUntilLeased(t, r, "k")
 	held := l.leasedUnits()
 	server.Kill()
-	l.shard.breaker.ForceOpen(errors.New("killed"))
+	l.shard.Breaker.ForceOpen(errors.New("killed"))
 	for range held - 1 {
 		if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierLease {
 			t.Fatalf("%+v", d)

@@ -12,10 +12,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -43,10 +44,9 @@ type Limiter struct {
 	keys      remote.Keyspace
 	hasher    local.Hasher
 	denials   *local.Denials // nil: turned off
-	ledger    *local.Ledger
-	shard     *shard      // the first; the only one but on a Cluster, see shardOf
-	alone     []*shard    // that
-	cluster   *clusterMap // nil: no Cluster
+	ledger    *ledger.Ledger
+	shards    *outage.Shards
+	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
 	leases    leaseKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *counters
@@ -59,9 +59,6 @@ type Limiter struct {
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	changes    chan change
-	episodes   atomic.Uint32 // of all shards, the last one's number
-	sequences  atomic.Int64  // of all shards' charges
 
 	shadows     sync.Once // starts what compares
 	comparisons chan comparison
@@ -70,8 +67,6 @@ type Limiter struct {
 	batching    remote.Options
 
 	lines lines // of calls of Wait
-
-	longest atomic.Int64 // window of all rules
 
 	watcher   atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
 	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: nobody asks
@@ -106,16 +101,11 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.meetRedis(); err != nil {
+	l.checkClient()
+	if err := l.shards.Meet(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	l.background.Go(l.tellChanges)
-	for _, s := range l.shards() {
-		s.run()
-	}
-	if l.cluster != nil {
-		l.background.Go(l.followCluster)
-	}
+	l.shards.Run()
 	return l, nil
 }
 
@@ -125,11 +115,10 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		config:      c,
 		client:      client,
 		hasher:      local.NewHasher(),
-		ledger:      local.NewLedger(c.ledgerKeys),
+		ledger:      ledger.New(c.ledgerKeys),
 		metrics:     newCounters(),
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
-		changes:     make(chan change, changesKept),
 		comparisons: make(chan comparison, shadowQueue),
 		instance:    rand.Text(),
 		script:      remote.NewScript(client),
@@ -137,7 +126,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	l.script.HoldConnection()
 	l.script.OnForeignLibrary(func(err error) {
-		l.log.warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
+		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
 	l.born = l.now()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -157,12 +146,8 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
 	}
 	l.assumed = c.assumedFleet(l.fleetFile)
-	l.shard = l.newShard(0, l.assumed)
-	l.alone = []*shard{l.shard}
-	if client, ok := client.(*redis.ClusterClient); ok {
-		l.cluster = newClusterMap(client, l.shard)
-		l.ledger.GroupBy(remote.SlotCount, func(key string) int { return int(l.keys.Slot(remote.UserKey(key))) })
-	}
+	l.shards = l.newShards()
+	l.shard = l.shards.Only()
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
@@ -241,50 +226,12 @@ func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*
 
 // FleetSize is the number of instances that share the limits: as last heard from
 // Redis, or as assumed (options [FleetSize], [FleetFile]) if it was never heard from.
-func (l *Limiter) FleetSize() int {
-	assumed, heard := 0, 0
-	for _, s := range l.shards() {
-		if s.fleet.Heard() {
-			heard = max(heard, s.fleet.Size())
-		} else {
-			assumed = max(assumed, s.fleet.Size())
-		}
-	}
-	if heard > 0 {
-		return heard
-	}
-	return assumed
-}
+func (l *Limiter) FleetSize() int { return l.shards.FleetSize() }
 
 // State is who decides at the moment. On a Cluster it is the worst state of a master:
 // [Outage] if any counts as lost, so that the keys it holds are decided by the outage
 // policies, while Redis goes on deciding all others. Safe to call as often as one likes.
-func (l *Limiter) State() State {
-	state := Healthy
-	for _, s := range l.shards() {
-		state = worse(state, s.state())
-	}
-	return state
-}
-
-// shardsIn is how many shards are in a state.
-func (l *Limiter) shardsIn(state State) (count int) {
-	for _, s := range l.shards() {
-		if s.state() == state {
-			count++
-		}
-	}
-	return count
-}
-
-// breakerState is that of the shard that is furthest from closed.
-func (l *Limiter) breakerState() breaker.State {
-	state := breaker.Closed
-	for _, s := range l.shards() {
-		state = max(state, s.breaker.State())
-	}
-	return state
-}
+func (l *Limiter) State() State { return l.shards.State() }
 
 // Degraded reports whether Redis, or a master of a Cluster, counts as lost at the moment,
 // so that decisions are made by the rules' outage policies.
@@ -331,9 +278,9 @@ func (l *Limiter) Close() error {
 func (l *Limiter) endTrips() error {
 	l.closeLeases()
 	l.stop()
-	closing := l.everyShard(func(s *shard) error { s.batcher.Close(); return nil })
+	l.shards.Close()
 	l.background.Wait()
-	return errors.Join(closing, l.everyShard((*shard).leave))
+	return l.shards.Leave()
 }
 
 // now is this process's time in nanoseconds, on a clock that only goes forward.

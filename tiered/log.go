@@ -27,13 +27,14 @@ func newQuietLog(logger *slog.Logger) *quietLog {
 	return &quietLog{logger: logger, seen: make(map[string]*quietEvent)}
 }
 
-func (q *quietLog) warn(kind, message string, args ...any) {
+// Warn and Info log an event of a kind.
+func (q *quietLog) Warn(kind, message string, args ...any) {
 	if leftOut, ok := q.pass(kind); ok {
 		q.logger.Warn("tierlimit: "+message, append(args, leftOut...)...)
 	}
 }
 
-func (q *quietLog) info(kind, message string, args ...any) {
+func (q *quietLog) Info(kind, message string, args ...any) {
 	if leftOut, ok := q.pass(kind); ok {
 		q.logger.Info("tierlimit: "+message, append(args, leftOut...)...)
 	}

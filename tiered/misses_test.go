@@ -13,39 +13,6 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Misses are often if a fifth of all decisions has missed Redis for three deadlines.
-func TestWhatIsOftenMissed(t *testing.T) {
-	const deadline = 50 * time.Millisecond
-	for _, test := range []struct {
-		name     string
-		every    time.Duration
-		answered int64 // between two misses
-		together int   // misses at a time
-		times    int
-		want     bool
-	}{
-		{"all of them", 10 * time.Millisecond, 0, 1, 20, true},
-		{"one in five", 40 * time.Millisecond, 4, 1, 20, true},
-		{"one in six", 40 * time.Millisecond, 5, 1, 100, false},
-		{"many at one moment", 0, 0, 1000, 1, false},
-		{"many at moments that lie apart", 1100 * time.Millisecond, 0, 100, 20, false},
-		{"rarely asked", 900 * time.Millisecond, 0, 1, 10, true},
-		{"five", 900 * time.Millisecond, 0, 1, 5, false},
-	} {
-		var m misses
-		now, answered, often := int64(time.Hour), int64(1000), false
-		for range test.times {
-			now, answered = now+int64(test.every), answered+test.answered
-			for range test.together {
-				often = m.miss(now, answered, deadline)
-			}
-		}
-		if often != test.want {
-			t.Errorf("%s: often is %v", test.name, often)
-		}
-	}
-}
-
 // Law 11: while deadlines are often missed Redis does not decide alone, and that ends when
 // they are not missed any more. A lost Redis, or a key that it cannot read, is another matter.
 func TestLaw11OftenMissedSettles(t *testing.T) {
@@ -72,9 +39,6 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 		}
 	}
 	eventually(t, "it settles", miss(remote.ErrNoAnswer))
-	e := l.shard.episode.Load()
-	first := e.back.Load()
-	eventually(t, "it settles from a later moment on", func() bool { miss(remote.ErrNoAnswer)(); return e.back.Load() > first })
 
 	// Of two instances each has its grants and half of what is free. Redis would grant more.
 	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierOverload {
@@ -86,13 +50,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 		return err == nil && d.Allowed && d.Tier == limit.TierRedis
 	})
 
-	l.shard.breaker.ForceOpen(errors.New("lost"))
-	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end) && l.Degraded(); time.Sleep(time.Millisecond) {
-		miss(remote.ErrNoAnswer)()
-		if e := l.shard.episode.Load(); e.back.Load() != 0 && l.Degraded() {
-			t.Fatal("a lost Redis settles")
-		}
-	}
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	eventually(t, "all is told", func() bool { return len(told.all()) >= 3 })
 	if s := told.all(); s[0] != Settling || s[1] != Healthy || s[2] != Outage {
 		t.Errorf("told %v", s)
@@ -126,7 +84,7 @@ func TestLoadIsToldFromALostRedis(t *testing.T) {
 	t.Cleanup(server.Resume)
 	eventually(t, "Redis has been silent", func() bool {
 		d, err := r.Allow(t.Context(), "k")
-		return err == nil && d.Degraded() && l.shard.silence.Load() != nil
+		return err == nil && d.Degraded() && l.shard.Outage().Number != 0
 	})
 	for _, err := range []error{remote.ErrNoRoom, remote.ErrNoAnswer} {
 		if got := decides(err); got != limit.TierFallback {

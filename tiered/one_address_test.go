@@ -25,7 +25,7 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 			t.Fatalf("key %d: %+v", i, d)
 		}
 	}
-	if n := len(l.shards()); n != 3 || l.State() != Healthy {
+	if n := len(l.shards.InUse()); n != 3 || l.State() != Healthy {
 		t.Errorf("%d masters, %v", n, l.State())
 	}
 }
@@ -63,7 +63,7 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	var log lockedBuffer
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.NewTextHandler(&log, nil)))
 	r := newRule(t, l, "r", limit.PerHour(1000))
-	if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || l.cluster != nil || strings.Contains(log.String(), "Cluster") {
+	if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || l.shard == nil || strings.Contains(log.String(), "Cluster") {
 		t.Errorf("%+v\n%s", d, log.String())
 	}
 	started := time.Now()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -17,44 +18,35 @@ var errOneNode = errors.New("the Redis client is of one node, and the node is on
 // warnOneNode says that the limiter has such a client. Waiting does not mend that, but decisions
 // are still made; so it is told again and again, and is no error.
 func (l *Limiter) warnOneNode(err error) {
-	l.log.warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
+	l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
 		"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 }
 
 // checkNode finds out, once Redis has answered, whether it is a node of a Cluster that has more.
-func (s *shard) checkNode() {
-	l := s.limiter
+func (l *Limiter) checkNode(s *outage.Shard) {
 	client, ok := l.client.(*redis.Client)
 	if !ok {
 		return
 	}
 	masters := 0
-	err := l.withinStart(func(ctx context.Context) (err error) {
+	err := l.shards.WithinStart(func(ctx context.Context) (err error) {
 		masters, err = remote.MastersBehind(ctx, client)
 		return err
 	})
 	if err == nil && masters > 1 { // if it cannot be told, decisions will
-		s.failed(errOneNode)
+		s.Failed(errOneNode)
 	}
 }
 
-// failed takes note of why Redis could not be asked.
-func (s *shard) failed(err error) {
-	if s.limiter.cluster == nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
-		s.limiter.warnOneNode(err)
+// explain says more of why Redis could not be asked.
+func (l *Limiter) explain(err error) error {
+	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
+		l.warnOneNode(err)
 		if !errors.Is(err, errOneNode) {
 			err = fmt.Errorf("%w: %w", errOneNode, err)
 		}
 	}
-	s.failure.Store(&err)
-}
-
-// reason is why Redis could not be asked last, nil if it never failed.
-func (s *shard) reason() error {
-	if err := s.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return err
 }
 
 // behind makes the client that reaches all of what the options' one address leads to: a Cluster's
@@ -67,7 +59,7 @@ func behind(options redis.UniversalOptions) (client redis.UniversalClient, clust
 	if !ok || options.MasterName != "" {
 		return client, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), outage.StartWithin)
 	defer cancel()
 	if masters, err := remote.MastersBehind(ctx, node); err != nil || masters < 2 {
 		return client, false

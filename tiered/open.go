@@ -53,7 +53,7 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
 	}
 	if cluster {
-		l.log.info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards()))
+		l.log.Info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards.InUse()))
 	}
 	return l, nil
 }

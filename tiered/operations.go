@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -67,7 +66,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	charged, given := d.Granted, units
 	d.Granted -= units
 	if d.ChargedAt != 0 { // else Redis knows nothing of it
-		reply, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{
+		reply, err := l.shardOf(&k).Decide(ctx, remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
 		})
@@ -78,8 +77,8 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	a := r.account(&k)
-	l.ledger.Return(&a, l.now(), given, d.ChargedAt == 0)
+	q := r.question(&k, 0, lua.Refund)
+	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
 	l.lines.release(r.name, k.inRedis())
 	return nil
 }
@@ -94,12 +93,12 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	l := r.limiter
 	k := l.key(key)
 	r.dropLease(k.hash)
-	_, err := l.shardOf(&k).batcher.Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
+	_, err := l.shardOf(&k).Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	a := r.account(&k)
-	l.ledger.Return(&a, l.now(), math.MaxInt64, true)
+	q := r.question(&k, 0, lua.Forget)
+	l.shardOf(&k).Reset(&q)
 	r.forgetDenial(k.hash)
 	l.lines.release(r.name, k.inRedis())
 	return nil

@@ -8,17 +8,24 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
 )
 
 // loseRedis kills a limiter's server, as far as decisions can tell.
 func loseRedis(server *redistest.Server, l *Limiter) {
 	server.Kill()
-	l.shard.breaker.ForceOpen(errors.New("killed"))
+	l.shard.Breaker.ForceOpen(errors.New("killed"))
+}
+
+// accountOf is a key in the ledger.
+func accountOf(r *Rule, key string) ledger.Account {
+	k := keyOf(r.limiter, key)
+	return ledger.Account{Hash: k.hash ^ r.inOutage.Salt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r.inOutage, Key: string(k.inRedis())}
 }
 
 // recorded is how many units of a key's window this instance's own record holds.
 func recorded(r *Rule, key string) int64 {
-	a := r.account(keyOf(r.limiter, key))
+	a := accountOf(r, key)
 	return r.limiter.ledger.Used(&a, r.limiter.now())
 }
 

@@ -20,7 +20,7 @@ func inOutage(t *testing.T, lim limit.Limit, test func(t *testing.T, r *Rule)) {
 			r := newRule(t, l, "r", lim)
 			if lost {
 				server.Kill()
-				l.shard.breaker.ForceOpen(errors.New("killed"))
+				l.shard.Breaker.ForceOpen(errors.New("killed"))
 			}
 			test(t, r)
 		})
@@ -201,7 +201,7 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		server := redistest.Start(t)
 		l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 		server.Kill()
-		l.shard.breaker.ForceOpen(fmt.Errorf("killed"))
+		l.shard.Breaker.ForceOpen(fmt.Errorf("killed"))
 		check(t, l)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -178,7 +179,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	}
 	server.Kill()
 	for _, l := range limiters {
-		l.shard.breaker.ForceOpen(fmt.Errorf("killed"))
+		l.shard.Breaker.ForceOpen(fmt.Errorf("killed"))
 	}
 	for i, want := range []int{20, 25, 25, 25} {
 		granted := 0
@@ -208,7 +209,7 @@ func TestOutagePolicies(t *testing.T) {
 		rules[p] = newRule(t, l, p.String(), limit.PerHour(3), OnOutage(p))
 	}
 	server.Kill()
-	l.shard.breaker.ForceOpen(fmt.Errorf("killed"))
+	l.shard.Breaker.ForceOpen(fmt.Errorf("killed"))
 	for p, want := range map[OutagePolicy]int{Approximate: 3, Allow: 10, Deny: 0} {
 		granted := 0
 		for range 10 {
@@ -255,10 +256,10 @@ func TestStartsWithoutRedis(t *testing.T) {
 		if n := granted(r); n != 1 {
 			t.Errorf("%s: %d granted at the start, want 1", r.Name(), n)
 		}
-		if d := mustAllow(t, r, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > retryWithin {
+		if d := mustAllow(t, r, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > outage.RetryWithin {
 			t.Errorf("%s: %+v", r.Name(), d)
 		}
-		if d, err := r.Peek(context.Background(), "k", 1); err != nil || d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > retryWithin {
+		if d, err := r.Peek(context.Background(), "k", 1); err != nil || d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > outage.RetryWithin {
 			t.Errorf("%s: a look says %+v, %v", r.Name(), d, err)
 		}
 	}

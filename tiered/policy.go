@@ -1,31 +1,19 @@
 package tiered
 
-import "fmt"
+import "github.com/tierlimit/tierlimit/internal/outage"
 
-// OutagePolicy says what a rule does while Redis cannot be reached.
-type OutagePolicy uint8
+// OutagePolicy says what a rule does while Redis cannot be reached. Its String method returns
+// "approximate", "allow" or "deny".
+type OutagePolicy = outage.Policy
 
 const (
 	// Approximate holds the limit with this instance's share of it: the limit
 	// divided by the size of the fleet, counted from the instance's own grants. It
 	// is the default.
-	Approximate OutagePolicy = iota
+	Approximate = outage.Approximate
 	// Allow lets everything through: for limits that protect fairness, not safety.
-	Allow
+	Allow = outage.Allow
 	// Deny lets nothing through: for limits that protect safety, such as login
 	// attempts.
-	Deny
+	Deny = outage.Deny
 )
-
-// String returns "approximate", "allow" or "deny".
-func (p OutagePolicy) String() string {
-	switch p {
-	case Approximate:
-		return "approximate"
-	case Allow:
-		return "allow"
-	case Deny:
-		return "deny"
-	}
-	return fmt.Sprintf("OutagePolicy(%d)", p)
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -30,7 +31,7 @@ type Rule struct {
 	sliding    bool  // what is not free of the capacity are the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // tells this rule under this limit from all others
-	ledgerSalt uint64 // tells this rule and window from all others
+	inOutage   *outage.Rule
 	metrics    ruleMetrics
 	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
@@ -47,11 +48,8 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, err
 	}
-	for window := int64(r.limit.Window()); ; {
-		if longest := l.longest.Load(); window <= longest || l.longest.CompareAndSwap(longest, window) {
-			return r, nil
-		}
-	}
+	l.shards.AddWindow(r.limit.Window())
+	return r, nil
 }
 
 // describedRule makes a rule that may be looked at, and leaves no trace.
@@ -92,13 +90,16 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		mostCost:   a.Capacity(inRedis),
 		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
-		ledgerSalt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
 		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 		inRedis:    inRedis,
 		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
+	r.inOutage = &outage.Rule{
+		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
+		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+	}
 	return r, nil
 }
 
@@ -204,12 +205,12 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		return d, nil
 	}
 	s := l.shardOf(key)
-	if !s.breaker.Closed() {
+	if !s.Breaker.Closed() {
 		return r.fallback(s, now, key, cost, operation, breaker.ErrOpen), nil
-	} else if r.isSettling(s) {
+	} else if s.Settling(r.inOutage) {
 		return r.decideSettling(ctx, s, key, cost, operation)
 	}
-	reply, err := s.batcher.Decide(ctx, r.entry(key, cost, operation))
+	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
 	if err == nil {
 		if r.lease != nil && reply.Granted > 0 {
 			r.wantLease(key, reply.Granted)
@@ -231,9 +232,13 @@ func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
 // outage policy. The others are the caller's.
 func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
-		l.log.warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
+		l.warnUnreadable(err)
 	}
 	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
+}
+
+func (l *Limiter) warnUnreadable(err error) {
+	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 }
 
 // remembered is the decision if the key is known to be denied.

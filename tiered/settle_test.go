@@ -11,14 +11,13 @@ import (
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
 // another is a member of a limiter's fleet that does nothing but say whether it has
 // charged all it granted.
 func another(t *testing.T, l *Limiter) (beat func(unsettled bool)) {
-	f := remote.NewFleet(l.shard.batcher, l.keys, "another", time.Hour, 1)
+	f := remote.NewFleet(l.shard.Decider.(*remote.Batcher), l.keys, "another", time.Hour, 1)
 	return func(unsettled bool) {
 		t.Helper()
 		if _, err := f.Beat(context.Background(), unsettled); err != nil {
@@ -73,12 +72,12 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	other(true)
 	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 
-	l.shard.breaker.ForceOpen(errors.New("lost"))
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	if d := mustAllow(t, r, "k", 4); !d.Allowed || !d.Degraded() {
 		t.Fatalf("%+v", d)
 	}
 	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
-	eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.shard.charger.busy.Load() })
+	eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 6 {
 		t.Errorf("%d remain in Redis, want 6", remaining)
 	}
@@ -135,47 +134,17 @@ func TestEpisodesEnd(t *testing.T) {
 	other := another(t, l)
 	other(true)
 	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
-	l.shard.breaker.ForceOpen(errors.New("lost"))
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
-	eventually(t, "a window has passed for the short one", func() bool { return !short.isSettling(l.shard) })
+	eventually(t, "a window has passed for the short one", func() bool { return !l.shard.Settling(short.inOutage) })
 	if l.State() != Settling {
 		t.Errorf("state %v", l.State())
 	}
 	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other is gone
 		t.Fatal(err)
 	}
-	if e := l.shard.episode.Load(); e.fleet != 2 {
-		t.Errorf("a fleet of %d", e.fleet)
-	}
-}
-
-// Law 3: charges whose replies were lost are made once.
-func TestLaw3ChargesAreMadeOnce(t *testing.T) {
-	server, prefix := redistest.Start(t), redistest.Prefix()
-	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
-	for _, a := range limit.Algorithms() {
-		r := newRule(t, l, a.Name(), limit.PerHour(1000), Use(a))
-		before := r.capacity
-		debts := []local.Debt{{Owner: r, Key: "k", Parts: []local.Part{{Units: 7, At: l.now()}}}}
-		if unknown := l.shard.charge(debts, 5, false); unknown != nil {
-			t.Fatalf("%v: not charged: %+v", a, unknown)
-		}
-		counted := l.Stats().ChargedBackUnits
-		if unknown := l.shard.charge(debts, 5, true); unknown != nil { // as if that answer had not come
-			t.Fatalf("%v: not charged: %+v", a, unknown)
-		}
-		if counted = l.Stats().ChargedBackUnits - counted; counted != 7 {
-			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
-		}
-		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-7 {
-			t.Errorf("%v: %d remain of %d, want 7 less", a, remaining, before)
-		}
-		if unknown := l.shard.charge(debts, 6, false); unknown != nil {
-			t.Fatalf("%v: not charged: %+v", a, unknown)
-		}
-		if remaining := peekFrom(t, server, prefix, r, "k"); remaining != before-14 {
-			t.Errorf("%v: %d remain of %d after another charge, want 14 less", a, remaining, before)
-		}
+	if fleet := l.shard.Outage().Fleet; fleet != 2 {
+		t.Errorf("a fleet of %d", fleet)
 	}
 }
 
@@ -198,7 +167,7 @@ func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 		}
 	}
 	server.Restart()
-	eventually(t, "Redis decides alone", func() bool { return l.State() != Outage && !l.shard.owes() })
+	eventually(t, "Redis decides alone", func() bool { return l.State() != Outage && !l.shard.Owes() })
 	if k, a := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "a"); k != 8 || a != 10 {
 		t.Errorf("%d and %d remain, want 8 and 10", k, a)
 	}
@@ -210,7 +179,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	r.fallback(l.shardOf(keyOf(l, "k")), l.now(), keyOf(l, "k"), 3, 0, breaker.ErrOpen)
-	eventually(t, "it is charged", func() bool { return !l.shard.owes() })
+	eventually(t, "it is charged", func() bool { return !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
 		t.Errorf("%d remain, state %v", remaining, l.State())
 	}

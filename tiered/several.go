@@ -17,7 +17,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	l := r.limiter
 	s, e := l.shardOf(key), r.entry(key, cost, lua.Take)
 	e.Count = count
-	reply, err := s.batcher.Decide(ctx, e)
+	reply, err := s.Decide(ctx, e)
 	switch {
 	case err == nil:
 		d := r.fromRedis(&reply, cost, lua.Take)
@@ -56,7 +56,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 func (r *Rule) goesToRedis(key *callKey, cost int64) bool {
 	l := r.limiter
 	s := l.shardOf(key)
-	if r.lease != nil || r.config.countDenied || !s.breaker.Closed() || r.isSettling(s) {
+	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
 		return false
 	}
 	_, known := r.remembered(key.hash, l.now(), cost)

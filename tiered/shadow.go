@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -88,7 +89,7 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 // comparison is a decision to be compared.
 type comparison struct {
 	shadow  *shadow
-	shard   *shard
+	shard   *outage.Shard
 	key     string // in Redis
 	cost    int64
 	allowed bool
@@ -148,7 +149,7 @@ func (l *Limiter) more(first comparison) []comparison {
 // is lost is for users' decisions to find out.
 func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
 	batch = slices.DeleteFunc(batch, func(c comparison) bool {
-		if c.shard.breaker.Closed() {
+		if c.shard.Breaker.Closed() {
 			return false
 		}
 		c.shadow.failed.Inc()

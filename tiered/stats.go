@@ -190,8 +190,11 @@ func (l *Limiter) Stats() Stats {
 	for _, kind := range remote.Kinds() {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
 	}
-	for _, shard := range l.shards() {
-		s.Shards = append(s.Shards, shard.stats())
+	for _, shard := range l.shards.InUse() {
+		master, _, _ := shard.Where()
+		s.Shards = append(s.Shards, ShardStats{
+			Master: master, State: shard.State(), Breaker: BreakerState(shard.Breaker.State()),
+		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,14 +207,6 @@ func (l *Limiter) Stats() Stats {
 	slices.SortFunc(s.Rules, func(a, b RuleStats) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Sources, func(a, b SourceStats) int { return cmp.Compare(a.Name, b.Name) })
 	return s
-}
-
-func (s *shard) stats() ShardStats {
-	stats := ShardStats{State: s.state(), Breaker: BreakerState(s.breaker.State())}
-	if where := s.where.Load(); where != nil {
-		stats.Master = where.addr
-	}
-	return stats
 }
 
 func (r *ruleCounters) stats(name string) RuleStats {

@@ -50,9 +50,9 @@ func TestAnOutageIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	server.Kill()
-	l.shard.breaker.ForceOpen(errors.New("killed"))
+	l.shard.Breaker.ForceOpen(errors.New("killed"))
 	for inVain := errors.New("still gone"); ; time.Sleep(10 * time.Millisecond) {
-		if err := l.shard.breaker.Probe(func() error { return inVain }); err == inVain {
+		if err := l.shard.Breaker.Probe(func() error { return inVain }); err == inVain {
 			break
 		}
 	}

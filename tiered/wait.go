@@ -201,7 +201,7 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	granted, denied, err := w.rule.allowSeveral(ctx, &w.key, w.cost, count)
 	for _, d := range q.answered(w, granted, denied, err) {
 		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
-			w.rule.limiter.log.warn("waited", "units for a call that no longer waits could not be given back", "error", err)
+			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func redisInWords(r *reporter) string {
 func firstRequests(p study.Point, most int) *trace.Trace {
 	t := &trace.Trace{Keys: p.Traffic.Keys()}
 	for request := range int32(min(most, p.Traffic.Requests())) {
-		t.Events = append(t.Events, trace.Event{At: p.Traffic.At(request), Key: p.Traffic.Name(p.Traffic.KeyOf(request))})
+		t.Events = append(t.Events, trace.Event{At: p.Traffic.At(request), Key: p.Traffic.Name(p.Traffic.KeyOf(request)), Cost: 1})
 	}
 	return t
 }

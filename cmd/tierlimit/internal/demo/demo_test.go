@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func steady() *trace.Trace {
 	t := &trace.Trace{Keys: 2}
 	for i := range int64(36_000) {
-		t.Events = append(t.Events, trace.Event{At: i * 100_000, Key: fmt.Sprint("key", i%2)})
+		t.Events = append(t.Events, trace.Event{At: i * 100_000, Key: fmt.Sprint("key", i%2), Cost: 1})
 	}
 	return t
 }

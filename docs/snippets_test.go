@@ -1,0 +1,301 @@
+// Package docs_test holds the documentation to what it says: its Go compiles, and its index and
+// links lead to what there is.
+package docs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A snippet is Go in a page: a whole program or file, or a fragment, which is compiled as the body
+// of a function, beside testdata/prelude.go, which declares what fragments take for granted. What
+// else a fragment needs stands in a comment before it, which readers do not see:
+//
+//	<!-- go: var tenant string; var quota *tiered.Rule -->
+//
+// A block written { ... } stands for code of the reader's. A fragment that begins with func, type
+// or var is compiled outside of a function. A comment may also name the module that has what a
+// snippet imports, if that is not one of go.work: <!-- go in bench: ... -->.
+type snippet struct {
+	page    string
+	line    int
+	module  string // a folder
+	declare string
+	text    string
+}
+
+var fence = regexp.MustCompile("(?m)(?:^<!-- go(?: in ([a-z]+))?:([^>]*)-->\n\n?)?^```go\n((?s:.*?))^```$")
+
+// snippetsOf are the snippets of a page.
+func snippetsOf(page, text string) (all []snippet) {
+	for _, m := range fence.FindAllStringSubmatchIndex(text, -1) {
+		group := func(i int) string {
+			if m[2*i] < 0 {
+				return ""
+			}
+			return text[m[2*i]:m[2*i+1]]
+		}
+		s := snippet{page: page, line: 1 + strings.Count(text[:m[6]], "\n"), module: ".", declare: group(2), text: group(3)}
+		if in := group(1); in != "" {
+			s.module = in
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// packages are those that fragments may use without an import, by name.
+var packages = map[string]string{
+	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "time": "time", "http": "net/http", "slog": "log/slog", "tls": "crypto/tls", "x509": "crypto/x509", "trace": "go.opentelemetry.io/otel/trace", "testing": "testing",
+	"redis": "github.com/redis/go-redis/v9", "prometheus": "github.com/prometheus/client_golang/prometheus",
+	"redisotel": "github.com/redis/go-redis/extra/redisotel/v9", "grpc": "google.golang.org/grpc",
+	"redis_rate": "github.com/go-redis/redis_rate/v10", "throttled": "github.com/throttled/throttled/v2", "goredisstore": "github.com/throttled/throttled/v2/store/goredisstore.v9",
+}
+
+func init() {
+	for _, name := range []string{"tiered", "limit", "plan", "httplimit", "grpclimit", "livepage", "rulesfile", "tiertest", "embedded"} {
+		packages[name] = "github.com/tierlimit/tierlimit/" + name
+	}
+}
+
+// file is the snippet as a file of Go.
+func (s snippet) file() ([]byte, error) {
+	text := strings.ReplaceAll(s.text, "{ ... }", "{}")
+	if strings.HasPrefix(text, "package ") {
+		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // no main to be linked
+	}
+	if !regexp.MustCompile(`^(//.*\n)*(func|type|var) `).MatchString(text) {
+		text = fmt.Sprintf("func line%d() {\n%s\n%s}\n", s.line, s.declare, text)
+	} else {
+		text = s.declare + "\n" + text
+	}
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, "", "package snippet\n"+text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[string]bool)
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && packages[x.Name] != "" {
+				used[x.Name] = true
+			}
+		case *ast.BlockStmt:
+			n.List = withUses(n.List)
+		}
+		return true
+	})
+	var out bytes.Buffer
+	out.WriteString("package snippet\n")
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		fmt.Fprintf(&out, "import %s %q\n", name, packages[name])
+	}
+	for _, declaration := range parsed.Decls {
+		out.WriteString("\n")
+		if err := format.Node(&out, files, declaration); err != nil {
+			return nil, err
+		}
+		out.WriteString("\n")
+	}
+	return out.Bytes(), nil
+}
+
+// withUses adds a use of each variable behind its declaration: what a fragment declares is for the
+// reader to use.
+func withUses(statements []ast.Stmt) (all []ast.Stmt) {
+	for _, statement := range statements {
+		all = append(all, statement)
+		var names []*ast.Ident
+		switch s := statement.(type) {
+		case *ast.AssignStmt:
+			for _, left := range s.Lhs {
+				if name, ok := left.(*ast.Ident); ok && s.Tok == token.DEFINE {
+					names = append(names, name)
+				}
+			}
+		case *ast.DeclStmt:
+			if d, ok := s.Decl.(*ast.GenDecl); ok && d.Tok == token.VAR {
+				for _, spec := range d.Specs {
+					names = append(names, spec.(*ast.ValueSpec).Names...)
+				}
+			}
+		}
+		for _, name := range names {
+			if name.Name != "_" {
+				all = append(all, &ast.AssignStmt{Lhs: []ast.Expr{ast.NewIdent("_")}, Tok: token.ASSIGN, Rhs: []ast.Expr{ast.NewIdent(name.Name)}})
+			}
+		}
+	}
+	return all
+}
+
+// compile compiles snippets, in their modules and without writing into them. The error says page
+// and line of what does not compile.
+func compile(t *testing.T, snippets []snippet) error {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scratch := t.TempDir()
+	overlay := struct{ Replace map[string]string }{make(map[string]string)}
+	prelude := filepath.Join(root, "docs", "testdata", "prelude.go")
+	folders := make(map[string]map[string]bool) // of each module
+	for _, s := range snippets {
+		text, err := s.file()
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", s.page, s.line, err)
+		}
+		name := strings.ReplaceAll(s.page, ".", "_")
+		whole := strings.HasPrefix(s.text, "package ")
+		if whole {
+			name = filepath.Join(name, fmt.Sprint("line", s.line)) // a package of its own
+		}
+		// The compiler calls the file by this name.
+		written := filepath.Join(scratch, fmt.Sprintf("%s.line%d.go", strings.ReplaceAll(s.page, "/", "_"), s.line))
+		if err := os.WriteFile(written, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		folder := filepath.Join("docs_snippets", name)
+		absolute := filepath.Join(root, s.module, folder)
+		overlay.Replace[filepath.Join(absolute, fmt.Sprintf("line%d.go", s.line))] = written
+		if !whole {
+			overlay.Replace[filepath.Join(absolute, "prelude.go")] = prelude
+		}
+		if folders[s.module] == nil {
+			folders[s.module] = make(map[string]bool)
+		}
+		folders[s.module]["./"+filepath.ToSlash(folder)] = true
+	}
+	encoded, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(scratch, "overlay.json")
+	if err := os.WriteFile(file, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range slices.Sorted(maps.Keys(folders)) {
+		build := exec.Command("go", append([]string{"build", "-overlay", file}, slices.Sorted(maps.Keys(folders[module]))...)...)
+		build.Dir = filepath.Join(root, module)
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return nil
+}
+
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	names, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(names, "../README.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+func TestSnippetsCompile(t *testing.T) {
+	var all []snippet
+	for page, text := range pages(t) {
+		found := snippetsOf(strings.TrimPrefix(page, "../"), text)
+		if want := strings.Count(text, "```go\n"); len(found) != want {
+			t.Errorf("%s: %d snippets of %d are found", page, len(found), want)
+		}
+		all = append(all, found...)
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d snippets", len(all))
+	}
+	if err := compile(t, all); err != nil {
+		t.Error(err)
+	}
+}
+
+// The test above can fail: of what does not compile the page and the line are said.
+func TestWhatDoesNotCompileIsFound(t *testing.T) {
+	const good = "text\n\n```go\nd, err := search.Allow(ctx, userID)\nif err != nil { ... }\n```\n"
+	for bad, where := range map[string]string{
+		"```go\nsearch.Alow(ctx, userID)\n```\n":                                "page.md.line8.go:",
+		"```go\nif {\n```\n":                                                    "page.md:8",
+		"```go\npackage main\n\nfunc main() { nothing() }\n```\n":               "page.md.line8.go:3",
+		"<!-- go: var n int -->\n```go\nsearch.Allow(ctx, n)\n```\n":            "page.md.line9.go:",
+		"```go\nfunc f() int { return search }\n```\n":                          "page.md.line8.go:",
+		"<!-- go in bench: -->\n\n```go\nredis_rate.PerMinute(\"many\")\n```\n": "page.md.line10.go:",
+		"```go\nimport \"fmt\"\n\nfmt.Println(1)\n```\n":                        "page.md:8",
+	} {
+		err := compile(t, snippetsOf("page.md", good+bad))
+		if err == nil || !strings.Contains(err.Error(), where) {
+			t.Errorf("%s\n%v, want %s", bad, err, where)
+		}
+	}
+	if err := compile(t, snippetsOf("page.md", good)); err != nil {
+		t.Error(err)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)?(#[^)]*)?\)`)
+
+// The index leads to every page, and links to what there is, headings included.
+func TestLinksLeadSomewhere(t *testing.T) {
+	all := pages(t)
+	for page := range all {
+		if page != "README.md" && page != "../README.md" && !strings.Contains(all["README.md"], "("+page) {
+			t.Errorf("docs/README.md does not lead to %s", page)
+		}
+	}
+	for page, text := range all {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, heading := m[1], m[2]
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: a link to %s: %v", page, target, err)
+				continue
+			}
+			if other, known := all[path]; heading != "" && known && !slices.Contains(headings(other), heading) {
+				t.Errorf("%s: %s has no heading %s", page, path, heading)
+			}
+		}
+	}
+}
+
+var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+// headings are a page's headings as links name them.
+func headings(text string) (all []string) {
+	seen := make(map[string]int)
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile("[^\\p{L}\\p{N} _-]").ReplaceAllString(strings.ToLower(m[1]), "")
+		name = strings.ReplaceAll(name, " ", "-")
+		if seen[name]++; seen[name] > 1 {
+			name += "-" + strconv.Itoa(seen[name]-1)
+		}
+		all = append(all, "#"+name)
+	}
+	return all
+}

@@ -1,0 +1,32 @@
+// Package snippet is what the fragments of Go in the pages take for granted. See
+// ../snippets_test.go.
+package snippet
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+var (
+	ctx      context.Context
+	limiter  *tiered.Limiter
+	search   *tiered.Rule
+	userID   string
+	rdb      redis.UniversalClient
+	options  *redis.UniversalOptions
+	registry *prometheus.Registry
+
+	mux     *http.ServeMux
+	handler http.Handler
+	server  *http.Server
+	w       http.ResponseWriter
+	r       *http.Request
+
+	t *testing.T
+)

@@ -1,0 +1,100 @@
+package outage
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// memory is what this instance knows of Redis's memory.
+//
+// Redis loses it by FLUSHALL, a restart, or a failover to a replica that is empty or
+// behind. Then it would grant everyone a second quota. Every instance finds out by
+// itself, and charges once more what it granted itself, each key after its next use.
+type memory struct {
+	mu         sync.Mutex // guards the rest
+	place      string     // that it was heard in
+	generation string
+	// beats that were heard, oldest first: a stale replica says which it knows of.
+	beats []beat
+}
+
+type beat struct {
+	sequence int64
+	at       int64 // the limiter's time, before it was sent
+}
+
+const beatsKept = 64
+
+// remembers compares what a beat found with what is known. since is from when on Redis
+// has forgotten.
+func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	remembers = true
+	switch {
+	case m.generation == "", m.place != h.Place: // another place has another memory
+		m.beats = nil
+	case h.Generation != m.generation:
+		remembers, since = false, math.MinInt64
+		m.beats = nil
+	case len(m.beats) > 0 && h.Survived < m.beats[len(m.beats)-1].sequence && h.Survived >= 0:
+		remembers, since = false, math.MinInt64
+		for _, b := range m.beats {
+			if b.sequence <= h.Survived {
+				since = b.at
+			}
+		}
+		m.beats = nil
+	}
+	m.place, m.generation = h.Place, h.Generation
+	m.beats = append(m.beats, beat{h.Sequence, sent})
+	if len(m.beats) > beatsKept {
+		m.beats = m.beats[1:]
+	}
+	return remembers, since
+}
+
+// forgot begins an episode, or goes on with the one there is: Redis has lost its memory
+// of what was granted since a time.
+func (s *Shard) forgot(since int64) {
+	l := s.all
+	now := l.Now()
+	s.mu.Lock()
+	e := s.uncharged()
+	if e == nil {
+		e = s.begin(now, l.Born)
+	}
+	e.load.Store(false)
+	if e.forgotten.Swap(true) {
+		since = min(since, e.forgottenSince)
+	}
+	e.forgottenSince = since
+	if s.Breaker.Closed() {
+		e.back.Store(max(1, now))
+	}
+	s.mu.Unlock()
+
+	l.Ledger.Forgotten(s.has(), since)
+	s.charger.dropped.Store(true)
+	l.Counts.Forgot()
+	age := "all"
+	if since > 0 {
+		age = time.Duration(now - since).String()
+	}
+	s.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
+	if s.Breaker.Closed() {
+		s.changed(Settling)
+	}
+}
+
+// suspect asks for a beat at once: Redis counts less than this instance alone was
+// granted. It never waits.
+func (s *Shard) suspect() {
+	select {
+	case s.suspicions <- struct{}{}:
+	default:
+	}
+}

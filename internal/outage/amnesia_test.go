@@ -1,0 +1,108 @@
+package outage
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// A reply that counts less than this instance was granted brings the next heartbeat on at
+// once.
+func TestForgetfulReplyIsFollowedByABeat(t *testing.T) {
+	l := newShards(t, 1)
+	q := question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 50)
+	s := l.first
+	s.Learned(q, &remote.Reply{Granted: 50, Remaining: 50})
+	s.Learned(q, &remote.Reply{Granted: 1, Remaining: 60})
+	if len(s.suspicions) != 0 {
+		t.Error("suspicion where Redis counts 40 of 51")
+	}
+	s.Learned(q, &remote.Reply{Granted: 1, Remaining: 99})
+	if len(s.suspicions) != 1 {
+		t.Error("no suspicion where Redis counts 1 of 52")
+	}
+}
+
+// Law 11: what Redis has forgotten is charged again after the key's next use, and the rule settles
+// for its window.
+func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.beat(t, s)
+	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
+	m.heard.Generation = "another"
+	l.beat(t, s)
+	if s.State() != Settling || !s.Settling(r) || l.forgot.Load() != 1 {
+		t.Fatalf("%v, the rule settles: %v", s.State(), s.Settling(r))
+	}
+	if s.chargeSome(); len(m.charged) != 0 {
+		t.Errorf("charged before the key was used: %+v", m.charged)
+	}
+	own, d, ok := s.Reserve(question(r, "k", 20))
+	if !ok || own.Units != 20 {
+		t.Fatalf("%+v, %+v", own, d)
+	}
+	s.Release(question(r, "k", 20), own)
+	if _, d, ok := s.Reserve(question(r, "k", 21)); ok || d.Allowed || d.Tier != limit.TierFallback || d.RetryAfter == 0 {
+		t.Errorf("above the limit: %+v", d)
+	}
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if units := m.units(); units != 80 {
+		t.Errorf("%d units charged again, want 80: %+v", units, m.charged)
+	}
+	l.now.Add(int64(30 * minute))
+	l.beat(t, s)
+	if !s.Settling(r) {
+		t.Error("it does not settle for its window")
+	}
+	l.now.Add(int64(31 * minute))
+	l.beat(t, s)
+	if s.Settling(r) || s.State() != Settling {
+		t.Errorf("%v after the rule's window, it settles: %v", s.State(), s.Settling(r))
+	}
+	l.now.Add(int64(24 * time.Hour))
+	if l.beat(t, s); s.State() != Healthy {
+		t.Errorf("%v after the longest window", s.State())
+	}
+}
+
+func TestMemory(t *testing.T) {
+	m := &memory{}
+	for i, step := range []struct {
+		heard     remote.Heard
+		sent      int64
+		remembers bool
+		since     int64
+	}{
+		{remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100, true, 0},
+		{remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, true, 0},
+		{remote.Heard{Generation: "a", Sequence: 3, Survived: 2}, 300, true, 0},
+		{remote.Heard{Generation: "a", Sequence: 5, Survived: 4}, 500, true, 0},    // a reply was lost
+		{remote.Heard{Generation: "a", Sequence: 6, Survived: 3}, 600, false, 300}, // a replica that was behind
+		{remote.Heard{Generation: "a", Sequence: 7, Survived: 6}, 700, true, 0},    // and goes on
+		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no beat for a day
+		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
+		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
+		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
+		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet meets elsewhere
+		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
+		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and again where it was
+	} {
+		remembers, since := m.remembers(step.heard, step.sent)
+		if remembers != step.remembers || since != step.since {
+			t.Errorf("step %d: %v, since %d; want %v, %d", i, remembers, since, step.remembers, step.since)
+		}
+	}
+	for i := range int64(1000) {
+		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500)
+	}
+	if len(m.beats) > beatsKept {
+		t.Errorf("%d beats are kept", len(m.beats)) // law 7
+	}
+}

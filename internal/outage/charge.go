@@ -1,0 +1,178 @@
+package outage
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Charging back is bounded in volume and rate, so that it is not noticed by others who
+// use Redis: of so many keys at a time, one batch after another, each followed by a
+// pause of so many times what it took.
+const (
+	chargedAtOnce = 64
+	chargePauses  = 2
+)
+
+// charger tells Redis what was granted without it: each unit once (law 3), with its age.
+type charger struct {
+	wake chan struct{}
+	// busy: units have been taken out of the journal, and Redis may not know of them.
+	busy atomic.Bool
+	// dropped asks for what is being charged to be left: Redis has lost its memory, and
+	// all of it will be charged again.
+	dropped atomic.Bool
+
+	// Of the charging goroutine alone: what is being charged, and since when. It has one
+	// sequence until it is known to be charged, by which Redis charges it once.
+	pending  []ledger.Debt
+	since    time.Time
+	sequence int64
+}
+
+// wakeCharger never waits.
+func (s *Shard) wakeCharger() {
+	select {
+	case s.charger.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Owes reports whether there are units that Redis will yet be told of.
+func (s *Shard) Owes() bool {
+	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
+}
+
+// chargeBack runs in the background.
+func (s *Shard) chargeBack() {
+	for {
+		pause := s.chargeSome()
+		if pause == 0 {
+			select {
+			case <-s.all.Context.Done():
+				return
+			case <-s.charger.wake:
+			}
+			continue
+		}
+		select {
+		case <-s.all.Context.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// chargeSome charges a batch. It returns how long to wait until the next one, 0 if there
+// is nothing to charge, or no Redis.
+func (s *Shard) chargeSome() (pause time.Duration) {
+	l, c := s.all, &s.charger
+	if !s.Breaker.Closed() {
+		return 0
+	}
+	c.busy.Store(true)
+	defer func() { c.busy.Store(len(c.pending) > 0) }()
+	if c.dropped.Swap(false) {
+		c.pending = nil
+	}
+	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
+		// Redis may no longer remember whether it has charged them.
+		for _, d := range c.pending {
+			l.Ledger.Lose(d, l.Now()+int64(d.Owner.(*Rule).Limit.Window()))
+		}
+		c.pending = nil
+	}
+	again := len(c.pending) > 0
+	if !again {
+		c.sequence = l.sequences.Add(1)
+		c.since = time.Now()
+		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce, l.Now()); len(c.pending) == 0 {
+			return 0
+		}
+	}
+	started := time.Now()
+	c.pending = s.charge(c.pending, c.sequence, again)
+	pause = chargePauses * time.Since(started)
+	if len(c.pending) > 0 {
+		pause += probeEvery
+	}
+	return max(time.Millisecond, pause)
+}
+
+// charge charges debts in Redis, and returns those of which it is not known whether they
+// were. again: they were sent before.
+func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
+	l := s.all
+	var mu sync.Mutex // guards unknown
+	var trips sync.WaitGroup
+	for _, d := range debts {
+		r := d.Owner.(*Rule)
+		e := remote.Entry{
+			Key: d.Key, Rule: r.Encoded, Operation: lua.Charge,
+			Charges: r.charges(d, l.Now(), s.Outage().Fleet),
+			Marker:  l.Instance, Sequence: sequence,
+		}
+		if len(e.Charges) == 0 {
+			continue
+		}
+		trips.Go(func() { // they ride together
+			reply, err := s.Decide(l.Context, e)
+			switch {
+			case err == nil:
+				units := reply.Granted
+				if again && units == 0 { // it had been charged, and the answer was lost
+					for _, c := range e.Charges {
+						units += c.Units
+					}
+				}
+				l.Counts.Charged(units)
+			case errors.Is(err, remote.ErrUnreadable):
+				l.Unreadable(err)
+			default:
+				mu.Lock()
+				defer mu.Unlock()
+				unknown = append(unknown, d)
+			}
+		})
+	}
+	trips.Wait()
+	return unknown
+}
+
+// charges is what to charge for a debt. Ages are told, not times: what is under way gets
+// younger by it, so its units leave late rather than early.
+func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Charge) {
+	if r.Algorithm.Same(limit.GCRA()) {
+		if units := r.debt(d, now, fleet); units > 0 {
+			charges = append(charges, remote.Charge{Units: units})
+		}
+		return charges
+	}
+	for _, p := range d.Parts {
+		charges = append(charges, remote.Charge{Units: p.Units, Age: time.Duration(max(0, now-p.At))})
+	}
+	return charges
+}
+
+// debt is what GCRA would hold of a debt now, if this instance's share were the limit.
+// The fleet's debt is the sum of its instances' at most.
+func (r *Rule) debt(d ledger.Debt, now int64, fleet int) int64 {
+	share := d.Share * float64(r.Limit.Quota())
+	if share == 0 {
+		share = float64(r.Limit.Quota()) / float64(max(1, fleet))
+	}
+	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.Limit.Window()) }
+	units, last := 0.0, int64(0)
+	for _, p := range d.Parts {
+		units = max(0, units-paid(last, p.At)) + float64(p.Units)
+		last = p.At
+	}
+	return int64(math.Ceil(max(0, units-paid(last, now))))
+}

@@ -1,0 +1,105 @@
+package outage
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Without decides without Redis, by the rule's outage policy. Whatever the
+// policy, what is granted goes into the ledger: it counts if the policy of
+// another rule, or of the same one later, asks; and Redis will be told.
+//
+// err is what came of asking Redis. If Redis may have decided all the same, what is
+// granted here is not charged there later: once for that decision is the most (law 3).
+func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
+	l, r := s.all, q.Rule
+	s.missed(err)
+	a := q.account()
+	a.Charged = mayBeCharged(err)
+	d := r.decision(s.tierWithout(err))
+	d.ResetAfter = r.Limit.Window()
+	switch {
+	case r.Policy == Deny:
+		d.RetryAfter = probeEvery
+	case r.Policy == Allow && q.Operation == lua.Peek:
+		d.Allowed, d.Remaining = true, r.Limit.Quota()
+	case r.Policy == Allow:
+		l.Ledger.Add(&a, now, q.Cost)
+		d.Allowed, d.Granted, d.Remaining = true, q.Cost, max(0, r.Limit.Quota()-q.Cost)
+	case q.Operation == lua.Peek:
+		free, retryAfter := l.Ledger.Free(&a, s.outageOf(r), now, q.Cost)
+		d.Allowed, d.Remaining, d.RetryAfter = free >= q.Cost, free, min(retryAfter, RetryWithin)
+	case q.Operation == lua.TakeUpTo:
+		granted(&d, l.Ledger.TakeUpTo(&a, s.outageOf(r), now, q.Cost))
+	default:
+		granted(&d, l.Ledger.Take(&a, s.outageOf(r), now, q.Cost))
+	}
+	return d
+}
+
+// Undo takes back what [Shard.Without] has just granted because of err: another decision of the
+// same group denies.
+func (s *Shard) Undo(q *Question, err error) {
+	a := q.account()
+	a.Charged = mayBeCharged(err)
+	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
+}
+
+// tierWithout is who decides if asking Redis came to err: that it had no time is load while it
+// answers others.
+func (s *Shard) tierWithout(err error) limit.Tier {
+	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.Breaker.Closed() {
+		return limit.TierOverload
+	}
+	return limit.TierFallback
+}
+
+// mayBeCharged reports whether Redis may have charged what it was asked for.
+func mayBeCharged(err error) bool {
+	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
+}
+
+// RetryWithin is the longest RetryAfter that is told without Redis: it may be back by then,
+// and have more to give than this instance's share (law 11).
+const RetryWithin = 5 * time.Second
+
+// granted puts the ledger's answer into a decision.
+func granted(d *limit.Decision, g ledger.Grant) {
+	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, min(g.RetryAfter, RetryWithin)
+}
+
+// Learned records what Redis granted, and how much was free.
+func (s *Shard) Learned(q *Question, reply *remote.Reply) {
+	a, now := q.account(), s.all.Now()
+	known := ledger.Known{Granted: reply.Granted}
+	if !s.isUncounted(q.Rule) { // or else others' grants are missing
+		known.Free, known.Capacity, known.Sliding = reply.Remaining, q.Rule.Capacity, q.Rule.Sliding
+	}
+	if s.all.Ledger.Learn(&a, now, known) {
+		s.suspect()
+	}
+}
+
+// Leased records units that Redis granted as a lease. They count from now on, spent or not, as in
+// Redis.
+func (s *Shard) Leased(q *Question, units int64) {
+	a := q.account()
+	s.all.Ledger.Learn(&a, s.all.Now(), ledger.Known{Granted: units})
+}
+
+// Returned records that units are given back. withoutRedis says that they were granted so, and
+// need not be charged any more.
+func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {
+	a := q.account()
+	s.all.Ledger.Return(&a, s.all.Now(), units, withoutRedis)
+}
+
+// Reset forgets all units of a key.
+func (s *Shard) Reset(q *Question) { s.Returned(q, math.MaxInt64, true) }

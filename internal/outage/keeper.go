@@ -1,0 +1,242 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// How often an instance is heard of in Redis, after what silence it no longer
+// counts, how often a lost Redis is tried again, and how long New waits for it.
+const (
+	beatEvery   = time.Second
+	FleetTTL    = 5 * time.Second
+	probeEvery  = 250 * time.Millisecond
+	StartWithin = time.Second
+)
+
+// Meet makes the first contact: it joins the fleet and measures the way. It
+// returns an error only for what waiting would not mend.
+func (l *Shards) Meet() error {
+	if l.cluster != nil {
+		if err := l.meetCluster(); err != nil {
+			return l.first.notMet(err)
+		}
+	}
+	return l.every((*Shard).meet)
+}
+
+func (s *Shard) meet() error {
+	l := s.all
+	took, err := s.firstBeat()
+	if err == nil {
+		if took > l.Deadline/2 {
+			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
+				"round_trip", took, "deadline", l.Deadline)
+		}
+		if l.Met != nil {
+			l.Met(s)
+		}
+		return nil
+	}
+	return s.notMet(err)
+}
+
+// notMet starts without Redis, unless waiting would not mend that.
+func (s *Shard) notMet(err error) error {
+	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
+		return misconfigured
+	}
+	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.all.ColdStart}
+	if s.all.Hint != nil {
+		if hint := s.all.Hint(err); hint != "" {
+			about = append(about, "hint", hint)
+		}
+	}
+	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
+	s.Failed(err)
+	s.Breaker.ForceOpen(err)
+	return nil
+}
+
+// firstBeat joins the fleet and returns the shortest of three round trips.
+func (s *Shard) firstBeat() (took time.Duration, err error) {
+	best := StartWithin
+	err = s.all.WithinStart(func(ctx context.Context) error {
+		err := s.beatOnce(ctx) // connects, which takes longer
+		for i := 0; i < 3 && err == nil; i++ {
+			started := time.Now()
+			err = s.beatOnce(ctx)
+			best = min(best, time.Since(started))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err // best may still be written
+	}
+	return best, nil
+}
+
+// WithinStart does something for as long as New may wait. A client that does not honour
+// deadlines must not hold up New, so it is left behind when the time is over; Close waits
+// for it.
+func (l *Shards) WithinStart(f func(context.Context) error) error {
+	done := make(chan error, 1)
+	l.Go(func() {
+		ctx, cancel := context.WithTimeout(l.Context, StartWithin)
+		defer cancel()
+		done <- f(ctx)
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(StartWithin + 100*time.Millisecond):
+		return fmt.Errorf("%w (%v)", remote.ErrNoAnswer, StartWithin)
+	}
+}
+
+// keep runs in the background: it renews the membership in the fleet, and while
+// Redis is lost, probes for it.
+func (s *Shard) keep() {
+	timer := time.NewTimer(beatEvery)
+	defer timer.Stop()
+	var last time.Time // of beats
+	for {
+		select {
+		case <-s.all.Context.Done():
+			return
+		case <-s.suspicions:
+			if time.Since(last) >= probeEvery && s.Breaker.Closed() {
+				last = time.Now()
+				s.beat()
+			}
+			continue
+		case <-timer.C:
+			last = time.Now()
+			if s.all.Beat != nil {
+				s.all.Beat()
+			}
+			switch {
+			case !s.inUse():
+			case s.Breaker.Closed():
+				s.beat()
+			default:
+				s.probe()
+			}
+		}
+		timer.Reset(s.untilNextBeat())
+	}
+}
+
+// untilNextBeat is spread out, so that a fleet does not beat in step.
+func (s *Shard) untilNextBeat() time.Duration {
+	every := beatEvery
+	if !s.Breaker.Closed() || s.settlesSoon() {
+		every = probeEvery
+	}
+	return every + time.Duration(rand.Int64N(int64(every)/10))
+}
+
+func (s *Shard) beat() {
+	done, err := s.Breaker.Begin()
+	if err != nil {
+		return
+	}
+	if err = s.Beat(s.all.Deadline); err != nil {
+		s.Failed(err)
+	}
+	done(err)
+}
+
+// probe asks whether Redis is back. The first beat may have to connect, which
+// takes several round trips; only the second must keep the deadline, or else
+// decisions would not keep it either and the breaker would open again at once.
+func (s *Shard) probe() {
+	err := s.Breaker.Probe(func() error {
+		if err := s.Beat(StartWithin); err != nil {
+			return err
+		}
+		return s.Beat(s.all.Deadline)
+	})
+	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.all.Context.Err() == nil {
+		s.Failed(err)
+		s.warn("lost", "Redis is still out of reach", "error", err)
+	}
+}
+
+// beatOnce renews the membership, and acts on what it learns.
+func (s *Shard) beatOnce(ctx context.Context) error {
+	owes, sent := s.Owes(), s.all.Now()
+	// What is lost is looked at last: whoever says that it owes nothing has said what it lost.
+	heard, err := s.fleet.Beat(ctx, owes, s.lostRules()...)
+	if remote.IsMoving(err) {
+		return nil // Redis is there; it will say more when the slot has moved
+	}
+	if err != nil {
+		return err
+	}
+	s.silence.Store(nil)
+	if s.all.Size != nil {
+		s.all.Size(heard.Size)
+	}
+	if remembers, since := s.memory.remembers(heard, sent); !remembers {
+		s.forgot(since)
+	}
+	if owes {
+		s.wakeCharger()
+	} else {
+		s.settle(heard)
+	}
+	return nil
+}
+
+// Beat renews the membership in the fleet, and acts on what it learns. It returns an error if that
+// takes longer than d.
+func (s *Shard) Beat(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.all.Context, d)
+	defer cancel()
+	started := time.Now()
+	if err := s.beatOnce(ctx); err != nil {
+		return err
+	}
+	if took := time.Since(started); took > d {
+		return fmt.Errorf("%w (%v): it took %v", remote.ErrNoAnswer, d, took)
+	}
+	return nil
+}
+
+// breakerChanged runs under the breaker's lock, so it only takes note and passes the
+// news on.
+func (s *Shard) breakerChanged(from, to breaker.State) {
+	switch {
+	case from == breaker.Closed && to == breaker.Open:
+		s.all.Counts.Opened()
+		s.lost(s.all.Now(), s.all.Born)
+		s.changed(Outage)
+	case to == breaker.Closed:
+		s.back(s.all.Now())
+		s.changed(Settling)
+		s.wakeCharger()
+	}
+}
+
+// Failed takes note of why Redis could not be asked.
+func (s *Shard) Failed(err error) {
+	if s.all.Explain != nil {
+		err = s.all.Explain(err)
+	}
+	s.failure.Store(&err)
+}
+
+// reason is why Redis could not be asked last, nil if it never failed.
+func (s *Shard) reason() error {
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package outage
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// losses are the rules of which some instance has lost records of what it granted without Redis,
+// and until when that matters, on the limiter's clock. They are immutable.
+type losses map[string]int64
+
+// of reports whether records of a rule are lost that still matter.
+func (l losses) of(rule string, now int64) bool {
+	return l[rule] > now || l[remote.AnyRule] > now
+}
+
+// any reports whether any rule's are.
+func (l losses) any(now int64) bool {
+	for _, until := range l {
+		if until > now {
+			return true
+		}
+	}
+	return false
+}
+
+func (l losses) rules() (names []string) {
+	for name := range l {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lostRules are the rules of which this instance has lost records.
+func (s *Shard) lostRules() (lost []remote.Loss) {
+	l := s.all
+	now := l.Now()
+	until := make(losses)
+	for _, loss := range l.Ledger.Lost(s.has(), now) {
+		rule := remote.AnyRule
+		if r, known := loss.Owner.(*Rule); known {
+			rule = r.Name
+		}
+		until[rule] = max(until[rule], loss.Until)
+	}
+	for rule, t := range until {
+		lost = append(lost, remote.Loss{Rule: rule, For: time.Duration(t - now)})
+	}
+	return lost
+}
+
+// heardOf takes note of what is lost, as a beat told at now.
+func (e *episode) heardOf(lost []remote.Loss, now int64) {
+	heard := make(losses, len(lost))
+	for _, loss := range lost {
+		heard[loss.Rule] = now + int64(loss.For)
+	}
+	e.lost.Store(&heard)
+}
+
+// losses are those that were heard of.
+func (e *episode) losses() losses {
+	if lost := e.lost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
+
+// settles reports whether a rule is still settling of an episode, with Redis there. After a
+// window nothing counts any more of what Redis has not heard of; and once all instances have
+// charged what they granted, Redis has not heard of what was lost only.
+func (e *episode) settles(rule string, window time.Duration, now int64) bool {
+	if e == nil || e.isOver(window, now) {
+		return false
+	}
+	return !e.charged.Load() || e.losses().of(rule, now)
+}

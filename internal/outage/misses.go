@@ -1,0 +1,80 @@
+package outage
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Decisions miss Redis often if at least so many have, one in so many of all, for so many
+// deadlines: a moment in which many miss it together is no such time.
+const (
+	missesLeast = 5
+	missesPart  = 5
+	missesLast  = 3
+	missesApart = time.Second // and more belong to different times
+)
+
+// misses watches whether decisions often miss Redis, though not often enough for the breaker
+// to open: it is as slow as the deadline, or some of what it is sent gets lost.
+//
+// Who hears Redis is granted all that is left of the limit, and who does not grants its share
+// beside that. So while that lasts a shard settles: shares are fixed, and Redis does not
+// decide alone (law 11).
+type misses struct {
+	mu          sync.Mutex // guards the rest
+	began, last int64      // of a time of misses, on the limiter's clock
+	missed      int64      // decisions after the first
+	answered    int64      // decisions before
+}
+
+// miss takes note of a decision that missed Redis, when so many were answered in all, and
+// reports whether that happens often.
+func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.missed++
+	if now-m.last > int64(missesApart) || m.missed*missesPart < m.missed+answered-m.answered {
+		m.began, m.missed, m.answered = now, 0, answered
+	}
+	m.last = now
+	return m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline)
+}
+
+// missed is told of each decision that was to be Redis's, and why it was not.
+func (s *Shard) missed(err error) {
+	l := s.all
+	switch {
+	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
+		return
+	case errors.Is(err, remote.ErrNoRoom):
+		l.Counts.Missed(true)
+	default:
+		l.Counts.Missed(false)
+	}
+	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFrom(max(1, l.Now())) {
+		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
+	}
+}
+
+// settleFrom makes a shard settle from now on, unless Redis is lost. It reports whether it
+// did not settle before.
+func (s *Shard) settleFrom(now int64) (begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.uncharged()
+	switch {
+	case e == nil:
+		e := s.begin(now, s.all.Born)
+		e.load.Store(true)
+		e.back.Store(now)
+		s.changed(Settling) // before it can be lost, which is told next
+		return true
+	case e.back.Load() != 0:
+		e.back.Store(now)
+	}
+	return false
+}

@@ -1,0 +1,76 @@
+package outage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Misses are often if a fifth of all decisions has missed Redis for three deadlines.
+func TestWhatIsOftenMissed(t *testing.T) {
+	const deadline = 50 * time.Millisecond
+	for _, test := range []struct {
+		name     string
+		every    time.Duration
+		answered int64 // between two misses
+		together int   // misses at a time
+		times    int
+		want     bool
+	}{
+		{"all of them", 10 * time.Millisecond, 0, 1, 20, true},
+		{"one in five", 40 * time.Millisecond, 4, 1, 20, true},
+		{"one in six", 40 * time.Millisecond, 5, 1, 100, false},
+		{"many at one moment", 0, 0, 1000, 1, false},
+		{"many at moments that lie apart", 1100 * time.Millisecond, 0, 100, 20, false},
+		{"rarely asked", 900 * time.Millisecond, 0, 1, 10, true},
+		{"five", 900 * time.Millisecond, 0, 1, 5, false},
+	} {
+		var m misses
+		now, answered, often := int64(time.Hour), int64(1000), false
+		for range test.times {
+			now, answered = now+int64(test.every), answered+test.answered
+			for range test.together {
+				often = m.miss(now, answered, deadline)
+			}
+		}
+		if often != test.want {
+			t.Errorf("%s: often is %v", test.name, often)
+		}
+	}
+}
+
+// Law 11: misses that go on put off the end of the settling; of a lost Redis they begin none.
+func TestMissesPutOffTheEnd(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.beat(t, s)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	miss := func() {
+		for range 20 {
+			q := question(r, "k", 1)
+			q.Operation = lua.Peek
+			s.Without(q, l.Now(), remote.ErrNoAnswer)
+			l.now.Add(int64(20 * time.Millisecond))
+		}
+	}
+	miss()
+	if s.State() != Settling || s.TierSettling() != limit.TierOverload {
+		t.Fatalf("%v, %v", s.State(), s.TierSettling())
+	}
+	l.now.Add(int64(settleAtLeast) - int64(300*time.Millisecond))
+	miss()
+	if l.beat(t, s); s.State() != Settling {
+		t.Errorf("%v though it is missed all the time", s.State())
+	}
+	l.now.Add(int64(settleAtLeast))
+	if l.beat(t, s); s.State() != Healthy {
+		t.Errorf("%v when it is missed no more", s.State())
+	}
+	s.Breaker.ForceOpen(errLost)
+	if miss(); s.State() != Outage || s.episode.Load().back.Load() != 0 {
+		t.Errorf("a lost Redis is %v", s.State())
+	}
+}

@@ -1,0 +1,169 @@
+package outage
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// mastersOf has slots of masters: from which on each has them.
+func mastersOf(owners map[string][]int) *remote.Masters {
+	m := &remote.Masters{}
+	for i := range m.Of {
+		m.Of[i] = ^uint16(0)
+	}
+	for addr, slots := range owners {
+		m.Addrs = append(m.Addrs, addr)
+		for _, from := range slots {
+			for slot := from; slot < from+sixteenth; slot++ {
+				m.Of[slot] = uint16(len(m.Addrs) - 1)
+			}
+		}
+	}
+	return m
+}
+
+// sixteenth of all slots.
+const sixteenth = remote.SlotCount / 16
+
+// ranges are sixteenths, by their first slots.
+func ranges(from, to int) (slots []int) {
+	for i := from; i < to; i++ {
+		slots = append(slots, i*sixteenth)
+	}
+	return slots
+}
+
+// ofSlot is the shard of a sixteenth.
+func (l *testShards) ofSlot(sixteen int) *Shard {
+	r := l.cluster.routes.Load()
+	return r.shards[r.of[sixteen*sixteenth]]
+}
+
+// A shard stays with its slots when a replica takes them over, and with its master when
+// that gets slots or loses some.
+func TestShardsFollowTheirSlots(t *testing.T) {
+	l := newShards(t, 0)
+	if added := l.reroute(mastersOf(map[string][]int{"a": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); len(added) != 2 {
+		t.Fatalf("%d shards were added to the first, want 2", len(added))
+	}
+	a, b, c := l.ofSlot(0), l.ofSlot(5), l.ofSlot(10)
+	if a == b || b == c || a == c || l.ofSlot(4) != a || l.ofSlot(15) != c {
+		t.Fatal("three masters have not three shards")
+	}
+	// A replica of a takes over.
+	if added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); added != nil {
+		t.Error("a replica that took over got a new shard")
+	}
+	if l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c || a.where.Load().addr != "replica" {
+		t.Error("a replica that took over did not get its master's shard")
+	}
+	// A new master gets a part of each.
+	added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 4), "b": ranges(5, 9), "c": ranges(10, 15), "d": {4 * sixteenth, 9 * sixteenth, 15 * sixteenth}}))
+	if len(added) != 1 || l.ofSlot(4) != added[0] || l.ofSlot(9) != added[0] || l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c {
+		t.Error("a new master did not get a shard of its own, or another lost its")
+	}
+	// It leaves again, and another comes: shards are used again.
+	l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)}))
+	if added[0].inUse() || len(l.InUse()) != 3 {
+		t.Error("a master without slots is in use")
+	}
+	if again := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 15), "e": ranges(15, 16)})); again != nil || l.ofSlot(15) != added[0] {
+		t.Error("a shard that was free was not used")
+	}
+}
+
+// Law 7: however often masters come and go, and however many there are, there are no more
+// shards than that.
+func TestLaw7ShardsAreBounded(t *testing.T) {
+	l := newShards(t, 0)
+	m := &remote.Masters{}
+	for i := range 2 * maxShards {
+		m.Addrs = append(m.Addrs, string(rune('A'+i)))
+	}
+	for slot := range m.Of {
+		m.Of[slot] = uint16(slot % len(m.Addrs))
+	}
+	l.reroute(m)
+	slices.Reverse(m.Addrs)
+	l.reroute(m)
+	r := l.cluster.routes.Load()
+	if len(r.shards) != maxShards {
+		t.Errorf("%d shards, want %d", len(r.shards), maxShards)
+	}
+}
+
+// Law 11: what has not settled does not settle by moving.
+func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
+	l := newShards(t, 0)
+	l.first.Breaker.ForceOpen(errors.New("not reached yet"))
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	if a.State() != Outage || b.State() != Outage {
+		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.State(), b.State())
+	}
+	if a.episode.Load().number == b.episode.Load().number {
+		t.Error("two shards have an episode of the same number: shares fixed in one would hold in the other")
+	}
+	b.Breaker.Probe(func() error { return nil })
+	eventually(t, "a probe closes b's breaker", func() bool {
+		_ = b.Breaker.Probe(func() error { return nil })
+		return b.Breaker.Closed()
+	})
+	if !b.end(b.episode.Load()) || b.State() != Healthy || a.State() != Outage || l.State() != Outage {
+		t.Fatalf("b is %v, a %v, the limiter %v", b.State(), a.State(), l.State())
+	}
+	// Some of a's slots are given to b.
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
+	if b.State() != Settling || !b.Breaker.Closed() {
+		t.Errorf("with slots that have not settled, b is %v", b.State())
+	}
+}
+
+// What is to be charged at a lost master is no business of the others' chargers.
+func TestShardsChargeTheirOwn(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	a.Breaker.ForceOpen(errors.New("lost"))
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	r.Policy = Allow // one that starts without Redis is in debt
+	key := remote.UserKey("of a")
+	for l.Of(key) != a {
+		key += "."
+	}
+	if d := a.Without(question(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if !a.Owes() || b.Owes() {
+		t.Errorf("a owes: %v, b owes: %v", a.Owes(), b.Owes())
+	}
+	if pause := b.chargeSome(); pause != 0 || !a.Owes() {
+		t.Errorf("b took what is to be charged at a; pause %v", pause)
+	}
+	// The slot goes to b, and with it what is to be charged.
+	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
+	if a.Owes() || !b.Owes() || b.State() != Settling {
+		t.Errorf("a owes: %v, b owes: %v, and is %v", a.Owes(), b.Owes(), b.State())
+	}
+}
+
+// The callback is told of the worst state, when that is another: not of every master.
+func TestStateChangesOfSeveralMasters(t *testing.T) {
+	l, told := newShards(t, 0), make(chan State, 10)
+	l.Changed = func(to State) { told <- to }
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	l.Go(l.tellChanges)
+	for _, c := range []change{{a, Outage}, {b, Outage}, {b, Settling}, {b, Healthy}, {a, Settling}, {a, Healthy}} {
+		c.shard.changed(c.to)
+	}
+	for _, want := range []State{Outage, Settling, Healthy} {
+		if got := <-told; got != want {
+			t.Errorf("told %v, want %v", got, want)
+		}
+	}
+}

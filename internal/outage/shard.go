@@ -1,0 +1,228 @@
+package outage
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Shard is what is known of the Redis that holds a key: whether it can be reached, who
+// shares it, and whether it knows of all grants. One node has one, a Cluster one for each
+// master: what happens to one of them does not concern the others' keys.
+//
+// It is safe for concurrent use.
+type Shard struct {
+	Decider                  // asks the master
+	Breaker *breaker.Breaker // closed while Redis decides
+
+	all     *Shards
+	index   int
+	fleet   Membership
+	charger charger
+	memory  memory
+	misses  misses
+
+	suspicions chan struct{} // that Redis has lost its memory
+	told       State         // last, of the goroutine that tells changes
+
+	where atomic.Pointer[where] // in the Cluster; nil if there is none
+
+	silence atomic.Pointer[silence] // nil while Redis answers
+	failure atomic.Pointer[error]   // the last one; nil: none so far
+
+	// episode is the outage, or what follows one; nil while Redis decides alone. It is
+	// changed under mu only.
+	episode atomic.Pointer[episode]
+	mu      sync.Mutex
+}
+
+// newShard makes a shard. assumed is the fleet's size until it is heard.
+func (l *Shards) newShard(index, assumed int) *Shard {
+	s := &Shard{
+		all:        l,
+		index:      index,
+		charger:    charger{wake: make(chan struct{}, 1)},
+		suspicions: make(chan struct{}, 1),
+	}
+	s.Breaker = breaker.New(probeEvery, s.breakerChanged)
+	s.Decider, s.fleet = l.Connect(s, assumed)
+	return s
+}
+
+// run starts what a shard does in the background.
+func (s *Shard) run() {
+	s.all.Go(s.keep)
+	s.all.Go(s.chargeBack)
+}
+
+// episode is an outage, from the cut until Redis alone decides again. Shares of limits
+// are fixed for as long as it lasts (law 11), also when Redis is lost once more before
+// it is over.
+type episode struct {
+	number  uint32
+	fleet   int  // instances before the cut; 0 if the process began without Redis
+	newborn bool // it did
+	born    int64
+
+	// load: Redis is there all the time, and too slow for many.
+	load atomic.Bool
+	// The limiter's times: of the cut; and since when Redis is back, 0 if it is not.
+	cut, back atomic.Int64
+	// forgotten: Redis has lost its memory of what was granted since forgottenSince.
+	// What other instances granted before, of keys that they are not asked for any more,
+	// it will not hear of again. So a whole window must pass.
+	forgotten      atomic.Bool
+	forgottenSince int64 // under the shard's mu
+	// charged: all instances have charged what they granted and have a record of. From then
+	// on only those rules settle of which records were lost.
+	charged atomic.Bool
+	lost    atomic.Pointer[losses] // nil: nothing was heard of any
+}
+
+// lost begins an episode. Like back it is called under the breaker's lock.
+func (s *Shard) lost(now int64, born int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.uncharged(); e != nil { // it goes on
+		e.load.Store(false)
+		e.back.Store(0)
+		e.cut.Store(s.since(now))
+		return
+	}
+	s.begin(now, born)
+}
+
+// uncharged is the episode in which not all instances have charged what they granted, nil if there
+// is none. One in which they have is not gone on with: Redis has decided alone since.
+func (s *Shard) uncharged() *episode {
+	if e := s.episode.Load(); e != nil && !e.charged.Load() {
+		return e
+	}
+	return nil
+}
+
+// begin begins an episode. Its number is the limiter's, so that a key finds none that its
+// share was fixed in if it comes from another shard.
+func (s *Shard) begin(now, born int64) *episode {
+	e := &episode{newborn: !s.fleet.Heard(), born: born}
+	if !e.newborn {
+		e.fleet = s.fleet.Size()
+	}
+	if silence := s.silence.Load(); silence != nil {
+		e.number = silence.number
+	} else {
+		e.number = s.all.episodes.Add(1)
+	}
+	e.cut.Store(s.since(now))
+	s.episode.Store(e)
+	return e
+}
+
+// since is when what is noticed now began.
+func (s *Shard) since(now int64) int64 {
+	if silence := s.silence.Load(); silence != nil {
+		return min(now, silence.began)
+	}
+	return now
+}
+
+// back begins the settling.
+func (s *Shard) back(now int64) {
+	if e := s.episode.Load(); e != nil {
+		e.back.Store(max(1, now))
+	}
+}
+
+// end ends an episode, if Redis has not been lost once more.
+func (s *Shard) end(e *episode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.CompareAndSwap(e, nil)
+}
+
+// endBut ends an episode, but for those rules of which records were lost. It reports whether that
+// is new.
+func (s *Shard) endBut(e *episode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.Load() == e && !e.charged.Swap(true)
+}
+
+func (e *episode) isOver(window time.Duration, now int64) bool {
+	back := e.back.Load()
+	return back != 0 && now-back >= int64(window)
+}
+
+// fleetSize is how many instances share what is in this shard: as heard from it, or else
+// from another master, or else as assumed.
+func (s *Shard) fleetSize() int {
+	if s.fleet.Heard() {
+		return s.fleet.Size()
+	}
+	return s.all.FleetSize()
+}
+
+// fleetBefore is how many instances there were before the cut, who may come back yet.
+func (s *Shard) fleetBefore(e *episode) int {
+	if e.newborn && s.fleet.Heard() {
+		return s.all.Assumed
+	}
+	return e.fleet
+}
+
+// Outage is what shares depend on now.
+func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.episode.Load()) }
+
+// outageOf is what shares of a rule's limit depend on now.
+func (s *Shard) outageOf(r *Rule) ledger.Outage {
+	e := s.episode.Load()
+	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
+		e = nil
+	}
+	return s.outageIn(e)
+}
+
+func (s *Shard) outageIn(e *episode) ledger.Outage {
+	size := s.fleetSize()
+	if e == nil {
+		o := ledger.Outage{Fleet: size}
+		if silence := s.silence.Load(); silence != nil {
+			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.all.Born, s.all.ColdStart
+		}
+		return o
+	}
+	// Those that have not been heard of since share the limit all the same.
+	return ledger.Outage{
+		Number: e.number, Cut: e.cut.Load(), Fleet: max(size, s.fleetBefore(e)),
+		Newborn: e.newborn, Born: e.born, ColdStart: s.all.ColdStart,
+	}
+}
+
+// State is the state of a shard.
+func (s *Shard) State() State {
+	switch {
+	case !s.Breaker.Closed():
+		return Outage
+	case s.episode.Load() != nil:
+		return Settling
+	}
+	return Healthy
+}
+
+// leave ends the membership in the fleet.
+func (s *Shard) leave() error {
+	if !s.inUse() || !s.fleet.Heard() || !s.Breaker.Closed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.all.Deadline)
+	defer cancel()
+	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
+		return err
+	}
+	return nil // it ends by itself
+}

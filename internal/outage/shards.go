@@ -1,0 +1,219 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Config is what shards have in common, and what they need of whoever uses them. All functions
+// may be called from several goroutines at a time.
+type Config struct {
+	// Context ends all that runs in the background; what was started by Go is then waited for
+	// by who has made it.
+	Context context.Context
+	Go      func(func())
+	// Now is the time in ns, on a clock that does not go backwards. It was Born when the process
+	// began to grant.
+	Now  func() int64
+	Born int64
+
+	Deadline  time.Duration // of a decision, and of a heartbeat
+	ColdStart time.Duration // see ledger.Outage
+	Assumed   int           // instances, until Redis has told how many there are
+	Instance  string        // names this one in Redis, uniquely
+	Ledger    *ledger.Ledger
+
+	// Connect makes what a shard asks its master by; assumed is the fleet's size until it is
+	// heard. Trips ask the shard's Breaker first, and end with [Shard.TripEnded].
+	Connect func(s *Shard, assumed int) (Decider, Membership)
+
+	// Masters asks a Cluster which masters have which slots, and Refresh makes the client ask
+	// anew. Slot is the slot of a key. Without a Cluster they are nil.
+	Masters func(context.Context) (*remote.Masters, error)
+	Refresh func(context.Context)
+	Slot    func(remote.UserKey) uint16
+
+	// Explain says more of why Redis could not be asked; Hint what may be wrong with the
+	// settings if it could not be reached at the start, or "". Met is told once a shard has been
+	// answered for the first time at the start, Size of the fleet's size at each heartbeat, and Beat before
+	// each. All may be nil.
+	Explain func(error) error
+	Hint    func(error) string
+	Met     func(*Shard)
+	Size    func(int)
+	Beat    func()
+	// Changed is told when [Shards.State] is another. May be nil.
+	Changed func(State)
+	// Unreadable is told of a key in Redis that cannot be read, and so cannot be charged.
+	Unreadable func(error)
+
+	Counts Counts
+	Log    Log
+}
+
+// Decider decides entries in Redis: a [remote.Batcher].
+type Decider interface {
+	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
+	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
+	// Answered is how many decisions have been made in time so far.
+	Answered() int64
+	Close()
+}
+
+// Membership is that of this instance in the fleet, kept by heartbeats: a [remote.Fleet].
+type Membership interface {
+	Beat(ctx context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error)
+	Leave(ctx context.Context) error
+	Size() int
+	Heard() bool
+	MoveTo(slot uint16, size int)
+}
+
+// Counts are told what happens, to be counted.
+type Counts interface {
+	Opened()             // the breaker
+	Forgot()             // Redis has lost its memory
+	Charged(units int64) // that were granted without Redis
+	Missed(noRoom bool)  // a decision, though Redis was not lost: for want of room, or else of an answer
+	Trip(callers int, took time.Duration, err error)
+}
+
+// Log logs each kind of event, at most so often.
+type Log interface {
+	Warn(kind, message string, args ...any)
+	Info(kind, message string, args ...any)
+}
+
+// Shards are those of a limiter: one for each master of a Cluster, or a single one. They are safe
+// for concurrent use.
+type Shards struct {
+	Config
+	first   *Shard      // the only one but on a Cluster
+	alone   []*Shard    // that
+	cluster *clusterMap // nil: no Cluster
+
+	changes   chan change
+	episodes  atomic.Uint32 // of all shards, the last one's number
+	sequences atomic.Int64  // of all shards' charges
+	longest   atomic.Int64  // window of all rules
+}
+
+// New returns shards that have not met Redis yet, see [Shards.Meet].
+func New(c Config) *Shards {
+	l := &Shards{Config: c, changes: make(chan change, changesKept)}
+	l.first = l.newShard(0, c.Assumed)
+	l.alone = []*Shard{l.first}
+	if c.Masters != nil {
+		l.cluster = newClusterMap(l.first)
+		c.Ledger.GroupBy(remote.SlotCount, func(key string) int { return int(c.Slot(remote.UserKey(key))) })
+	}
+	return l
+}
+
+// AddWindow says that there is a rule of that window.
+func (l *Shards) AddWindow(window time.Duration) {
+	for {
+		if longest := l.longest.Load(); int64(window) <= longest || l.longest.CompareAndSwap(longest, int64(window)) {
+			return
+		}
+	}
+}
+
+// Longest is the longest window of any rule.
+func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
+
+// Run starts what is done in the background.
+func (l *Shards) Run() {
+	l.Go(l.tellChanges)
+	for _, s := range l.InUse() {
+		s.run()
+	}
+	if l.cluster != nil {
+		l.Go(l.followCluster)
+	}
+}
+
+// Close fails decisions that wait, and lets no more in. It waits for trips under way.
+func (l *Shards) Close() {
+	_ = l.every(func(s *Shard) error { s.Decider.Close(); return nil })
+}
+
+// Leave ends the memberships in the fleet, where Redis is there.
+func (l *Shards) Leave() error { return l.every((*Shard).leave) }
+
+// every does something for all shards at the same time, those not in use included.
+func (l *Shards) every(f func(*Shard) error) error {
+	shards := l.alone
+	if l.cluster != nil {
+		shards = l.cluster.routes.Load().shards
+	}
+	errs := make([]error, len(shards))
+	var all sync.WaitGroup
+	for i, s := range shards {
+		all.Go(func() { errs[i] = f(s) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// FleetSize is the number of instances that share the limits: as last heard from Redis, or as
+// assumed.
+func (l *Shards) FleetSize() int {
+	assumed, heard := 0, 0
+	for _, s := range l.InUse() {
+		if s.fleet.Heard() {
+			heard = max(heard, s.fleet.Size())
+		} else {
+			assumed = max(assumed, s.fleet.Size())
+		}
+	}
+	if heard > 0 {
+		return heard
+	}
+	return assumed
+}
+
+// Heard reports whether Redis has told the fleet's size.
+func (l *Shards) Heard() bool {
+	for _, s := range l.InUse() {
+		if s.fleet.Heard() {
+			return true
+		}
+	}
+	return false
+}
+
+// State is the worst state of a shard.
+func (l *Shards) State() State {
+	state := Healthy
+	for _, s := range l.InUse() {
+		state = worse(state, s.State())
+	}
+	return state
+}
+
+// BreakerState is that of the shard that is furthest from closed.
+func (l *Shards) BreakerState() breaker.State {
+	state := breaker.Closed
+	for _, s := range l.InUse() {
+		state = max(state, s.Breaker.State())
+	}
+	return state
+}
+
+// Reason is why a lost Redis could not be asked last, nil if none is lost.
+func (l *Shards) Reason() (reason error) {
+	for _, s := range l.InUse() {
+		if err := s.reason(); err != nil && s.State() == Outage {
+			reason = err
+		}
+	}
+	return reason
+}

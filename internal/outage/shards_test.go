@@ -1,0 +1,233 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// These tests run without Redis, on time that they move themselves.
+
+const minute = time.Minute
+
+var errLost = breaker.ErrOpen
+
+// master stands in for a master: it answers beats with what it is told to, and notes charges.
+type master struct {
+	mu      sync.Mutex
+	heard   remote.Heard
+	err     error // of all that is asked
+	charged []remote.Entry
+	told    []remote.Loss // in the last beat
+	met     bool
+	moved   int // how often the fleet was
+}
+
+func (m *master) Beat(_ context.Context, _ bool, lost ...remote.Loss) (remote.Heard, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return remote.Heard{}, m.err
+	}
+	m.met, m.told = true, lost
+	m.heard.Survived = m.heard.Sequence
+	m.heard.Sequence++
+	heard := m.heard
+	heard.Lost = lost
+	return heard, nil
+}
+
+func (m *master) Leave(context.Context) error { return m.err }
+func (m *master) Size() int                   { return max(1, m.heard.Size) }
+func (m *master) Heard() bool                 { return m.met }
+func (m *master) MoveTo(uint16, int)          { m.moved++ }
+func (m *master) Answered() int64             { return 0 }
+func (m *master) Close()                      {}
+
+func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charged = append(m.charged, e)
+	reply := remote.Reply{}
+	for _, c := range e.Charges {
+		reply.Granted += c.Units
+	}
+	return reply, m.err
+}
+
+func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]remote.Reply, error) {
+	return nil, m.err
+}
+
+// units is how many it was told to charge.
+func (m *master) units() (units int64) {
+	for _, e := range m.charged {
+		for _, c := range e.Charges {
+			units += c.Units
+		}
+	}
+	return units
+}
+
+// testShards are shards, and what stands in for all that they need.
+type testShards struct {
+	*Shards
+	now     atomic.Int64
+	masters []*master
+	forgot  atomic.Int64 // how often
+	charged atomic.Int64 // units
+	opened  atomic.Int64 // how often
+}
+
+func (l *testShards) counts() Counts { return testCounts{l} }
+
+type testCounts struct{ l *testShards }
+
+func (c testCounts) Opened()                        { c.l.opened.Add(1) }
+func (c testCounts) Forgot()                        { c.l.forgot.Add(1) }
+func (c testCounts) Charged(units int64)            { c.l.charged.Add(units) }
+func (c testCounts) Missed(bool)                    {}
+func (c testCounts) Trip(int, time.Duration, error) {}
+
+type noLog struct{}
+
+func (noLog) Warn(string, string, ...any) {}
+func (noLog) Info(string, string, ...any) {}
+
+// newShards returns the shard of a single node, or with 0, those of a Cluster whose masters the
+// test tells. Nothing runs in the background but for what the test starts.
+func newShards(t *testing.T, nodes int) *testShards {
+	t.Helper()
+	l := &testShards{}
+	l.now.Store(int64(1000 * time.Hour))
+	ctx, stop := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	c := Config{
+		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
+		Instance: "a", Ledger: ledger.New(64), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
+		Connect: func(*Shard, int) (Decider, Membership) {
+			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}}
+			l.masters = append(l.masters, m)
+			return m, m
+		},
+	}
+	if nodes == 0 {
+		keys, err := remote.NewKeyspace("tl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Masters = func(context.Context) (*remote.Masters, error) { return nil, errLost }
+		c.Refresh = func(context.Context) {}
+		c.Slot = keys.Slot
+	}
+	l.Shards = New(c)
+	l.AddWindow(24 * time.Hour)
+	t.Cleanup(func() { stop(); background.Wait() })
+	return l
+}
+
+// beat makes a heartbeat.
+func (l *testShards) beat(t *testing.T, s *Shard) {
+	t.Helper()
+	if err := s.Beat(minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closeBreaker has probes close it.
+func (l *testShards) closeBreaker(t *testing.T, s *Shard) {
+	t.Helper()
+	eventually(t, "probes close the breaker", func() bool { s.probe(); return s.Breaker.Closed() })
+}
+
+// eventually polls until a condition holds; it fails the test if it never does.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 15*time.Second {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+var hasher = local.NewHasher()
+
+func newRule(t *testing.T, name string, lim limit.Limit, a limit.Algorithm) *Rule {
+	t.Helper()
+	encoded, err := remote.NewRule(lim, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Rule{Name: name, Limit: lim, Algorithm: a, Encoded: encoded, Capacity: lim.Quota(), Sliding: a.Same(limit.SlidingLog()), Salt: hasher.Salt(name)}
+}
+
+func question(r *Rule, key remote.UserKey, cost int64) *Question {
+	return &Question{Rule: r, Hash: hasher.Hash(string(key)), Key: key, Cost: cost}
+}
+
+// Law 11: a process that has lost Redis grants its share, charges what it granted once Redis is
+// back, and lets Redis decide alone when all have.
+func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	m.heard.Size = 4
+	l.beat(t, s)
+	s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
+	s.Breaker.ForceOpen(errLost)
+	if s.State() != Outage || l.State() != Outage || l.opened.Load() != 1 {
+		t.Fatalf("%v, opened %d times", s.State(), l.opened.Load())
+	}
+	granted := int64(0)
+	for range 200 {
+		granted += s.Without(question(r, "k", 1), l.Now(), errLost).Granted
+	}
+	if granted != 20 { // a quarter of what was free
+		t.Errorf("%d granted in the outage, want 20", granted)
+	}
+	l.closeBreaker(t, s)
+	if s.State() != Settling || !s.Settling(r) || !s.Owes() {
+		t.Fatalf("%v, settles: %v, owes: %v", s.State(), s.Settling(r), s.Owes())
+	}
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if m.units() != 20 || l.charged.Load() != 20 {
+		t.Errorf("%d units charged, %d counted, want 20", m.units(), l.charged.Load())
+	}
+	m.heard.Unsettled = 1 // another has not charged yet
+	l.now.Add(int64(settleAtLeast))
+	if l.beat(t, s); !s.Settling(r) {
+		t.Error("does not wait for the other instance")
+	}
+	m.heard.Unsettled, m.heard.Size = 0, 3 // and one is not back
+	if l.beat(t, s); !s.Settling(r) {
+		t.Error("does not wait for who was there before")
+	}
+	l.now.Add(int64(FleetTTL))
+	if l.beat(t, s); s.Settling(r) || s.State() != Healthy {
+		t.Errorf("%v when all have charged", s.State())
+	}
+}
+
+// An error at a heartbeat counts for the breaker; what is under way while a slot moves does not.
+func TestBeatsThatFail(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	m.err = remote.ErrNoAnswer
+	for range 3 {
+		s.beat()
+	}
+	if s.State() != Outage || !errors.Is(s.reason(), remote.ErrNoAnswer) || !errors.Is(l.Reason(), remote.ErrNoAnswer) {
+		t.Errorf("%v: %v", s.State(), s.reason())
+	}
+}

@@ -1,0 +1,86 @@
+package outage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Law 11: shares are as of when Redis went silent, and not as of when the breaker opens; what left
+// the window in between would be missing in them. A Redis that answers again is not silent.
+func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.beat(t, s)
+	if o := s.Outage(); o.Number != 0 {
+		t.Fatalf("an outage before any: %+v", o)
+	}
+	fails := func(took time.Duration) { s.TripEnded(1, took, remote.ErrNoAnswer) }
+	const took = 50 * time.Millisecond
+	before := l.Now()
+	fails(took)
+	first := s.Outage()
+	if began := first.Cut + int64(took); first.Number == 0 || began < before || began > l.Now() {
+		t.Errorf("after one trip that failed: %+v; it was %d", first, before)
+	}
+	fails(took)
+	if o := s.Outage(); o != first {
+		t.Errorf("the second one moves it: %+v, was %+v", o, first)
+	}
+	s.TripEnded(1, took, nil)
+	if o := s.Outage(); o.Number != 0 {
+		t.Errorf("after an answer: %+v", o)
+	}
+
+	fails(took)
+	second := s.Outage()
+	if second.Number == first.Number {
+		t.Errorf("two silences have number %d", first.Number)
+	}
+	s.lost(l.Now()+int64(time.Second), l.Born)
+	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
+		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
+	}
+	s.back(l.Now())
+	s.TripEnded(1, took, nil)
+	if o := s.Outage(); o.Number != second.Number {
+		t.Errorf("shares are fixed for as long as the outage settles: %+v, was %+v", o, second)
+	}
+	if !s.end(s.episode.Load()) {
+		t.Fatal("the outage does not end")
+	}
+	if o := s.Outage(); o.Number != 0 {
+		t.Errorf("after the outage: %+v", o)
+	}
+	// Where no trips are made, a heartbeat is an answer.
+	fails(took)
+	if l.beat(t, s); s.Outage().Number != 0 {
+		t.Errorf("after a heartbeat: %+v", s.Outage())
+	}
+}
+
+// What is granted while Redis is silent, and not lost yet, is within the share that the outage
+// will have.
+func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
+	l := newShards(t, 1)
+	r, s := newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), l.first
+	l.masters[0].heard.Size = 4
+	l.beat(t, s)
+	for i := range int64(40) {
+		s.Learned(question(r, "k", 1), &remote.Reply{Granted: 1, Remaining: 99 - i})
+	}
+	s.TripEnded(1, 0, remote.ErrNoAnswer)
+	granted := func() (units int) {
+		for range 200 {
+			units += int(s.Without(question(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
+		}
+		return units
+	}
+	share := granted()
+	s.lost(l.Now(), l.Born)
+	if more := granted(); share == 0 || more != 0 {
+		t.Errorf("%d units while Redis was silent, and %d more when it was lost", share, more)
+	}
+}

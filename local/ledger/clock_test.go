@@ -1,0 +1,10 @@
+package ledger
+
+import "time"
+
+// Moments in these tests.
+const (
+	noon   = int64(12 * time.Hour)
+	second = int64(time.Second)
+	minute = int64(time.Minute)
+)

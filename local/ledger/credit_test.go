@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Laws 3, 7 and 11: units that are granted without the lock are on record, and in the
+// journal, for whatever asks next.
+func TestCreditsAreOnRecord(t *testing.T) {
+	const hash, window, quota = 7, 160 * time.Second, 100
+	for name, ask := range map[string]func(l *Ledger, a *Account) (units int64){
+		"used": func(l *Ledger, a *Account) int64 { return l.Used(a, noon) },
+		"free": func(l *Ledger, a *Account) int64 {
+			free, _ := l.Free(a, Outage{Number: 1, Fleet: 1}, noon, 1)
+			return quota - free
+		},
+		"waiting":     func(l *Ledger, a *Account) int64 { units, _ := l.Waiting(); return units },
+		"uncharged":   func(l *Ledger, a *Account) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
+		"returned":    func(l *Ledger, a *Account) int64 { l.Return(a, noon, 0, true); return l.Used(a, noon) },
+		"another's":   func(l *Ledger, a *Account) int64 { add(l, 8, window, noon, 5); return l.Used(a, noon) },
+		"a window on": func(l *Ledger, a *Account) int64 { return l.Used(a, noon+int64(window)-1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(1)
+			for range 30 {
+				if ok, _, _ := take(l, hash, window, quota, noon, 1); !ok {
+					t.Fatal("denied")
+				}
+			}
+			if l.set(hash).credit.tag.Load() == 0 {
+				t.Fatal("there is no credit: nothing is tested")
+			}
+			a, _ := whole(l, hash, window, quota)
+			if units := ask(l, a); units != 30 {
+				t.Errorf("%d units, want 30", units)
+			}
+		})
+	}
+}
+
+// A credit is spent for what it was issued for, and nothing else.
+func TestCreditsOfOthers(t *testing.T) {
+	const hash, window, quota = 7, 160 * time.Second, 100 // sub-windows of 10 s
+	o := Outage{Number: 1, Fleet: 1}
+	account := Account{Hash: hash, Window: window, Quota: quota, Key: "key"}
+	for name, c := range map[string]struct {
+		change func(a *Account, o *Outage, now, cost *int64)
+		spends bool
+	}{
+		"the same":            {func(*Account, *Outage, *int64, *int64) {}, true},
+		"another key":         {func(a *Account, _ *Outage, _, _ *int64) { a.Hash++ }, false},
+		"another limit":       {func(a *Account, _ *Outage, _, _ *int64) { a.Quota = 10 }, false},
+		"another outage":      {func(_ *Account, o *Outage, _, _ *int64) { o.Number++ }, false},
+		"no outage":           {func(_ *Account, o *Outage, _, _ *int64) { o.Number = 0 }, false},
+		"maybe charged":       {func(a *Account, _ *Outage, _, _ *int64) { a.Charged = true }, false},
+		"the sub-window ends": {func(_ *Account, _ *Outage, now, _ *int64) { *now += 10*second - 1 }, true},
+		"the next sub-window": {func(_ *Account, _ *Outage, now, _ *int64) { *now += 10 * second }, false},
+		"all that is left":    {func(_ *Account, _ *Outage, _, cost *int64) { *cost = quota - 1 }, true},
+		"more than is left":   {func(_ *Account, _ *Outage, _, cost *int64) { *cost = quota }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(1)
+			if g := l.Take(&account, o, noon, 1); g.Granted != 1 || g.Free != quota-1 {
+				t.Fatalf("%+v", g)
+			}
+			a, o, now, cost := account, o, int64(noon), int64(1)
+			c.change(&a, &o, &now, &cost)
+			number := l.set(hash).credit.left.Load() >> 32
+			l.Take(&a, o, now, cost)
+			if ended := l.set(hash).credit.left.Load()>>32 != number; ended == c.spends {
+				t.Errorf("spent from the credit: %v, want %v", !ended, c.spends)
+			}
+		})
+	}
+}
+
+// Law 11: many goroutines that spend credits get the quota, while others end them, in
+// all ways, and put as much into the journal.
+func TestLaw11CreditsConcurrently(t *testing.T) {
+	const goroutines, tries, quota, window = 8, 4000, 9000, time.Minute
+	for range 20 {
+		l := New(1) // one set
+		var granted, taken atomic.Int64
+		var wg sync.WaitGroup
+		for g := range goroutines {
+			wg.Go(func() {
+				for i := range tries {
+					if ok, _, _ := take(l, 7, window, quota, noon, 1); ok {
+						granted.Add(1)
+					}
+					switch {
+					case (i+g)%500 == 0:
+						taken.Add(debtUnits(l.Uncharged(all, 10, noon+1)))
+					case (i+g)%300 == 0:
+						take(l, 8, window, quota, noon, 1)
+					case (i+g)%700 == 0:
+						l.Waiting()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := granted.Load(); n != quota {
+			t.Fatalf("%d granted, want %d", n, quota)
+		}
+		others, _ := whole(l, 8, window, quota)
+		charged := taken.Load() + debtUnits(l.Uncharged(all, 10, noon+1)) - l.Used(others, noon)
+		if charged != quota {
+			t.Fatalf("%d units in the journal, want %d", charged, quota)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package ledger
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// journal is what the ledger knows of units that were granted without Redis and have
+// not been charged there: a line for each record that has any, beside the record and
+// under the same lock. Who charges them takes lines out by [Ledger.Uncharged].
+type journal struct {
+	lines  atomic.Int64
+	units  atomic.Int64
+	taking sync.Mutex    // held while lines are taken out
+	next   atomic.Uint64 // set to look at
+}
+
+// line is the units of a key by sub-window, as in its record. It has 128 bytes: many keys
+// may get their first in a moment, and memory that was never touched before takes longer
+// than all else then.
+type line struct {
+	owner  any
+	key    string
+	window time.Duration
+	newest int64
+	units  int64 // in all; 0: the line is free
+	group  int32
+	counts [ledgerCounts]uint32
+}
+
+// Debt is units of a key that were granted without Redis.
+type Debt struct {
+	Owner any
+	Key   string
+	// Share is this instance's part of the limit, 0 if it was not fixed.
+	Share float64
+	Parts []Part // by time, oldest first
+}
+
+// Part is units that were granted about At.
+type Part struct{ Units, At int64 }
+
+// Waiting is how many units are to be charged, and of how many keys.
+func (l *Ledger) Waiting() (units, keys int64) {
+	if l.journal.lines.Load() > 0 {
+		l.settleCredits()
+	}
+	return l.journal.units.Load(), l.journal.lines.Load()
+}
+
+// Forgotten says that Redis has forgotten what was granted since a time, of the keys of
+// some groups. Each of them is charged again with what this instance granted since, once,
+// after its next use.
+func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
+	g := &l.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	generation := l.generation.Load() + 1
+	for group := range g.forgotten {
+		if in(group) {
+			g.forgotten[group] = forgetting{generation, since}
+		}
+	}
+	l.generation.Store(generation)
+}
+
+// heal puts into the journal what Redis has forgotten of a key.
+func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
+	r := &set.records[i]
+	generation := l.generation.Load()
+	behind := uint8(generation) - r.generation
+	if behind == 0 {
+		return
+	}
+	r.generation = uint8(generation)
+	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation-uint32(behind), generation)
+	if !forgotten {
+		return
+	}
+	length := subWindow(a.Window)
+	newest := r.gone/length - ledgerCounts
+	var granted [ledgerCounts]int64 // by age
+	for age := range granted {
+		if index := newest - int64(age); index >= max(0, since/length) {
+			granted[age] = r.count(index)
+		}
+	}
+	granted[0] += int64(r.rest)
+	l.clearLine(set, i) // its units are among those
+	for age, units := range granted {
+		if units > 0 {
+			l.journalAdd(set, i, a, newest-int64(age), units)
+		}
+	}
+}
+
+// journalAdd notes units of the record at position i.
+func (l *Ledger) journalAdd(set *ledgerSet, i int, a *Account, index, units int64) {
+	lines := l.lines[set.index]
+	if lines == nil {
+		lines = new([ledgerWays]*line)
+		l.lines[set.index] = lines
+	}
+	e := lines[i]
+	if e == nil {
+		e = new(line)
+		lines[i] = e
+	}
+	if e.units == 0 {
+		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index}
+		l.countLine(e, 1)
+	}
+	l.journalMore(e, index, units)
+}
+
+// journalMore notes more units in a line.
+func (l *Ledger) journalMore(e *line, index, units int64) {
+	l.journal.units.Add(-e.units)
+	e.advance(index)
+	e.add(index, units)
+	l.journal.units.Add(e.units)
+}
+
+// journalRemove takes up to n units of sub-window index out of a line, whose record's
+// newest is given, and returns how many.
+func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (removed int64) {
+	e := l.line(set, i)
+	if e == nil {
+		return 0
+	}
+	l.journal.units.Add(-e.units)
+	e.advance(newest)
+	count := &e.counts[index%ledgerCounts]
+	removed = min(n, int64(*count))
+	*count -= uint32(removed)
+	e.units -= removed
+	l.journal.units.Add(e.units)
+	if e.units == 0 {
+		l.countLine(e, -1)
+	}
+	return removed
+}
+
+// line is the line of the record at position i, nil if it has none.
+func (l *Ledger) line(set *ledgerSet, i int) *line {
+	if lines := l.lines[set.index]; lines != nil && lines[i] != nil && lines[i].units > 0 {
+		return lines[i]
+	}
+	return nil
+}
+
+// loseLine makes a line go with its record.
+func (l *Ledger) loseLine(set *ledgerSet, i int) {
+	if e := l.line(set, i); e != nil {
+		l.lose(e.owner, int(e.group), set.records[i].gone)
+		l.clearLine(set, i)
+	}
+}
+
+func (l *Ledger) clearLine(set *ledgerSet, i int) {
+	if e := l.line(set, i); e != nil {
+		l.journal.units.Add(-e.units)
+		l.countLine(e, -1)
+		*e = line{}
+	}
+}
+
+func (l *Ledger) countLine(e *line, n int64) {
+	l.journal.lines.Add(n)
+	l.groups.lines[e.group].Add(n)
+}
+
+// Uncharged takes the units of up to most keys of some groups out of the journal, to be
+// charged in Redis now. Each call goes on where the last one ended; there are none left
+// when it returns nothing.
+func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt {
+	l.journal.taking.Lock()
+	defer l.journal.taking.Unlock()
+	var debts []Debt
+	waiting := l.WaitingIn(in)
+	for range l.sets {
+		if len(debts) >= most || int64(len(debts)) >= waiting {
+			break
+		}
+		set := &l.sets[l.journal.next.Load()&l.mask]
+		if debts = l.unchargedOf(set, in, debts, most, now); len(debts) < most {
+			l.journal.next.Add(1)
+		}
+	}
+	return debts
+}
+
+func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, most int, now int64) []Debt {
+	l.lockSet(set)
+	defer set.mu.Unlock()
+	if l.lines[set.index] == nil {
+		return debts
+	}
+	left := false
+	for i := range set.records {
+		e := l.line(set, i)
+		if e == nil {
+			continue
+		}
+		if !in(int(e.group)) {
+			left = true
+			continue
+		}
+		if len(debts) == most {
+			return debts
+		}
+		r := &set.records[i]
+		l.heal(set, i, &Account{Window: e.window, Owner: e.owner, Key: e.key})
+		d := Debt{Owner: e.owner, Key: e.key, Parts: e.parts(now)}
+		if r.frozen && r.at != 0 {
+			d.Share = float64(r.part) / wholePart
+		}
+		l.clearLine(set, i)
+		if len(d.Parts) > 0 {
+			debts = append(debts, d)
+		}
+	}
+	if !left {
+		l.lines[set.index] = nil
+	}
+	return debts
+}
+
+// advance clears the sub-windows that have left the window when index is the newest.
+func (e *line) advance(index int64) {
+	for i := max(e.newest, index-ledgerCounts) + 1; i <= index; i++ {
+		e.units -= int64(e.counts[i%ledgerCounts])
+		e.counts[i%ledgerCounts] = 0
+	}
+	e.newest = max(e.newest, index)
+}
+
+// add counts units, up to what a count can hold: a limit of so many units that are
+// granted by one instance without Redis is then charged with less.
+func (e *line) add(index, units int64) {
+	count := &e.counts[index%ledgerCounts]
+	units = min(units, math.MaxUint32-int64(*count))
+	*count += uint32(units)
+	e.units += units
+}
+
+// parts are the units that still count, each sub-window's at the middle of it: in
+// simulations that kept the fleet nearest to its limit.
+func (e *line) parts(now int64) (parts []Part) {
+	length := subWindow(e.window)
+	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {
+		start := index * length
+		end := min(start+length, max(now, start))
+		at := start + (end-start)/2
+		if units := int64(e.counts[index%ledgerCounts]); units > 0 && now-at < int64(e.window) {
+			parts = append(parts, Part{Units: units, At: at})
+		}
+	}
+	slices.Reverse(parts)
+	return parts
+}

@@ -1,0 +1,278 @@
+package ledger
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Ledger records this instance's own grants of about the last window, for each
+// key, at all times; and decides from that record when Redis is out of reach.
+// Because it is kept before an outage too, the start of one grants no second
+// quota. It is safe for concurrent use.
+//
+// A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The
+// table has a fixed number of them, in sets that are locked one by one; when a set
+// is full, the record nearest to having nothing in its window makes way, and what it had
+// becomes arrears of keys that come new to the set (overflow.go). But for that an absent
+// record equals an empty one.
+//
+// What part of a limit is this instance's is in share.go, and what must be charged
+// in Redis afterwards in journal.go.
+type Ledger struct {
+	sets  []ledgerSet
+	lines []*[ledgerWays]*line // of the sets: pointers in these would shift their records
+	mask  uint64
+
+	groups     groups
+	generation atomic.Uint32 // of Redis's memory, see Forgotten
+	journal    journal
+	losses     losses
+	overflows  []*overflow // of the sets; nil if nothing has made way in one
+}
+
+// Account is a key under its limit. Owner and Key say on whose behalf units that
+// were granted without Redis are to be charged there; the ledger does not look at
+// them.
+type Account struct {
+	Hash   uint64        // salted, so that windows of different length are told apart
+	Window time.Duration // of the limit
+	Quota  int64         // of the whole fleet
+	Owner  any
+	Key    string
+	// Charged: what is granted may have been charged in Redis already, so it is not to
+	// be charged there afterwards (law 3).
+	Charged bool
+}
+
+// Grant is the answer to who asked for units.
+type Grant struct {
+	Granted    int64
+	Free       int64         // units that are left
+	RetryAfter time.Duration // until what was asked for fits, if nothing was granted
+}
+
+const ledgerWays = 8 // records per set
+
+type ledgerSet struct {
+	mu      sync.Mutex // guards all but index, and the set's lines; see lock
+	index   int
+	tags    [ledgerWays]uint16 // of the records' hashes: to look into one record, not all
+	credit  credit             // with it, records start where cache lines do
+	records [ledgerWays]record
+}
+
+// New returns a table for at least the given number of keys.
+func New(keys int) *Ledger {
+	sets := uint64(1)
+	if keys > ledgerWays {
+		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
+	}
+	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line, sets), overflows: make([]*overflow, sets), mask: sets - 1}
+	for i := range l.sets {
+		l.sets[i].index = i
+	}
+	l.losses.ofOwner = make(map[any]int64)
+	l.GroupBy(1, func(string) int { return 0 })
+	return l
+}
+
+// Add records that cost units were granted at now without asking anyone.
+func (l *Ledger) Add(a *Account, now, cost int64) {
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.findOrCreate(l, a, now)
+	newest := set.records[i].advance(subWindow(a.Window), now)
+	set.records[i].add(newest, cost)
+	if !a.Charged {
+		l.journalAdd(set, i, a, newest, cost)
+	}
+}
+
+// Take grants cost units at now if this instance's own grants of the last window
+// leave room for them within its share of the limit.
+//
+// What it says to be free may be a little less than what is: see credit.
+func (l *Ledger) Take(a *Account, o Outage, now, cost int64) Grant {
+	if o.Number != 0 && !a.Charged {
+		if left, ok := l.set(a.Hash).credit.spend(a.tag(o), now, cost); ok {
+			return Grant{Granted: cost, Free: left}
+		}
+	}
+	return l.take(a, o, now, cost, cost, true)
+}
+
+// TakeUpTo is Take, but grants as much of the cost as there is room for.
+func (l *Ledger) TakeUpTo(a *Account, o Outage, now, cost int64) Grant {
+	return l.take(a, o, now, 1, cost, true)
+}
+
+// Reserve grants up to most units if at least least fit, until Redis has said what it
+// grants: follow it by Undo.
+func (l *Ledger) Reserve(a *Account, o Outage, now, least, most int64) Grant {
+	return l.take(a, o, now, least, most, false)
+}
+
+// Free is what Take would leave room for now, and when a cost that does not fit will.
+func (l *Ledger) Free(a *Account, o Outage, now, cost int64) (free int64, retryAfter time.Duration) {
+	g := l.take(a, o, now, cost, 0, false)
+	return g.Free, g.RetryAfter
+}
+
+// take grants up to most units if at least least are free. Units that were granted
+// for good, without Redis, are journaled.
+func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bool) Grant {
+	length := subWindow(a.Window)
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.find(a.Hash)
+	var fresh record // is stored only if it has something to say
+	r := &fresh
+	var owed arrears
+	if i >= 0 {
+		r = &set.records[i]
+		l.heal(set, i, a)
+		owed = l.owes(set, i)
+	} else {
+		fresh = l.newRecord(a)
+		owed = l.owed(set, fresh.size)
+	}
+	quota := r.share(o, a, now)
+	newest := r.advance(length, now)
+	used := r.used(newest, length, now)
+	reached := o.reached(quota, a.Window, now)
+	owed = owed.at(now)
+	// One unit is free all the same: nobody is turned away altogether because of others' keys.
+	unrecorded := min(owed.units, reached-1)
+	free := max(0, reached-used-unrecorded)
+	switch {
+	case least > quota:
+		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit for as long as the quota is so small
+	case least > free:
+		wait := max(r.wait(newest, length, now, quota-least), o.reaches(used+least, quota, a.Window, now))
+		if unrecorded > 0 {
+			wait = max(wait, time.Duration(owed.over()-now))
+		}
+		return Grant{Free: free, RetryAfter: wait}
+	}
+	granted := min(most, free)
+	if granted > 0 {
+		if i < 0 {
+			i = set.place(l, fresh, now)
+			r = &set.records[i]
+		}
+		r.add(newest, granted)
+		if journaled {
+			r.spend(o, a, now, granted)
+		}
+		if journaled && !a.Charged {
+			l.journalAdd(set, i, a, newest, granted)
+			if o.Number != 0 { // or else the share is that of the moment
+				set.credit.issue(i, a.tag(o), (newest+1)*length, free-granted)
+			}
+		}
+	}
+	return Grant{Granted: granted, Free: free - granted}
+}
+
+// Used is how many units of the last window are on record.
+func (l *Ledger) Used(a *Account, now int64) int64 {
+	length := subWindow(a.Window)
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.find(a.Hash)
+	if i < 0 {
+		return 0
+	}
+	r := &set.records[i]
+	return r.used(r.advance(length, now), length, now)
+}
+
+// Return takes back up to units of what was granted in the last window, the oldest
+// first: what is left then leaves no earlier than it should. uncharged says that they
+// were granted without Redis: they then need not be charged there either, if they
+// have not been yet.
+func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.find(a.Hash)
+	if i < 0 {
+		return
+	}
+	r := &set.records[i]
+	newest := r.advance(subWindow(a.Window), now)
+	for index, left := newest+1, units; index <= newest+ledgerCounts; index++ { // the positions go round
+		left -= r.remove(newest, index, left)
+	}
+	if uncharged {
+		for index := newest + 1; index <= newest+ledgerCounts; index++ {
+			units -= l.journalRemove(set, i, newest, index, units)
+		}
+	}
+}
+
+// Undo takes back units that have just been reserved, or with journaled, granted by
+// Take. They are the newest; if the oldest went in their place, those granted before
+// would leave later than without the two calls, and the later the more often that
+// happened.
+func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.find(a.Hash)
+	if i < 0 {
+		return
+	}
+	r := &set.records[i]
+	newest := r.advance(subWindow(a.Window), now)
+	for index, left := newest+ledgerCounts, units; index > newest; index-- { // the positions go round
+		left -= r.remove(newest, index, left)
+	}
+	if journaled && !a.Charged {
+		for index := newest + ledgerCounts; index > newest; index-- {
+			units -= l.journalRemove(set, i, newest, index, units)
+		}
+	}
+}
+
+func (l *Ledger) set(hash uint64) *ledgerSet {
+	// The low bits choose the shard of the denials' cache; take others.
+	return &l.sets[hash>>24&l.mask]
+}
+
+// find returns the position of a key's record, or -1.
+func (s *ledgerSet) find(hash uint64) int {
+	for i, tag := range s.tags {
+		if tag == uint16(hash) && s.records[i].hash == hash {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *ledgerSet) findOrCreate(l *Ledger, a *Account, now int64) int {
+	i := s.find(a.Hash)
+	if i < 0 {
+		return s.place(l, l.newRecord(a), now)
+	}
+	return i
+}
+
+func (l *Ledger) newRecord(a *Account) record {
+	return record{hash: a.Hash, size: recordSize(a), generation: uint8(l.generation.Load()), frozen: true}
+}
+
+// place stores a record in place of the one that is nearest to having nothing in
+// its window.
+func (s *ledgerSet) place(l *Ledger, r record, now int64) int {
+	least, lightest := 0, math.Inf(1)
+	for i := range s.records {
+		if weight := s.records[i].weight(now); weight < lightest {
+			least, lightest = i, weight
+		}
+	}
+	l.makeWay(s, least, r.size, now)
+	s.tags[least], s.records[least] = uint16(r.hash), r
+	return least
+}

@@ -1,0 +1,117 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Law 11: who floods the table with keys in an outage is not granted the share of a key again
+// whose record has made way: no more than a unit each time.
+func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
+	const quota = 100
+	o := Outage{Number: 1, Cut: noon, Fleet: 2}
+	for _, at := range []int64{1, quota / 4, quota / 2} { // units at a time
+		l := New(1) // a single set
+		target := &Account{Hash: 1 << 40, Window: time.Minute, Quota: quota, Key: "target"}
+		granted, evictions := int64(0), int64(0)
+		for now := noon; now < noon+50*second; now += second {
+			for l.Take(target, o, now, at).Granted > 0 {
+				granted += at
+			}
+			for i := range uint64(2 * ledgerWays) { // heavier ones, and new each time
+				l.Take(&Account{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, quota/2)
+				l.Take(&Account{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, 1)
+			}
+			if l.Used(target, now) == 0 {
+				evictions++
+			}
+		}
+		if share := int64(quota / 2); evictions < 5 || granted > share+evictions {
+			t.Errorf("%d at a time: %d granted of a share of %d, after %d evictions", at, granted, share, evictions)
+		}
+	}
+}
+
+// A debt is that of keys which come new to a set that overflowed, under a limit like that of what
+// made way, for as long as that is in its window; and never their last unit. Redis's word ends it.
+func TestDebtsAreConfined(t *testing.T) {
+	const quota = 100
+	o := Outage{Number: 1, Cut: noon, Fleet: 1}
+	l := New(1)
+	account := func(i int, window time.Duration) *Account {
+		return &Account{Hash: uint64(i), Window: window, Quota: quota, Key: fmt.Sprint(i)}
+	}
+	free := func(a *Account, now int64) int64 {
+		units, _ := l.Free(a, o, now, 1)
+		return units
+	}
+	for i := range ledgerWays {
+		l.Take(account(i, time.Minute), o, noon, 40)
+	}
+	if n := free(account(100, time.Minute), noon); n != quota {
+		t.Errorf("before anything has made way %d are free", n)
+	}
+	l.Take(account(101, time.Minute), o, noon, 50)
+	newcomer := account(102, time.Minute)
+	for name, test := range map[string]struct {
+		of   *Account
+		at   int64
+		want int64
+	}{
+		"the one that made room for": {account(101, time.Minute), noon, 50},
+		"one that is there":          {account(7, time.Minute), noon, 60},
+		"a new one":                  {newcomer, noon, 60},
+		"a new one of another rule":  {account(103, time.Second), noon, quota},
+		"a window later":             {newcomer, noon + 2*minute, quota},
+	} {
+		if n := free(test.of, test.at); n != test.want {
+			t.Errorf("%s: %d are free, want %d", name, n, test.want)
+		}
+	}
+	if g := l.Take(newcomer, o, noon, 61); g.Granted != 0 || g.RetryAfter < 30*time.Second || g.RetryAfter > 2*time.Minute {
+		t.Errorf("above what is free: %+v", g)
+	}
+	l.Learn(newcomer, noon, Known{Granted: 1, Free: 99, Capacity: quota, Sliding: true})
+	if n := free(newcomer, noon); n != 99 {
+		t.Errorf("once Redis has said what is free, %d are, want 99", n)
+	}
+	for i := range 100 {
+		l.Take(account(1000+i, time.Minute), o, noon, 40)
+		if n := free(account(2000+i, time.Minute), noon); n < 1 {
+			t.Fatalf("a new key is turned away, after %d", i)
+		}
+	}
+}
+
+// A debt is at any time at least what any of the records that it is of had then, and at most what
+// some of them had while all of it was in its window.
+func TestDebtsCoverWhatMadeWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d arrears
+		type made struct{ units, gone int64 }
+		var all []made
+		for now := int64(0); now < 30; now++ {
+			d = d.at(now)
+			for range rapid.IntRange(0, 3).Draw(t, "records") {
+				m := made{rapid.Int64Range(1, 9).Draw(t, "units"), now + rapid.Int64Range(1, 10).Draw(t, "for")}
+				all = append(all, m)
+				d.raise(m.units, m.gone)
+			}
+			most, recent := int64(0), int64(0)
+			for _, m := range all {
+				if m.gone > now {
+					most = max(most, m.units)
+				}
+				if m.gone > now-20 {
+					recent = max(recent, m.units)
+				}
+			}
+			if units := d.at(now).units; units < most || units > recent {
+				t.Fatalf("at %d: %+v, want %d to %d units, of %v", now, d, most, recent, all)
+			}
+		}
+	})
+}

@@ -1,0 +1,185 @@
+package ledger
+
+import (
+	"math"
+	"time"
+)
+
+// Outage is what this instance's share of a limit depends on besides its own
+// grants. While Redis decides it is zero but for Fleet, and a share is that of the
+// moment.
+type Outage struct {
+	// Number tells outages apart; 0: there is none.
+	Number uint32
+	// Cut is when it began.
+	Cut int64
+	// Fleet is how many instances share the limit.
+	Fleet int
+	// Newborn says that this process began without Redis, at Born: it may have
+	// replaced one that had its share already. So its own share grows from a single
+	// unit to all of it within ColdStart, or within the window if that is shorter.
+	Newborn   bool
+	Born      int64
+	ColdStart time.Duration
+}
+
+// Known is what Redis said of a key, in a reply that charged or denied units.
+type Known struct {
+	Granted int64 // in this reply
+	// Free of the Capacity, in units. Capacity is 0 if what was free is of no use,
+	// because Redis does not know of all grants.
+	Free, Capacity int64
+	// Sliding says that Capacity less Free are the units of the last window, or
+	// more. If not, the least that was free in the last window says more than what
+	// is free now.
+	Sliding bool
+}
+
+// The share of an instance in an outage (law 11), own being its own grants of the
+// last window at the cut, used those of the fleet in Redis's last reply, of that age:
+//
+//	own + (limit - used)/fleet * (1 - age/window)
+//	limit/fleet                                     if the key is not known
+//	own, or what it was in the outage before but limit/fleet at most,
+//	whichever is larger                             if nothing was learnt since
+//
+// Own grants sum to the limit at most, and used is no less than own. So whatever the
+// age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
+// key's first use after the cut.
+
+// Learn records a reply of Redis: what it granted, and how much was free. It
+// reports whether Redis has forgotten: it counts less than half of what this
+// instance alone was granted for sure. (It may count a little less because replies
+// overtake each other.)
+func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
+	set := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	i := set.find(a.Hash)
+	if i < 0 {
+		if k.Granted == 0 {
+			return false
+		}
+		i = set.place(l, l.newRecord(a), now)
+	}
+	l.heal(set, i, a)
+	r := &set.records[i]
+	newest := r.advance(subWindow(a.Window), now)
+	if k.Granted > 0 {
+		r.add(newest, k.Granted)
+	}
+	if k.Capacity == 0 {
+		return false
+	}
+	used := k.Capacity - k.Free
+	if sure := r.sure(newest); k.Sliding && used < sure {
+		return used < sure/2
+	}
+	r.learn(a, now, k)
+	l.owe(set, i, arrears{}) // Redis knows what the key has used
+	return false
+}
+
+const wholePart = 1<<16 - 1
+
+// learn takes the free part of the limit from a reply.
+func (r *record) learn(a *Account, now int64, k Known) {
+	free := uint16(uint64(max(0, k.Free)) * wholePart / uint64(k.Capacity))
+	at := milliseconds(now)
+	if !k.Sliding && !r.frozen && free > r.part && r.age(at) < a.Window {
+		return
+	}
+	r.part, r.at, r.frozen = free, at, false
+}
+
+// milliseconds go round in 49 days, and half of that is taken for the future. So what
+// was learnt very long ago may be taken for something newer, which the bound allows.
+func milliseconds(now int64) uint32 { return uint32(now / int64(time.Millisecond)) }
+
+// age is how long before a moment the free part was learnt; 0 if it was after.
+func (r *record) age(at uint32) time.Duration {
+	return time.Duration(max(0, int32(at-r.at))) * time.Millisecond
+}
+
+// share is this instance's part of the limit. In an outage it is fixed by the first
+// call.
+func (r *record) share(o Outage, a *Account, now int64) int64 {
+	if o.Number == 0 {
+		return r.shareAt(o, a, now)
+	}
+	if !r.frozen || r.at != o.Number {
+		share := r.shareAt(o, a, o.Cut)
+		r.part, r.at, r.frozen = partOf(share, a.Quota), o.Number, true
+	}
+	return shareOf(r.part, a.Quota)
+}
+
+// shareAt is the share as of a moment.
+func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
+	length := subWindow(a.Window)
+	fleet := int64(max(1, o.Fleet))
+	own := r.used(r.advance(length, at), length, at)
+	switch {
+	case own == 0 || r.frozen && r.at == 0:
+		return max(1, a.Quota/fleet) // Redis has said nothing of the key yet
+	case r.frozen:
+		return max(own, min(shareOf(r.part, a.Quota), a.Quota/fleet))
+	}
+	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * r.fresh(a, at)
+	return min(a.Quota, own+int64(free+0.5))
+}
+
+// spend takes units that were granted here, while Redis decides but was not heard in time,
+// out of what was free. They are own grants from now on, which raise the share: each grant
+// would make room for the next one.
+func (r *record) spend(o Outage, a *Account, now, units int64) {
+	if r.frozen {
+		return // the share is fixed
+	}
+	parts := float64(units) * float64(max(1, o.Fleet)) / float64(a.Quota) * wholePart
+	if left := r.fresh(a, now); parts < float64(r.part)*left {
+		r.part -= uint16(math.Ceil(parts / left))
+	} else {
+		r.part = 0
+	}
+}
+
+// fresh is what is left at a moment of the part that was free: the older, the less.
+func (r *record) fresh(a *Account, at int64) float64 {
+	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
+}
+
+// partOf is a share as a part of the quota, rounded up.
+func partOf(share, quota int64) uint16 {
+	return uint16((min(share, quota)*wholePart + quota - 1) / quota)
+}
+
+// shareOf is the inverse of partOf: exact for quotas of 16 bits, and above that too
+// large by less than the quota's 65,535th part.
+func shareOf(part uint16, quota int64) int64 {
+	return max(1, int64(part)*quota/wholePart)
+}
+
+// coldStart is how long the share of a limit takes to grow to all of it.
+func (o *Outage) coldStart(window time.Duration) int64 {
+	return int64(min(o.ColdStart, window))
+}
+
+// reached is how much of a share a process may use that began without Redis. It may have
+// replaced one that was granted its share just before; so what it may grant grows evenly
+// with the time since it began (law 11). A single unit is free at once.
+func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
+	since, all := now-o.Born, o.coldStart(window)
+	if !o.Newborn || since >= all {
+		return share
+	}
+	return max(1, mulDivUp(share, max(0, since), all)) // rounded up: the first unit at once
+}
+
+// reaches is how long until that many units of a share may be used.
+func (o *Outage) reaches(units, share int64, window time.Duration, now int64) time.Duration {
+	if !o.Newborn {
+		return 0
+	}
+	at := o.Born + mulDivUp(o.coldStart(window), min(units, share)-1, share) + 1
+	return time.Duration(max(0, at-now))
+}

@@ -1,0 +1,328 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Law 11: whatever happened before the cut, and however old what each instance knows
+// is, the shares of a limit N among n instances sum to no more than N(2 - 1/n), but
+// for a unit each.
+func TestLaw11SharesSumToTheirBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		window := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour}).Draw(t, "window")
+		quota := rapid.Int64Range(20, 2000).Draw(t, "quota")
+		n := rapid.IntRange(1, 10).Draw(t, "instances")
+		sliding := rapid.Bool().Draw(t, "sliding")
+		account := &Account{Hash: 7, Window: window, Quota: quota}
+		o := Outage{Number: 1, Fleet: n}
+
+		redis := New(1) // all grants, decided as an instance would decide them
+		instances := make([]*Ledger, n)
+		for i := range instances {
+			instances[i] = New(1)
+		}
+		now := noon
+		for range rapid.IntRange(0, 80).Draw(t, "requests") {
+			now += rapid.Int64Range(0, int64(window)/8).Draw(t, "pause")
+			cost := rapid.Int64Range(1, quota/4).Draw(t, "cost")
+			in := instances[rapid.IntRange(0, n-1).Draw(t, "instance")]
+			_, _ = whole(redis, 7, window, quota)
+			g := redis.Reserve(account, Outage{Number: 1, Fleet: 1}, now, cost, cost)
+			in.Learn(account, now, Known{Granted: g.Granted, Free: g.Free, Capacity: quota, Sliding: sliding})
+		}
+		// Then Redis is not heard in time any more.
+		for range rapid.IntRange(0, 40).Draw(t, "misses") {
+			cost := rapid.Int64Range(1, quota/4).Draw(t, "cost")
+			in := instances[rapid.IntRange(0, n-1).Draw(t, "instance")]
+			in.TakeUpTo(account, Outage{Fleet: n}, now, cost)
+			now += rapid.Int64Range(0, int64(window)/32).Draw(t, "pause")
+		}
+		o.Cut = now + rapid.Int64Range(0, int64(window)).Draw(t, "until the cut")
+		sum := int64(0)
+		for _, in := range instances {
+			g := in.Reserve(account, o, o.Cut, 1, 0)
+			share := g.Free
+			if i := in.set(7).find(7); i >= 0 {
+				r := &in.set(7).records[i]
+				share = shareOf(r.part, quota)
+			}
+			sum += share
+		}
+		if most := 2*quota - quota/int64(n) + int64(n); sum > most {
+			t.Fatalf("shares of %d among %d sum to %d, above %d", quota, n, sum, most)
+		}
+	})
+}
+
+// What an instance may grant is what it did grant, and its part of what was free.
+func TestShare(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	o := Outage{Number: 3, Cut: noon + 16*second, Fleet: 4}
+	for _, test := range []struct {
+		name           string
+		granted, free  int64
+		learnt         int64 // after noon
+		sliding, again bool
+		want           int64
+	}{
+		{"fresh", 300, 400, 16 * second, true, false, 400},
+		{"a tenth of a window old", 300, 400, 0, true, false, 390},
+		{"full", 700, 0, 16 * second, true, false, 700},
+		{"unknown", 0, 0, 0, true, false, 250},
+		{"an outage before, and nothing since", 300, 400, 16 * second, true, true, 300},
+		{"under GCRA", 300, 400, 16 * second, false, false, 400},
+	} {
+		l := New(1)
+		if test.granted > 0 {
+			l.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
+		}
+		if test.again {
+			l.Reserve(account, Outage{Number: 2, Cut: noon + 16*second, Fleet: 1}, noon+16*second, 1, 0)
+		}
+		g := l.Reserve(account, o, o.Cut, 1, 0)
+		if g.Free > test.want-test.granted || g.Free < test.want-test.granted-1 {
+			t.Errorf("%s: %d free, want %d less %d", test.name, g.Free, test.want, test.granted)
+		}
+		// It is fixed.
+		taken := l.Take(account, o, o.Cut, 1)
+		if after := l.Reserve(account, o, o.Cut+second, 1, 0); after.Free != g.Free-taken.Granted {
+			t.Errorf("%s: %d free, then %d", test.name, g.Free, after.Free)
+		}
+	}
+}
+
+// Law 11: what is granted because Redis was not heard in time is taken out of what was free.
+// It is an own grant, too; if it only counted as that, each one would make room for the next.
+func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000, Charged: true}
+	for _, sliding := range []bool{true, false} {
+		l := New(1)
+		for _, test := range []struct {
+			name         string
+			learnt, free int64 // seconds after noon
+			at, want     int64
+		}{
+			{"at once", 0, 400, 0, 100},
+			{"after the next reply", 1, 200, 1, 50},
+			{"when that is half a window old", 2, 200, 82, 25},
+			{"later", -1, 0, 90, 0},
+		} {
+			if test.learnt >= 0 {
+				l.Learn(account, noon+test.learnt*second, Known{Granted: 10, Free: test.free, Capacity: 1000, Sliding: sliding})
+			}
+			granted := int64(0)
+			for range 1000 {
+				granted += l.Take(account, Outage{Fleet: 4}, noon+test.at*second, 1).Granted
+			}
+			// Under GCRA and the like what was free at the first reply had been used up.
+			if !sliding && test.at > 0 {
+				test.want = 0
+			}
+			if granted < test.want-1 || granted > test.want {
+				t.Errorf("sliding %v, %s: %d granted, want %d", sliding, test.name, granted, test.want)
+			}
+		}
+	}
+}
+
+// What was held in the outage before is not used up by misses either.
+func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
+	account := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
+	l := New(1)
+	l.Learn(account, noon, Known{Granted: 100, Free: 400, Capacity: 1000, Sliding: true})
+	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // 200 is its share
+	later := noon + 200*second
+	for range 100 {
+		l.Take(account, Outage{Fleet: 4}, later, 1)
+	}
+	if g := l.Reserve(account, Outage{Number: 2, Cut: later, Fleet: 4}, later, 1, 0); g.Free != 100 {
+		t.Errorf("%d free after 100 of 200", g.Free)
+	}
+}
+
+// Under an algorithm whose used units are not those of a window, the least that was
+// free within one counts.
+func TestShareOfTheLeastThatWasFree(t *testing.T) {
+	const window = 160 * time.Second
+	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	for _, test := range []struct {
+		sliding bool
+		later   int64
+		want    int64
+	}{{true, second, 249}, {false, second, 0}, {false, 161 * second, 249}} {
+		l := New(1)
+		l.Learn(account, noon, Known{1, 0, 1000, test.sliding})
+		l.Learn(account, noon+test.later, Known{1, 998, 1000, test.sliding})
+		at := noon + test.later
+		g := l.Reserve(account, Outage{Number: 1, Cut: at, Fleet: 4}, at, 1, 0)
+		if g.Free < test.want-2 || g.Free > test.want+1 {
+			t.Errorf("%+v: %d free", test, g.Free)
+		}
+	}
+}
+
+// Replies that overtake each other are no amnesia; a count that has started again is.
+func TestForgottenReplies(t *testing.T) {
+	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000}
+	for _, test := range []struct {
+		free      int64
+		sliding   bool
+		forgotten bool
+	}{{900, true, false}, {905, true, false}, {999, true, true}, {999, false, false}} {
+		l := New(1)
+		l.Learn(account, noon, Known{100, 900, 1000, true})
+		if forgotten := l.Learn(account, noon+second, Known{0, test.free, 1000, test.sliding}); forgotten != test.forgotten {
+			t.Errorf("%+v: forgotten %v", test, forgotten)
+		}
+		// What is free now says nothing then.
+		if r := &l.set(7).records[l.set(7).find(7)]; test.sliding && r.part != uint16(900*wholePart/1000) {
+			t.Errorf("%+v: learnt %d", test, r.part)
+		}
+	}
+}
+
+// Law 11: a process that began without Redis may have replaced one that used up its
+// share just before. Its own share grows evenly within its cold start, or the window if
+// that is shorter, from a unit that is free at once.
+func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		window, coldStart time.Duration
+		after             int64 // seconds
+		want              int64 // of a share of 250
+	}{
+		{160 * time.Second, 200 * time.Second, 0, 1},
+		{160 * time.Second, 200 * time.Second, 40, 63},
+		{160 * time.Second, 200 * time.Second, 80, 125},
+		{160 * time.Second, 200 * time.Second, 160, 250},
+		{160 * time.Second, time.Minute, 0, 1},
+		{160 * time.Second, time.Minute, 30, 125},
+		{160 * time.Second, time.Minute, 60, 250},
+		{24 * time.Hour, time.Minute, 0, 1},
+		{24 * time.Hour, time.Minute, 6, 25},
+		{24 * time.Hour, time.Minute, 3600, 250},
+		{24 * time.Hour, 0, 0, 250},
+	} {
+		account := &Account{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
+		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon, ColdStart: test.coldStart}
+		l, at := New(1), noon+test.after*second
+		if g := l.TakeUpTo(account, o, at, 1000); g.Granted != test.want {
+			t.Errorf("%+v: granted %d", test, g.Granted)
+		}
+		if test.want == 250 {
+			continue
+		}
+		// What is not free yet is when it says.
+		g := l.Take(account, o, at, 100)
+		if g.Granted != 0 || g.RetryAfter <= 0 {
+			t.Fatalf("%+v: then %+v", test, g)
+		}
+		at += int64(g.RetryAfter)
+		if g := l.Take(account, o, at-int64(time.Millisecond), 100); test.want <= 150 && g.Granted != 0 {
+			t.Errorf("%+v: granted before its time", test)
+		}
+		if g := l.Take(account, o, at, 100); g.Granted != 100 {
+			t.Errorf("%+v: not granted when it said: %+v", test, g)
+		}
+	}
+	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
+	o := Outage{Number: 1, Cut: noon, Fleet: 4, Born: noon, ColdStart: time.Minute}
+	if g := New(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
+		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
+	}
+}
+
+// Law 11: instances that are added while Redis is away, and that never heard of the fleet,
+// add the limit over the size they assume, each; and no more in the first window than what
+// a cold start lets through.
+func TestLaw11ScalingUpInAnOutage(t *testing.T) {
+	const window, quota, members, added = 160 * time.Second, 12_800, 4, 8
+	account := &Account{Hash: 7, Window: window, Quota: quota, Key: "key"}
+	for _, assumed := range []int{members, 10, members + added} {
+		cut := noon + 160*second
+		var ledgers []*Ledger
+		var outages []Outage
+		for range members { // all of them at their even part of the limit
+			l := New(1)
+			for at := noon; at < cut; at += second {
+				l.Learn(account, at, Known{Granted: quota / members / 160, Free: 0, Capacity: quota, Sliding: true})
+			}
+			ledgers, outages = append(ledgers, l), append(outages, Outage{Number: 1, Cut: cut, Fleet: members})
+		}
+		began := cut + 20*second
+		for range added {
+			ledgers = append(ledgers, New(1))
+			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
+		}
+		var granted []int64 // a second
+		most, sum := int64(0), int64(0)
+		for at := cut; at < cut+600*second; at += second {
+			n := int64(0)
+			for i, l := range ledgers {
+				if outages[i].Cut <= at {
+					n += l.TakeUpTo(account, outages[i], at, quota).Granted
+				}
+			}
+			granted = append(granted, n)
+			sum += n
+			if len(granted) > 160 {
+				sum -= granted[len(granted)-161]
+			}
+			most = max(most, sum)
+		}
+		bound := (quota + added*float64(quota)/float64(assumed)) * 17 / 16 // the ledger's own
+		if float64(most) > bound {
+			t.Errorf("assuming %d instances: %d units in a window, bound %.0f", assumed, most, bound)
+		}
+		if float64(most) < 0.9*bound {
+			t.Errorf("assuming %d instances: %d units in a window, so the bound of %.0f says nothing", assumed, most, bound)
+		}
+	}
+}
+
+// A key that was granted before Redis ever replied has the share of an unknown one, and
+// not only what it used so far.
+func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
+	l := New(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := noon + second/10
+	if g := l.TakeUpTo(&a, Outage{Number: 1, Cut: cut, Fleet: 4}, cut, 100); g.Granted != 24 {
+		t.Errorf("%+v, want the other 24 of a share of 25", g)
+	}
+}
+
+// If Redis is lost again before it spoke of the key once more, a share is neither cut down
+// to what happens to be in use, nor is there more than before, or than an even share.
+func TestLaw11ShareInTheNextOutage(t *testing.T) {
+	l := New(8)
+	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
+	first := Outage{Number: 1, Cut: noon, Fleet: 4}
+	if g := l.TakeUpTo(&a, first, noon, 100); g.Granted != 20 { // 10 + 80/4, of which 10 are used
+		t.Fatalf("%+v, want 20 units", g)
+	}
+	// Of the 30, 1 has been used in the last window when it begins.
+	again := noon + 20*second
+	if g := l.Take(&a, first, again, 1); g.Granted != 1 {
+		t.Fatalf("%+v", g)
+	}
+	cut := again + second
+	for _, test := range []struct {
+		number uint32
+		fleet  int
+		want   int64
+	}{{2, 2, 29}, {3, 4, 24}, {4, 100, 0}} {
+		g := l.Reserve(&a, Outage{Number: test.number, Cut: cut, Fleet: test.fleet}, cut, 1, 100)
+		l.Undo(&a, cut, g.Granted, false)
+		if g.Granted != test.want {
+			t.Errorf("fleet of %d: %+v, want %d units", test.fleet, g, test.want)
+		}
+	}
+}

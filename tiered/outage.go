@@ -1,0 +1,131 @@
+package tiered
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// State says who decides at the moment. Its String method returns "healthy", "outage" or
+// "settling".
+type State = outage.State
+
+const (
+	// Healthy: Redis decides.
+	Healthy = outage.Healthy
+	// Outage: Redis counts as lost, and decisions are made by the rules' outage
+	// policies.
+	Outage = outage.Outage
+	// Settling: Redis is back, has lost its memory, or often misses the deadline, and does
+	// not know of all that was granted. A request needs both its yes and that of this
+	// instance's share of the limit; but for rules of policy Allow, where Redis decides.
+	Settling = outage.Settling
+)
+
+// newShards makes what knows of Redis's outages.
+func (l *Limiter) newShards() *outage.Shards {
+	c := outage.Config{
+		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
+		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: l.assumed,
+		Instance: l.instance, Ledger: l.ledger,
+		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
+			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
+				Begin: s.Breaker.Begin, Now: l.now, Answered: l.answered, Trip: s.TripEnded,
+			})
+			return b, remote.NewFleet(b, l.keys, l.instance, outage.FleetTTL, assumed)
+		},
+		Hint:       func(err error) string { return tlsHint(l.client, err) },
+		Explain:    l.explain,
+		Met:        l.checkNode,
+		Beat:       l.script.Rest,
+		Changed:    l.config.onStateChange,
+		Unreadable: l.warnUnreadable,
+		Counts:     outageCounts{l},
+		Log:        l.log,
+	}
+	if client, ok := l.client.(*redis.ClusterClient); ok {
+		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
+		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }
+		c.Slot = l.keys.Slot
+	}
+	if file := l.fleetFile; file != nil {
+		c.Size = func(size int) {
+			l.background.Go(func() { file.heard(size, time.Now()) }) // which may be slow
+		}
+	}
+	return outage.New(c)
+}
+
+// outageCounts put what happens to Redis into the limiter's metrics.
+type outageCounts struct{ l *Limiter }
+
+func (c outageCounts) Opened()             { c.l.metrics.opened.Inc() }
+func (c outageCounts) Forgot()             { c.l.metrics.amnesia.Inc() }
+func (c outageCounts) Charged(units int64) { c.l.metrics.charged.Add(uint64(units)) }
+
+func (c outageCounts) Missed(noRoom bool) {
+	if noRoom {
+		c.l.metrics.noRoom.Inc()
+	} else {
+		c.l.metrics.notInTime.Inc()
+	}
+}
+
+func (c outageCounts) Trip(callers int, took time.Duration, err error) {
+	c.l.metrics.trip(callers, took, err)
+}
+
+// shardOf is the shard of a key.
+func (l *Limiter) shardOf(key *callKey) *outage.Shard {
+	if l.shard != nil {
+		return l.shard
+	}
+	return l.shards.Of(key.inRedis())
+}
+
+// question is what is asked of a shard.
+func (r *Rule) question(key *callKey, cost int64, operation int) outage.Question {
+	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis(), Cost: cost, Operation: operation}
+}
+
+// fallback decides without Redis, because asking it came to err.
+func (r *Rule) fallback(s *outage.Shard, now int64, key *callKey, cost int64, operation int, err error) limit.Decision {
+	q := r.question(key, cost, operation)
+	return s.Without(&q, now, err)
+}
+
+// learn records what Redis granted, and how much was free.
+func (l *Limiter) learn(r *Rule, key *callKey, reply *remote.Reply) {
+	q := r.question(key, 0, 0)
+	l.shardOf(key).Learned(&q, reply)
+}
+
+// decideSettling decides while Redis does not know of all grants: both it and this
+// instance's share of the limit must agree (law 11).
+func (r *Rule) decideSettling(ctx context.Context, s *outage.Shard, key *callKey, cost int64, operation int) (limit.Decision, error) {
+	q := r.question(key, cost, operation)
+	own, d, ok := s.Reserve(&q)
+	if !ok {
+		return d, nil
+	}
+	if operation == lua.TakeUpTo {
+		cost = own.Units
+	}
+	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
+	s.Release(&q, own)
+	switch {
+	case err == nil:
+		d := r.fromRedis(&reply, cost, operation)
+		d.Remaining = min(d.Remaining, own.Free)
+		return d, nil
+	case !r.limiter.outage(err):
+		return limit.Decision{}, err
+	}
+	return r.fallback(s, r.limiter.now(), key, cost, operation, err), nil
+}
