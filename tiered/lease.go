@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -35,7 +36,7 @@ const mostLeased = 50
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		if percent < 1 || percent > mostLeased {
-			return invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
+			return option.Invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
 		}
 		c.leased, c.leasedWithin = percent, false
 		return nil
