@@ -167,8 +167,7 @@ func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int
 	}
 	switch more := max(0, actual) - q.Cost; {
 	case more > 0:
-		_, err := q.Rule.AllowUpTo(ctx, q.Key, more)
-		return err
+		return q.Rule.ChargeUsed(ctx, q.Key, more)
 	case more < 0 && d.Degraded() && ago >= q.Rule.Limit().Window():
 		return nil // has left the window, which nothing but we can tell: see Rule.Refund
 	case more < 0:

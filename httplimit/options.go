@@ -94,13 +94,14 @@ func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
 // Settle corrects the charge when the response is done: the request's [Cost] is
 // reserved before, and the function says what it took in the end. What was reserved
 // too much is refunded, down to nothing at all. What was reserved too little is
-// charged as far as it fits, so that the next requests wait for it; what does not fit
-// is lost. Reserve the most that a request may take where the limit must hold for
-// it, too.
+// charged whether or not it fits: it is debt, for which the next requests wait (see
+// [tiered.Rule.ChargeUsed]). Reserve the most that a request may take where the limit must
+// hold for it, too.
 //
 // It costs a trip to Redis before the end of the response, if there is something to
 // correct, and is not cut short by a client that goes away. If Redis cannot be
-// reached the reservation stands. The fields that the client sees were sent before
+// reached what was reserved too much stays charged there, and what was reserved too little is
+// charged later. The fields that the client sees were sent before
 // and tell of the reservation.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return func(l *rateLimit) error {

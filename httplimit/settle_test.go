@@ -104,6 +104,28 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 	}
 }
 
+// What a response took beyond what was free is not lost: it is debt, for which the next
+// requests wait although other units have come back.
+func TestSettleMakesDebtOfWhatDoesNotFit(t *testing.T) {
+	l := newLimiter(t)
+	for _, a := range limit.Algorithms() {
+		rule := newRule(t, l, a.Name(), limit.PerHour(100).WithBurst(100), tiered.Use(a))
+		other, err := rule.AllowN(context.Background(), "all", 60)
+		if err != nil || !other.Allowed {
+			t.Fatalf("%+v, %v", other, err)
+		}
+		h := newMiddleware(t, l, Limit(rule, Everyone,
+			Cost(func(*http.Request) int64 { return 10 }), Settle(func(*http.Request, Response) int64 { return 100 })))(done)
+		get(h)
+		if err := rule.Refund(context.Background(), "all", &other, 60); err != nil {
+			t.Fatal(err)
+		}
+		if got := used(t, rule, "all"); got != 100 {
+			t.Errorf("%v: %d units are charged, the response took 100", a, got)
+		}
+	}
+}
+
 type cancelKey struct{}
 
 // What was charged without Redis is given back to this instance's own record, unless

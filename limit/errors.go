@@ -37,6 +37,14 @@ var (
 	// ErrInvalidRefund: more units are to be refunded than are left of the charge.
 	ErrInvalidRefund = errors.New("tierlimit: invalid refund")
 
+	// ErrInvalidHold: the time for which units are to be held is out of range, or the rule cannot
+	// hold units.
+	ErrInvalidHold = errors.New("tierlimit: invalid hold")
+
+	// ErrHoldEnded: the hold was settled or cancelled before, or given back because it came to
+	// its end.
+	ErrHoldEnded = errors.New("tierlimit: the hold has ended")
+
 	// ErrWouldExceedDeadline: a wait cannot succeed before the context's deadline.
 	ErrWouldExceedDeadline = errors.New("tierlimit: the wait would exceed the context's deadline")
 

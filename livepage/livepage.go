@@ -39,6 +39,8 @@ type Page struct {
 	streams    *live.Streams
 	done       <-chan struct{} // closed with the page, or the limiter
 	close      context.CancelFunc
+	history    history
+	looking    sync.WaitGroup // of what keeps the history
 	stopWatch  func()
 
 	mu     sync.Mutex       // guards what follows
@@ -135,6 +137,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	p.done = ctx.Done()
 	p.loaded = p.inside.Snapshot()
 	p.since = p.loaded
+	p.looking.Go(func() { p.history.run(ctx, p.inside) })
 	return p, nil
 }
 
@@ -143,6 +146,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 func (p *Page) Close() {
 	p.stopWatch()
 	p.close()
+	p.looking.Wait()
 }
 
 // ServeHTTP serves the page and what belongs to it.

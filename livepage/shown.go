@@ -30,6 +30,8 @@ type shown struct {
 	AllowReset bool
 	Hashes     bool
 	Asked      asked
+	Health     inspect.Health
+	Minute     minute
 }
 
 // decisions are those of a rule and a tier.
@@ -42,7 +44,9 @@ type decisions struct {
 
 // shown is what is to be seen now, with rates since an earlier time.
 func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
+	health := p.inside.Health()
 	s := shown{
+		Health: health, Minute: p.history.until(momentOf(now, health)),
 		Snapshot: now, Decisions: compare(since, now), Over: between(since, now),
 		AllowReset: p.allowReset, Hashes: p.name("").Hashed, Asked: a,
 	}

@@ -7,16 +7,20 @@
 --   gives  decide(keys, arguments), which lua.go lets a script return or a library register
 --
 --   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
---            behind all of them, the last one's first, the keys of CHARGEs' markers
+--            behind that of a HOLD, SETTLE, EXTEND and FORGET, and of all entries of a rule that
+--            gives back, one more, of what is held; behind all of them, the last one's first,
+--            the keys of CHARGEs' markers
 --   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
 --
 --     clock (7)      µs since the Unix epoch; 0 for Redis's own
 --     base (7)       earliest not-after of the entries, µs on Redis's clock
 --     rules (2)      how many, and for each
---       algorithm (1), quota (7), window in µs (7), and dials (28): see the algorithms
+--       algorithm (1), plus 128 if it gives back what is held at its end; quota (7), window
+--       in µs (7), and dials (28): see the algorithms
 --     entries, up to the end, for each
 --       form (1)     the operation, plus 8 if the key is that of the entry before, 16 if
---                    it has a group, 32 if a long cost, 64 if a count
+--                    it has a group, 32 if a long cost, 64 if a count; of an operation from
+--                    8 on, that less 8, plus 128
 --       rule (2)     counted from 1
 --       not after (2)  64 µs after the base each; 65535 for never
 --       cost (1)     of a CHARGE, how many pairs it has
@@ -25,6 +29,8 @@
 --       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
 --                    its cost is how many units are wanted
+--       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE and EXTEND, see hold.lua; the
+--                    cost of a SETTLE is how many units were used
 --       sequence (7), and pairs: of a CHARGE, units (6) and their age in µs (7), the
 --                    youngest first
 --
@@ -36,14 +42,16 @@
 -- The reply is one string: for each entry
 --
 --   0, how many numbers follow (1), and the numbers, 7 bytes each
---     outcome + 3    of TAKE and PEEK: how many of the count fitted; of TAKE_UP_TO,
---                    REFUND, CHARGE and LEASE: the units; or EXPIRED, UNREADABLE: nothing
---                    follows these; or HELD_BACK
+--     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fitted; of TAKE_UP_TO,
+--                    HOLD_UP_TO, REFUND, CHARGE and LEASE: the units; of SETTLE and EXTEND: 1 if
+--                    the hold was there, 2 if a SETTLE's had been given back, else 0; or EXPIRED, UNREADABLE: nothing follows these;
+--                    or HELD_BACK
 --     units free, reset after (µs), offset: what the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
 --                    the outcome is less than the count, and a TAKE_UP_TO's nothing
---     lasts (µs)     of a LEASE: how long it may be spent
+--     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends;
+--                    of a SETTLE, in its place: the units given back or charged
 --   or, of a TAKE that was decided straight through (see "plain" in state.lua) and allowed,
 --   with all of its count
 --     255, units free (7), reset after (7)
@@ -60,6 +68,7 @@
 -- same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
+local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
 local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
 
 -- The largest cost that is decided straight through: times of up to 2^45 µs for each unit
@@ -85,8 +94,11 @@ local function read_rule()
   local rule = known_rules[text]
   if rule == nil then
     local code, quota, window = next_number(1), next_number(7), next_number(7)
-    rule = algorithm(code).rule(quota, window, at)
+    rule = algorithm(code % 128).rule(quota, window, at)
     at = at - 15
+    if code >= 128 then
+      rule.gives_back, rule.plain = true, nil -- what has ended is looked for first
+    end
     if rules_known == MOST_RULES then
       known_rules, rules_known = {}, 0
     end
@@ -107,7 +119,7 @@ local reply, replies
 local function read_entry(e)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
   at = at + 6
-  e.cost, e.count, e.group = cost, 1, 0
+  e.cost, e.count, e.group, e.holds, e.full = cost, 1, 0, nil, false
   after = after * 256 + after_low
   e.late = after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP
   e.rule = rules[rule * 256 + rule_low]
@@ -117,7 +129,7 @@ local function read_entry(e)
     e.operation = TAKE
   else
     local flags = form - form % 8
-    e.operation = form % 8
+    e.operation = form % 8 + (form >= 128 and 8 or 0)
     if flags % 16 == 0 then
       keys = keys + 1
       key = asked_keys[keys]
@@ -128,7 +140,7 @@ local function read_entry(e)
     if flags % 64 >= 32 then
       e.cost = next_number(7)
     end
-    if flags >= 64 then
+    if flags % 128 >= 64 then
       e.count = next_number(3)
     end
     if e.operation == REFUND then
@@ -140,11 +152,18 @@ local function read_entry(e)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
       e.lasts = 0
+    elseif e.operation >= HOLD then
+      e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
+      e.life = next_number(7)
     elseif e.operation == CHARGE then
       e.sequence, e.pairs = next_number(7), at
       e.marker = asked_keys[#asked_keys - markers]
       markers, at = markers + 1, at + e.cost * PAIR
     end
+  end
+  if e.rule.gives_back or e.operation >= HOLD or e.operation == FORGET then
+    keys = keys + 1
+    e.holds = asked_keys[keys]
   end
   e.key = key
   return e
@@ -172,6 +191,60 @@ local function look_at(s, key, rule)
   end
   s.key = ''
   return false
+end
+
+-- Writes what was given back or charged in memory, and reads it again. Returns false if it
+-- turns out that the state is damaged.
+local function write_and_look(e, s)
+  write(s)
+  return look_at(s, e.key, e.rule)
+end
+
+-- Reads what is held of the entry's key, where it matters to the entry, and gives back what has ended.
+-- Returns false if an entry about a hold cannot read it; or if the state is damaged.
+local function look_at_holds(e, s)
+  if e.operation < HOLD then
+    if not is_due(e, s) or not read_holds(e) then
+      return true
+    end
+  elseif not read_holds(e) then
+    return false
+  elseif e.operation >= SETTLE then -- a settlement may be late, if it comes before somebody else
+    return true
+  end
+  local full = e.operation >= HOLD and is_full(e)
+  local changed, stamps, units = end_holds(e, s, full)
+  if not changed then
+    return true
+  end
+  write_holds(e, s)
+  if #stamps > 0 then
+    if s.changed and not write_and_look(e, s) then
+      return false
+    end
+    release(s, e.rule, stamps, units, units)
+    return write_and_look(e, s)
+  end
+  return true
+end
+
+-- Makes what was charged for a hold what was used: gives back the rest, or charges more. Returns
+-- 1 if the hold is there, 2 if it was given back before, else 0; and sets e.told to the units
+-- given back or charged.
+local function settle_hold(e, s, rule)
+  local stamp, units = take_hold(e, s)
+  if not stamp then
+    return 0
+  end
+  if e.cost < units then
+    e.told = release(s, rule, { stamp }, { units }, { units - e.cost })
+  elseif e.cost > units then
+    e.told = charge_used(s, rule, e.cost - units)
+  end
+  if not write_and_look(e, s) then
+    return UNREADABLE
+  end
+  return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
 -- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is
@@ -223,19 +296,33 @@ local function look(e, s)
     return
   end
   -- A refund finds its charge in what is stored, and units of the past their place.
-  if s.key ~= e.key or s.rule ~= e.rule or e.operation == REFUND or e.operation == CHARGE then
+  local operation = e.operation
+  if s.key ~= e.key or s.rule ~= e.rule or operation == REFUND or operation == CHARGE or operation == SETTLE then
     write(s)
     if not look_at(s, e.key, e.rule) then
       e.fits = UNREADABLE
       return
     end
   end
+  if e.holds and not look_at_holds(e, s) then
+    e.fits = UNREADABLE
+    return
+  end
   local free, cost = s.free, e.cost
-  if e.operation == CHARGE then
+  if operation == CHARGE then
     e.fits = read_marker(e) and 1 or UNREADABLE
-  elseif e.operation == TAKE_UP_TO then
+  elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
-  elseif e.operation > PEEK then
+  elseif operation == HOLD or operation == HOLD_UP_TO then
+    e.full = is_full(e)
+    if e.full then
+      e.fits = 0
+    elseif operation == HOLD then
+      e.fits = cost <= free and 1 or 0
+    else
+      e.fits = math.min(cost, free)
+    end
+  elseif operation > PEEK then
     e.fits = 1
   elseif cost > free then
     e.fits = 0
@@ -285,10 +372,18 @@ local function settle(e, s, charge)
       outcome = UNREADABLE
     end
   elseif operation == FORGET then
-    call('DEL', e.key)
+    call('DEL', e.key, e.holds)
     look_at(s, e.key, rule)
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
+  elseif operation == HOLD or operation == HOLD_UP_TO then
+    if outcome > 0 then
+      hold(e, s, rule, operation == HOLD and e.cost or outcome)
+    end
+  elseif operation == SETTLE then
+    outcome = settle_hold(e, s, rule)
+  elseif operation == EXTEND then
+    outcome = extend(e, s, rule)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end
@@ -299,11 +394,18 @@ local function settle(e, s, charge)
   if operation == LEASE then
     return answer(5, outcome, s.free, reset, s.offset, e.lasts)
   end
-  local wanted = operation == TAKE_UP_TO and 1 or e.count
+  if operation >= SETTLE then
+    return answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
+  end
+  local up_to = operation == TAKE_UP_TO or operation == HOLD_UP_TO
+  local wanted = up_to and 1 or e.count
   if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE then
     return answer(4, outcome, s.free, reset, s.offset)
   end
-  local cost = operation == TAKE_UP_TO and 1 or e.cost
+  if e.full then
+    return answer(6, outcome, s.free, reset, s.offset, until_room(e, s), 0)
+  end
+  local cost = up_to and 1 or e.cost
   local retry_after = rule.algorithm.wait(s, rule, cost)
   local next_after = 0
   if s.free == 0 then
@@ -374,7 +476,7 @@ end
 
 local state = new_state()
 local entry = {
-  operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0,
+  operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0, full = false,
 }
 
 -- A single entry has a way of its own: where few ask at a time, most decisions come one by

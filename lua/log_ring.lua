@@ -23,7 +23,7 @@ local MOST_LOG_UNITS = 100000 -- of the largest log
 make[SLIDING_LOG] = function()
   local SLOTS = HEADER + 23 -- the slots start behind this byte
 
-  local ring = {}
+  local ring = { most = MOST_LOG_UNITS }
 
   local function width_for(window)
     if window < 2 ^ 38 then
@@ -244,9 +244,25 @@ make[SLIDING_LOG] = function()
     write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
   end
 
+  -- Takes out ranges of units.
+  local function write_released(s)
+    local width = math.max(s.width or 5, width_for(s.longest))
+    local stored, pieces, from = unroll(s, width), {}, 0
+    for i = 1, #s.released do
+      local range = s.released[i]
+      pieces[i] = sub(stored, from * width + 1, range.from * width)
+      from = range.from + range.units
+    end
+    pieces[#pieces + 1] = sub(stored, from * width + 1)
+    s.count, s.width = s.count - s.given, width
+    write_ring(s, concat(pieces), s.newest)
+  end
+
   function ring.write(s, rule)
     if s.past then
       write_past(s)
+    elseif s.released then
+      write_released(s)
     elseif s.given > 0 then
       write_given(s)
     else

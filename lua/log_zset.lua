@@ -16,7 +16,7 @@
 local MOST_LOG_ZSET_UNITS = 5000 -- of the largest log
 
 make[SLIDING_LOG_ZSET] = function()
-  local zset = {}
+  local zset = { most = MOST_LOG_ZSET_UNITS }
 
   function zset.read(s)
     if type(s.raw) ~= 'table' then -- a string that begins with the tag of a sorted set
@@ -98,6 +98,14 @@ make[SLIDING_LOG_ZSET] = function()
     end
     if s.past then
       add_past(s)
+      return
+    end
+    if s.released then
+      for i = #s.released, 1, -1 do -- from the end, so that the others keep their ranks
+        local from = MARKS + s.released[i].from
+        call('ZREMRANGEBYRANK', s.key, decimal(from), decimal(from + s.released[i].units - 1))
+      end
+      mark(s)
       return
     end
     if s.given > 0 then

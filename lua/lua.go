@@ -11,6 +11,7 @@
 //	gcra.lua
 //	fixed_window.lua
 //	lease.lua           units charged in advance for one process
+//	hold.lua            units charged for something whose cost is known at its end
 //	frame.lua           runs a batch of entries over the algorithms
 //	fleet.lua           a script of its own: fleet membership and ping
 //
@@ -47,6 +48,9 @@ var fixedWindow string
 //go:embed lease.lua
 var lease string
 
+//go:embed hold.lua
+var hold string
+
 //go:embed frame.lua
 var frame string
 
@@ -54,7 +58,7 @@ var frame string
 var fleet string
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + frame
+	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + lease + hold + frame
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -96,6 +100,14 @@ const (
 	Charge = 6
 	// Lease charges units in advance for one process, as far as there are enough.
 	Lease = 7
+	// Hold charges the cost if it fits, for something whose cost is known only at its end.
+	Hold = 8
+	// HoldUpTo charges as much of the cost as fits, in the same way.
+	HoldUpTo = 9
+	// Settle makes what was charged for a hold what was used; once.
+	Settle = 10
+	// Extend makes a hold end later.
+	Extend = 11
 )
 
 // The lengths of parts of the packed argument, in bytes.
@@ -111,7 +123,12 @@ const (
 	HasGroup = 16
 	LongCost = 32
 	HasCount = 64
+	// FurtherOperation stands for 8 in an operation from 8 on.
+	FurtherOperation = 128
 )
+
+// GivesBack, added to a rule's algorithm, says that what is held is given back at its end.
+const GivesBack = 128
 
 // The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that
 // many units, during which Redis serves nobody else: for some 10 to 20 ms.
@@ -122,6 +139,15 @@ const (
 
 // LongestLease is the longest that a lease may last, in µs.
 const LongestLease = 1_000_000
+
+const (
+	// LongestHold is the longest that a hold may last without being extended, in µs.
+	LongestHold = 86_400_000_000
+	// LateHold is for how long after its end a hold may still be settled, in µs.
+	LateHold = 600_000_000
+	// MaxHolds is how many holds of a key may be open at the same time.
+	MaxHolds = 1000
+)
 
 const (
 	// NotAfterStep is the unit, in µs, of the time between the packed base and an

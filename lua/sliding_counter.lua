@@ -266,7 +266,7 @@ make[SLIDING_COUNTER] = function()
     local count = count_of(s, index, rule)
     units = math.min(units, count)
     replace(s, index, rule, pack_int(count - units, s.width))
-    s.total, s.changed = s.total - units, units > 0
+    s.total, s.changed = math.max(0, s.total - units), units > 0 -- a damaged total may be smaller
     count_free(s, rule)
     return units
   end

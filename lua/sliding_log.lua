@@ -19,8 +19,11 @@
 --   expired(s, threshold)
 --                        how many stored units have a stamp up to threshold
 --   write(s, rule)       writes s.added units charged now; or takes out the s.given
---                        units behind the s.left ones that have left; or puts those of
---                        s.past in their places: the units at each of its stamps
+--                        units behind the s.left ones that have left; or takes out the units
+--                        of s.released, which has ranges of them: where one begins, and how
+--                        many they are; or puts those of s.past in their places: the units at
+--                        each of its stamps
+--   most                 units of the largest log
 --
 -- The stamps of a damaged state may be in any order, but are never above s.base.
 
@@ -68,7 +71,7 @@ local function sliding_log(encoding)
       s.width, s.capacity = nil, nil -- there is no ring yet
     end
     s.left = log.up_to(s, s.now - rule.window)
-    s.added, s.given, s.past = 0, 0, nil -- units charged and given back in this run
+    s.added, s.given, s.past, s.released = 0, 0, nil, nil -- units charged and given back in this run
     s.free = math.max(0, rule.quota - live(s))
   end
 
@@ -92,6 +95,43 @@ local function sliding_log(encoding)
     s.given, s.changed = s.given + units, units > 0
     s.free = math.max(0, rule.quota - live(s))
     return units
+  end
+
+  -- Gives back units of the charges made at these stamps: see release in hold.lua.
+  function log.release(s, rule, stamps, units)
+    local wanted, order = {}, {}
+    for i = 1, #stamps do
+      local at = stamps[i]
+      if at > s.now - rule.window and at <= s.newest then
+        if not wanted[at] then
+          wanted[at] = 0
+          order[#order + 1] = at
+        end
+        wanted[at] = wanted[at] + units[i]
+      end
+    end
+    table.sort(order)
+    local ranges, behind = {}, s.left
+    for i = 1, #order do
+      local from = math.max(behind, log.up_to(s, order[i] - 1))
+      local n = math.min(wanted[order[i]], log.up_to(s, order[i]) - from)
+      if n > 0 then
+        ranges[#ranges + 1] = { from = from, units = n }
+        s.given, behind = s.given + n, from + n
+      end
+    end
+    if s.given > 0 then
+      s.released, s.changed = ranges, true
+      s.free = math.max(0, rule.quota - live(s))
+    end
+    return s.given
+  end
+
+  -- Charges units now that need not fit. All are kept, up to what charges make of a limit: if only the
+  -- newest were that a limit counts, units given back later would leave too few of them.
+  function log.owe(s, rule, stamps, units)
+    s.keep = math.max(s.keep, math.min(encoding.most, MOST_LIMITS * rule.quota, live(s) + units[1]))
+    return log.charge(s, rule, stamps, units)
   end
 
   function log.charge(s, _, stamps, units)

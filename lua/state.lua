@@ -12,7 +12,8 @@
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
---                is a sorted set, see log_zset.lua; 7 is no state, see lease.lua.
+--                is a sorted set, see log_zset.lua; 7 and 8 are no states, see
+--                lease.lua and hold.lua.
 --                0 is never written: in memory it stands for a key that is not there.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
@@ -34,7 +35,7 @@ local HEADER = 15
 -- The tags. What Go knows of these, and of the other numbers that both sides must agree on, is
 -- in wire.go and lua.go; a test compares them.
 local TAG_LOG, TAG_LONG_LOG, TAG_COUNTER, TAG_GCRA, TAG_FIXED_WINDOW, TAG_LOG_ZSET = 1, 2, 3, 4, 5, 6
-local TAG_LEASES = 7
+local TAG_LEASES, TAG_HOLDS = 7, 8
 -- The codes by which rules name algorithms.
 local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET = 1, 2, 3, 4, 5
 local NO_OFFSET = '\0\0\0\0\0\0\0'
@@ -225,6 +226,12 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         ones did, and sets s.changed if anything did. Forgets
 --                         nothing else: the clock may step back, and what has left the
 --                         window is in it again
+--   release(s, rule, stamps, units)
+--                         gives back units of each of several charges, in memory, where give would
+--                         give back others in their place
+--   owe(s, rule, stamps, units)
+--                         charges units that were used now, as charge does, where that would
+--                         forget some that units given back later may make count
 --   charge(s, rule, stamps, units)
 --                         charges units of the past, in memory: so many at each stamp, the
 --                         youngest first, as if they had been charged then, however much is

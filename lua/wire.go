@@ -10,6 +10,7 @@ const (
 	TagFixedWindow = 5
 	TagLogZSet     = 6
 	TagLeases      = 7
+	TagHolds       = 8
 )
 
 // HeaderBytes are in front of every state but leases: tag, newest and offset.

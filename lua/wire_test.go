@@ -26,22 +26,25 @@ var wire = map[string]string{
 	"FixedWindow": "FIXED_WINDOW", "SlidingLogZSet": "SLIDING_LOG_ZSET",
 
 	"Take": "TAKE", "TakeUpTo": "TAKE_UP_TO", "Peek": "PEEK", "Refund": "REFUND", "Forget": "FORGET",
-	"Charge": "CHARGE", "Lease": "LEASE",
+	"Charge": "CHARGE", "Lease": "LEASE", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND",
 
 	"Expired": "EXPIRED", "Unreadable": "UNREADABLE", "HeldBack": "HELD_BACK", "OutcomeOffset": "OUTCOME_OFFSET",
 	"AnswerNumbers": "ANSWER_NUMBERS", "AnswerAllowed": "ANSWER_ALLOWED", "AnswerWithParts": "ANSWER_WITH_PARTS",
 
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
-	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES",
+	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS",
 	"HeaderBytes": "HEADER",
 
 	"RuleBytes": "RULE", "NotAfterStep": "NOT_AFTER_STEP", "NoNotAfter": "NO_NOT_AFTER",
 	"MaxLogUnits": "MOST_LOG_UNITS", "MaxLogZSetUnits": "MOST_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",
+	"LongestHold": "LONGEST_HOLD", "LateHold": "LATE", "MaxHolds": "MOST_HOLDS",
 
 	// Part of RULE.
 	"DialBytes": "",
 	// Written out in read_entry, which takes the form apart; every batch has them.
-	"SameKey": "", "HasGroup": "", "LongCost": "", "HasCount": "",
+	"SameKey": "", "HasGroup": "", "LongCost": "", "HasCount": "", "FurtherOperation": "",
+	// Written out in read_rule.
+	"GivesBack": "",
 	// What fits into the bytes of a field.
 	"MaxCount": "", "MaxRules": "", "MaxUnits": "",
 }

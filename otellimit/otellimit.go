@@ -1,16 +1,19 @@
-// Package otellimit shows OpenTelemetry what a limiter counts, see [tiered.Stats]:
+// Package otellimit exports what a limiter counts, see [tiered.Stats], to OpenTelemetry:
 //
 //	limiter, err := tiered.New(client)
 //	registration, err := otellimit.Register(limiter)
 //
-// The instruments have the names and labels of package promlimit's metrics, which
-// docs/operating.md describes. They are observable ones: the limiter's counters are read when
-// the SDK collects, and decisions cost nothing more. OpenTelemetry has no observable histogram, so
-// that each of the two histograms is three counters, as Prometheus stores it: NAME_bucket, whose
-// attribute le is the upper bound of a bucket that holds those below as well, NAME_sum, and
-// NAME_count.
+// The instruments have the names of package promlimit's metrics, and the labels as attributes;
+// docs/operating.md describes them. All are observable: the limiter's counters are read when the
+// SDK collects, and a decision costs nothing more. OpenTelemetry has no observable histogram.
+// Therefore each histogram is three counters, as in Prometheus: NAME_bucket counts the values up to
+// the bound in its attribute le, NAME_sum adds them up, and NAME_count counts all.
 //
-// This package is a module of its own, so that nobody else requires OpenTelemetry.
+// A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 per instrument, and
+// puts further ones together in one: programs with more than 130 rules need
+// metric.WithCardinalityLimit.
+//
+// The package is a module of its own, so that users of the library do not require OpenTelemetry.
 package otellimit
 
 import (
@@ -51,8 +54,8 @@ func MeterProvider(provider metric.MeterProvider) Option {
 	}
 }
 
-// Attributes sets attributes that all observations have besides their own: to tell several
-// limiters of a process apart, which must differ in them.
+// Attributes adds attributes to all observations. Several limiters of a process that are registered
+// with the same provider must differ in them.
 func Attributes(attributes ...attribute.KeyValue) Option {
 	return func(c *config) error {
 		c.attributes = append(c.attributes, attributes...)
@@ -60,12 +63,11 @@ func Attributes(attributes ...attribute.KeyValue) Option {
 	}
 }
 
-// Register makes the instruments, and has them observed each time that the provider's reader
-// collects, until Unregister of the registration is called. Unregister before another limiter with
-// the same attributes takes this one's place; when the limiter is closed, the instruments go on to
-// show what was.
+// Register creates the instruments and observes them whenever a reader of the provider collects,
+// until the registration's Unregister is called. Once the limiter is closed they report the last
+// values; unregister it before you register another limiter with the same attributes.
 //
-// Errors wrap [limit.ErrInvalidOption], or are the provider's.
+// Errors wrap [limit.ErrInvalidOption], or come from the provider.
 func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, error) {
 	if limiter == nil {
 		return nil, fmt.Errorf("%w: the limiter is nil", limit.ErrInvalidOption)
@@ -94,7 +96,7 @@ func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, 
 	}, r.instruments...)
 }
 
-// reader is the instruments of a limiter, and what observes them.
+// reader has the instruments of a limiter, and the functions that observe them.
 type reader struct {
 	meter       metric.Meter
 	attributes  []attribute.KeyValue // of all observations

@@ -1,10 +1,10 @@
-// Package promlimit shows Prometheus what a limiter counts, see [tiered.Stats]:
+// Package promlimit exports what a limiter counts, see [tiered.Stats], to Prometheus:
 //
 //	limiter, err := tiered.New(client)
 //	prometheus.MustRegister(promlimit.NewCollector(limiter))
 //
-// docs/operating.md describes each metric and what to do about it; there is a dashboard and
-// alert rules beside it. Programs that do not import this package do not link Prometheus's client.
+// docs/operating.md describes each metric, and docs/monitoring has a dashboard and alert rules.
+// Programs that do not import this package do not link Prometheus's client.
 package promlimit
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// errNoLimiter is what gathering metrics ends with if there is no limiter.
+// errNoLimiter is the error of gathering from a collector without a limiter.
 var errNoLimiter = errors.New("promlimit: NewCollector was given a limiter that is nil")
 
 // collector is safe for concurrent use.
@@ -26,13 +26,14 @@ type collector struct {
 	descs   []*prometheus.Desc // of the metrics
 }
 
-// NewCollector returns a collector that reads the limiter's counters and state each time that it
-// is gathered, and costs nothing in between. It has the metrics of the limiter's rules files, too
-// (see package rulesfile), once one is loaded.
+// NewCollector returns a collector that reads the limiter's counters and state whenever metrics are
+// gathered, and costs nothing in between. It includes the metrics of rules files, if the limiter
+// has rules from any, see package rulesfile.
 //
-// A registry takes one limiter. To put several on it, tell them apart with
-// [prometheus.WrapRegistererWith]. The collector may stay registered when the limiter is closed,
-// and then shows what was; to make room for a later limiter, unregister it.
+// A registry takes the collector of one limiter, and refuses a second one. To register several
+// limiters, give each a label with [prometheus.WrapRegistererWith]. A collector may stay registered
+// when its limiter is closed, and then reports the last values; unregister it before you register
+// that of a later limiter. Gathering from the collector of a nil limiter is an error.
 func NewCollector(limiter *tiered.Limiter) prometheus.Collector {
 	c := &collector{limiter: limiter, metrics: metrics.All()}
 	for _, m := range c.metrics {

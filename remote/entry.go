@@ -67,9 +67,13 @@ type Entry struct {
 	// Lease has the terms of a lease, whose Cost is how many units are wanted; 0 if the
 	// old one is to end and no more.
 	Lease *Lease
+	// Hold is the hold that a Hold, HoldUpTo, Settle or Extend is about. Of a Settle, Cost is
+	// how many units were used; 0 gives all back.
+	Hold *Hold
 
 	name      string // the Redis key, once it was made
 	leaseName string // the key of what is out on lease
+	holdsName string // the key of what is held
 }
 
 // Lease is the terms on which units are charged in advance for one process, which may
@@ -145,6 +149,9 @@ func (e *Entry) work() int64 {
 			work += min(c.Units, e.Rule.quota)
 		}
 		return work * e.Rule.unitWork
+	}
+	if e.Operation == lua.Settle {
+		return e.Rule.quota * e.Rule.unitWork // it may be written anew
 	}
 	return e.Cost * e.count() * e.Rule.unitWork
 }

@@ -66,6 +66,9 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		charges = e.charges()
 		cost = int64(len(charges))
 	}
+	if form >= lua.Hold {
+		form += lua.FurtherOperation - 8
+	}
 	short := cost
 	if sameKey {
 		form |= lua.SameKey
@@ -104,6 +107,10 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		packed = appendInt(packed, e.Lease.Most, 7)
 		packed = appendInt(packed, e.Lease.Reserve, 7)
 		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
+	}
+	if e.Operation >= lua.Hold {
+		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
+		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)
 	}
 	if e.Operation == lua.Charge {
 		packed = appendInt(packed, e.Sequence, 7)

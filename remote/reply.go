@@ -33,7 +33,8 @@ type Reply struct {
 	Status Status
 	// Fitted is how many of the count were allowed.
 	Fitted int64
-	// Granted is the number of units charged, refunded, or leased; of a Charge, of those
+	// Granted is the number of units charged, refunded, or leased; of a Settle, given back or
+	// charged besides; of a Charge, of those
 	// that still count, and 0 if it was made before.
 	Granted int64
 	// Remaining is the number of units still free.
@@ -41,7 +42,8 @@ type Reply struct {
 	// RetryAfter is when the same cost fits, NextAfter when a single unit does if
 	// none does now, ResetAfter when the key is as good as new.
 	RetryAfter, NextAfter, ResetAfter time.Duration
-	// Life is how long a lease may be spent, from before it was asked for.
+	// Life is how long a lease may be spent, from before it was asked for; or how long a hold
+	// that was extended lasts.
 	Life time.Duration
 	// Clock is the deciding server's clock, in µs; Stamp is the key's own time.
 	Clock, Stamp int64
@@ -182,9 +184,9 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	}
 
 	switch e.operation() {
-	case lua.Take:
+	case lua.Take, lua.Hold:
 		r.Fitted, r.Granted = outcome, outcome*e.Cost
-	case lua.TakeUpTo:
+	case lua.TakeUpTo, lua.HoldUpTo:
 		r.Fitted, r.Granted = min(1, outcome), outcome
 	case lua.Refund, lua.Charge:
 		r.Fitted, r.Granted = 1, outcome
@@ -194,6 +196,12 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		}
 		r.Fitted, r.Granted = 1, outcome
 		r.Life = microseconds(number(4))
+	case lua.Settle, lua.Extend:
+		if count < 5 {
+			return 0
+		}
+		r.decodeSettled(e, outcome, number(4))
+		return used
 	default:
 		r.Fitted = outcome
 	}

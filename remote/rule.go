@@ -27,6 +27,8 @@ type Rule struct {
 	rate       gcra.Rate // of GCRA
 	// unitWork is the script's work per unit of cost, in units of a ring: a log writes each one.
 	unitWork int64
+	// givesBack: what is held and was not settled is given back at its end.
+	givesBack bool
 	// calendar is set for windows of the calendar, which change with time.
 	calendar *calendar
 

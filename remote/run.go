@@ -80,6 +80,8 @@ func (r *run) divideTorn() (again []int) {
 				together = e.Group
 			case e.Operation == lua.Lease:
 				together = e.leaseKey()
+			case e.usesHolds():
+				together = e.holdsKey()
 			case e.Operation == lua.Charge: // its key and its marker may be apart
 				together = e.markerKey()
 			}
@@ -120,6 +122,9 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 		}
 		if e.Operation == lua.Lease {
 			args = append(args, e.leaseKey())
+		}
+		if e.usesHolds() {
+			args = append(args, e.holdsKey())
 		}
 	}
 	for i := len(entries) - 1; i >= 0; i-- {

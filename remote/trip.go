@@ -213,7 +213,7 @@ func (b *Batcher) blame(err error, took int64) error {
 
 // notAfter is when an entry must no longer be charged, on its server's clock.
 func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
-	if b.opt.VirtualClock != nil {
+	if b.opt.VirtualClock != nil || !e.hasDeadline() {
 		return 0
 	}
 	return b.clocks.notAfter(e.redisKey(), deadline)

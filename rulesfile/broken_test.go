@@ -11,7 +11,7 @@ import (
 
 const (
 	mustBeLimit = `, must be a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin`
-	ruleFields  = `, must be one of limit, algorithm, need, outage, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
+	ruleFields  = `, must be one of limit, algorithm, need, outage, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
 )
 
 // broken has what is said of each file in testdata/broken, after its name.
@@ -46,6 +46,7 @@ var broken = map[string]string{
 	"rule-is-text.yaml":          `:2:11: rule "search" is "60/1m", must be fields, each NAME: VALUE`,
 	"rule-name.yaml":             `:2:3: tierlimit: invalid rule: name "search items", must be 1 to 64 letters, digits, _, -, . or /`,
 	"rules-is-a-list.yaml":       `:2:3: rules is a list, must be fields, each NAME: VALUE`,
+	"unsettled.yaml":             `:4:16: unsettled is "refund", must be keep or give_back`,
 	"several.yaml":               `:3:12: tierlimit: invalid limit: window "1x" in "60/1x" is not a duration like 10s, 1m or 24h` + "\n" + `several.yaml:4:13: outage is "maybe", must be approximate, allow or deny` + "\n" + `several.yaml:5:3: rule "export" has no limit` + "\n" + `several.yaml:6:5: unknown field "limt"` + ruleFields,
 	"shadow-is-not-dry-run.yaml": `:4:13: shadow is "true", must be the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)`,
 	"shadow-part.yaml":           `:4:13: rule "search": tierlimit: invalid option: shadow of 20 of the keys, must be a part above 0 and up to 1`,

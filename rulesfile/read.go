@@ -134,6 +134,8 @@ func readRule(r field, p *problems) *spec {
 			option(f, tiered.Need(p.need(f)))
 		case "outage":
 			option(f, tiered.OnOutage(p.outage(f)))
+		case "unsettled":
+			option(f, tiered.Unsettled(p.unsettled(f)))
 		case "remember":
 			if text, ok := p.text(f, "a duration like 200ms, or 0"); ok {
 				d, err := time.ParseDuration(text)
@@ -166,7 +168,7 @@ func readRule(r field, p *problems) *spec {
 				s.keys[f.name] = p.terms(f)
 			}
 		default:
-			p.unknown(f, "limit", "algorithm", "need", "outage", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
+			p.unknown(f, "limit", "algorithm", "need", "outage", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
 		}
 	}
 	if named(fields, "lease") && named(fields, "lease_within_limit") {
@@ -230,6 +232,17 @@ func (p *problems) outage(f field) tiered.OutagePolicy {
 	}
 	p.unlike(f.value, f.name, "approximate, allow or deny")
 	return tiered.Approximate
+}
+
+func (p *problems) unsettled(f field) tiered.UnsettledPolicy {
+	switch text, _ := plain(f.value); text {
+	case "keep":
+		return tiered.Keep
+	case "give_back":
+		return tiered.GiveBack
+	}
+	p.unlike(f.value, f.name, "keep or give_back")
+	return tiered.Keep
 }
 
 func (p *problems) boolean(f field) bool {

@@ -48,6 +48,9 @@ func TestDocsExample(t *testing.T) {
 	if r := rule(t, rules, "events").For("x"); r.WorstCase() != r.Algorithm().WorstCase(r.Limit())+10_000 {
 		t.Errorf("%v with leases: %d", r.Algorithm(), r.WorstCase())
 	}
+	if r := rule(t, rules, "tokens").For("x"); r.UnsettledPolicy() != tiered.GiveBack {
+		t.Errorf("what is held: %v", r.UnsettledPolicy())
+	}
 	if !rule(t, rules, "export").For("tenant-7").IsDryRun() {
 		t.Error("export is in earnest")
 	}

@@ -45,7 +45,20 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 }
 
 func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
-	decisions, err := l.decideAll(ctx, requests)
+	return l.allowAllOf(ctx, requests, l.keysOf(requests))
+}
+
+// keysOf are the keys of requests.
+func (l *Limiter) keysOf(requests []Request) []callKey {
+	keys := make([]callKey, len(requests))
+	for i := range requests {
+		keys[i] = l.key(requests[i].Key)
+	}
+	return keys
+}
+
+func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
+	decisions, err := l.decideAll(ctx, requests, keys)
 	for i, q := range requests {
 		var d *limit.Decision
 		if err == nil {
@@ -58,16 +71,14 @@ func (l *Limiter) allowAll(ctx context.Context, requests []Request) ([]limit.Dec
 	return decisions, err
 }
 
-func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.Decision, error) {
+func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []callKey) ([]limit.Decision, error) {
 	if err := l.checkAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	now := l.now()
-	keys := make([]callKey, len(requests))
 	decisions := make([]limit.Decision, len(requests))
 	known := false
 	for i, q := range requests {
-		keys[i] = l.key(q.Key)
 		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
 		if !denied {
 			d = q.Rule.heldBack(limit.TierLocal)

@@ -170,6 +170,11 @@ func (g *together) takeBack() {
 	for _, i := range g.charged {
 		e := g.entries[i]
 		e.Group = 0
+		if e.Hold != nil {
+			refunds.Go(func() { l.settle(context.Background(), g.requests[i].Rule.cancelling(&g.keys[i], e.Cost)) })
+			g.holdBack(i)
+			continue
+		}
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
 		refunds.Go(func() {
 			if _, err := l.shardOf(&g.keys[i]).Decide(context.Background(), e); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// counters are what a limiter counts, see [Stats]. They know of no monitoring system, so that a
-// service links none because it limits requests. Nothing is counted by key.
+// counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
+// types: a service must not link one because it limits requests. Nothing is counted by key.
 type counters struct {
 	noRoom, notInTime counter // decisions
 	trips             *histogram
@@ -22,7 +22,7 @@ type counters struct {
 	amnesia           counter
 	opened            counter
 
-	mu      sync.Mutex // guards the maps, sources, and pointers of rules; counters guard themselves
+	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters
 	sources map[string]*SourceStats
 }
@@ -58,8 +58,8 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 	}
 }
 
-// ruleCounters are those of all rules of one name: of its limits for some keys, too. The
-// pointers are nil until there is such a rule.
+// ruleCounters are the counters that all rules of one name share, those of [Rule.WithLimit]
+// included. A pointer is nil until there is a rule that needs it.
 type ruleCounters struct {
 	decisions *decisionCounts
 	dryRun    *decisionCounts
@@ -78,8 +78,8 @@ type ruleMetrics struct {
 	failed    *failures
 }
 
-// rule finds the counters that a rule shares with all others of its name that are on a dry run
-// like it, or are not.
+// rule returns the counters of a rule, which it shares with all rules of its name; decisions on a
+// dry run are counted apart from the others.
 func (c *counters) rule(name string, dryRun bool) ruleMetrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *counters) rule(name string, dryRun bool) ruleMetrics {
 	return ruleMetrics{decisions: *decisions, failed: &r.failed}
 }
 
-// shadow finds the counts of the shadows of all rules of a name.
+// shadow returns the counts that the shadows of all rules of a name share.
 func (c *counters) shadow(name string) *shadowCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *counters) shadow(name string) *shadowCounts {
 	return r.shadow
 }
 
-// ofName finds the counters of a name. The lock is held.
+// ofName returns the counters of a name. The caller holds the lock.
 func (c *counters) ofName(name string) *ruleCounters {
 	if c.rules[name] == nil {
 		c.rules[name] = new(ruleCounters)

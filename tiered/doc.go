@@ -23,6 +23,12 @@
 // context, and a closed limiter. Load is none: what Redis cannot decide in time is decided
 // by the policy, too.
 //
+// # Watching it
+//
+// [Limiter.Stats] returns what was decided, and by whom. Package promlimit exports it to Prometheus,
+// module otellimit to OpenTelemetry; a program that imports neither links neither. [Logger] and
+// [OnStateChange] tell of outages.
+//
 // # The Redis client
 //
 // [New] takes a client as it is, with its own pool and time-outs. The limiter

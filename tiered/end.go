@@ -5,8 +5,10 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// end is where the way of every decision ends that was asked for by itself, whoever made it: it
-// is counted, watched and compared, and becomes what the caller is told. Peeks are only told.
+// end ends a decision about a single request, whichever tier made it, or the error in its place: it
+// counts it, shows it to whoever watches decisions, has it compared with the exact log if the rule
+// has a shadow, and turns it into what the caller is told. A peek decides nothing, so that it is
+// only told. The error is the caller's.
 func (r *Rule) end(key *callKey, cost int64, operation int, d *limit.Decision, err error) error {
 	if operation != lua.Peek {
 		r.count(key.said, d, err)
@@ -17,8 +19,8 @@ func (r *Rule) end(key *callKey, cost int64, operation int, d *limit.Decision, e
 	return r.tell(d, err)
 }
 
-// count counts a decision, or the error in its place, and tells those who watch decisions of it.
-// Where there is no live page that costs the loads of two pointers.
+// count counts a decision, or the error in its place, and shows a decision to whoever watches them.
+// Without a live page nobody does, which costs the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
 		r.metrics.failed.count(err)
@@ -33,7 +35,8 @@ func (r *Rule) count(key string, d *limit.Decision, err error) {
 	}
 }
 
-// tell makes a decision, or an error, what the caller is told of it: on a dry run, to go on.
+// tell turns a decision, or the error in its place, into what the caller is told. On a dry run that
+// is to go on.
 func (r *Rule) tell(d *limit.Decision, err error) error {
 	switch {
 	case err != nil && !r.config.dryRun:

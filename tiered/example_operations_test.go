@@ -38,6 +38,39 @@ func ExampleRule_AllowUpTo() {
 	// false 0 true
 }
 
+// A request whose cost is known only afterwards, under two limits: hold an estimate of both, and
+// settle what it took.
+func ExampleLimiter_HoldAll() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	perMinute := limiter.MustRule("tokens", limit.PerMinute(1_000), tiered.Unsettled(tiered.GiveBack))
+	budget := limiter.MustRule("budget", limit.PerCalendar(100_000, limit.CalendarMonth, time.UTC))
+	ctx := context.Background()
+
+	holds, decisions, err := limiter.HoldAll(ctx, time.Minute,
+		tiered.Request{Rule: perMinute, Key: "tenant 4", Cost: 800},
+		tiered.Request{Rule: budget, Key: "organisation 2", Cost: 800})
+	if err != nil || holds == nil {
+		log.Fatal(decisions, err)
+	}
+	for i, hold := range holds {
+		defer hold.Cancel(ctx) // after Settle it does nothing
+		if err := hold.Settle(ctx, 1_100); err != nil {
+			log.Fatal(err)
+		}
+		d, err := []*tiered.Rule{perMinute, budget}[i].Peek(ctx, []string{"tenant 4", "organisation 2"}[i], 1)
+		fmt.Println(decisions[i].Remaining, d.Remaining, err)
+	}
+	// Output:
+	// 200 0 <nil>
+	// 99200 98900 <nil>
+}
+
 // A request whose cost is known only afterwards: charge the most it can be, give back
 // what it was not.
 func ExampleRule_Refund() {

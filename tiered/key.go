@@ -8,6 +8,7 @@ type callKey struct {
 	said string
 	hash uint64         // by which this process remembers it
 	name remote.UserKey // in Redis, and wherever a key is kept; "" before it is asked for
+	hold *holding       // nil: units are charged for good
 }
 
 func (l *Limiter) key(said string) callKey { return callKey{said: said, hash: l.hasher.Hash(said)} }

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -38,7 +39,7 @@ func (f *leaseFleet) crash(i int) {
 // crashed, too.
 func (f *leaseFleet) onLease() (units int64) {
 	for _, l := range append(f.gone, f.instances...) {
-		units += l.leasedUnits()
+		units += l.leases.Left()
 	}
 	return units
 }
@@ -91,7 +92,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 		defer f.close(t)
 		most := int64(0)
 		if f.rules[0].lease != nil {
-			most = f.rules[0].lease.most
+			most = f.rules[0].lease.Most
 		}
 		check := func() {
 			out := f.onLease()
@@ -106,9 +107,9 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 			i := rapid.IntRange(0, len(f.instances)-1).Draw(rt, "instance")
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0, 1:
-				clock.advance(time.Duration(rapid.Int64Range(0, int64(window/leasesPerWindow)).Draw(rt, "within a lease")))
+				clock.advance(time.Duration(rapid.Int64Range(0, int64(window/lease.PerWindow)).Draw(rt, "within a lease")))
 			case 2:
-				clock.advance(window - time.Duration(rapid.Int64Range(0, int64(window/leasesPerWindow)).Draw(rt, "nearly a window")))
+				clock.advance(window - time.Duration(rapid.Int64Range(0, int64(window/lease.PerWindow)).Draw(rt, "nearly a window")))
 			case 3:
 				if rapid.IntRange(0, 3).Draw(rt, "crash") == 0 {
 					f.crash(i)
@@ -161,7 +162,7 @@ func TestLaw1LeasesReachTheirBound(t *testing.T) {
 	// with them, and before, leaves the window all at once.
 	clock.advance(200 * time.Millisecond)
 	for i := range f.rules {
-		for f.rules[i].limiter.leasedUnits() > 0 {
+		for f.rules[i].limiter.leases.Left() > 0 {
 			f.ask(t, i, "k", 1)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -55,8 +56,8 @@ func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 			if d.Remaining != 1000-spent {
 				t.Fatalf("%v: %d remaining after %d units: %+v", a, d.Remaining, spent, d)
 			}
-			if charged := 1000 - left(t, r, "k"); charged != spent+l.leasedUnits() {
-				t.Fatalf("%v: %d units charged, %d spent and %d on lease", a, charged, spent, l.leasedUnits())
+			if charged := 1000 - left(t, r, "k"); charged != spent+l.leases.Left() {
+				t.Fatalf("%v: %d units charged, %d spent and %d on lease", a, charged, spent, l.leases.Left())
 			}
 		}
 		if tiers[limit.TierLease] < 150 || tiers[limit.TierRedis] > 50 {
@@ -91,7 +92,7 @@ func TestTheLastUnitsAreExact(t *testing.T) {
 			} else {
 				clock.advance(time.Second) // leases end, and denials are forgotten
 			}
-			reserve := f.rules[0].lease.reserve
+			reserve := f.rules[0].lease.Reserve
 			if out := f.onLease(); out > last && d.Remaining < reserve {
 				t.Fatalf("%v: leased with %d units remaining: %d after %d", a, d.Remaining, out, last)
 			} else {
@@ -122,12 +123,12 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	r := newRule(t, l, "r", limit.PerHour(1000), option...)
 
 	spent := spendUntilLeased(t, r, "idle")
-	if l.leasedUnits() == 0 || left(t, watcher, "idle") == 1000-spent {
-		t.Fatalf("%d on lease, %d left in Redis after %d units", l.leasedUnits(), left(t, watcher, "idle"), spent)
+	if l.leases.Left() == 0 || left(t, watcher, "idle") == 1000-spent {
+		t.Fatalf("%d on lease, %d left in Redis after %d units", l.leases.Left(), left(t, watcher, "idle"), spent)
 	}
 	eventually(t, "an idle lease is given back", func() bool { return left(t, watcher, "idle") == 1000-spent })
-	if l.leasedUnits() != 0 {
-		t.Errorf("%d units can be spent although they were given back", l.leasedUnits())
+	if l.leases.Left() != 0 {
+		t.Errorf("%d units can be spent although they were given back", l.leases.Left())
 	}
 
 	spent = spendUntilLeased(t, r, "closed")
@@ -153,7 +154,7 @@ func TestLeasesInAnOutage(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()), Lease(50))
 	granted := spendUntilLeased(t, r, "k")
-	held := l.leasedUnits()
+	held := l.leases.Left()
 	server.Kill()
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
 	for range held - 1 {
@@ -162,7 +163,7 @@ func TestLeasesInAnOutage(t *testing.T) {
 		}
 		granted++
 	}
-	clock.advance(longestLease)
+	clock.advance(lease.Longest)
 	for {
 		d := mustAllow(t, r, "k", 1)
 		if !d.Degraded() {
@@ -185,7 +186,7 @@ func TestOperationsWithLeases(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()), Lease(30))
 	spent := spendUntilLeased(t, r, "k")
-	held := l.leasedUnits()
+	held := l.leases.Left()
 
 	if d, err := r.Peek(ctx, "k", held); err != nil || !d.Allowed || d.Granted != 0 || d.Tier != limit.TierLease || d.Remaining != 100-spent {
 		t.Errorf("a peek: %+v, %v", d, err)
@@ -197,14 +198,14 @@ func TestOperationsWithLeases(t *testing.T) {
 	if err != nil || d.Granted != 2 || d.Tier != limit.TierLease {
 		t.Errorf("up to 2: %+v, %v", d, err)
 	}
-	if err := r.Refund(ctx, "k", &d, 2); err != nil || left(t, r, "k") != 100-spent-held+2 || l.leasedUnits() != held-2 {
-		t.Errorf("a refund goes to Redis: %v, %d there, %d on lease", err, left(t, r, "k"), l.leasedUnits())
+	if err := r.Refund(ctx, "k", &d, 2); err != nil || left(t, r, "k") != 100-spent-held+2 || l.leases.Left() != held-2 {
+		t.Errorf("a refund goes to Redis: %v, %d there, %d on lease", err, left(t, r, "k"), l.leases.Left())
 	}
 	if d, err := r.Wait(ctx, "k", 1); err != nil || d.Tier != limit.TierLease {
 		t.Errorf("a wait: %+v, %v", d, err)
 	}
 	all, err := l.AllowAll(ctx, Request{r, "k", 1}, Request{r, "other", 1})
-	if err != nil || !all[0].Allowed || all[0].Tier != limit.TierRedis || l.leasedUnits() != held-3 {
+	if err != nil || !all[0].Allowed || all[0].Tier != limit.TierRedis || l.leases.Left() != held-3 {
 		t.Errorf("all: %+v, %v", all, err)
 	}
 
@@ -224,10 +225,10 @@ func TestOperationsWithLeases(t *testing.T) {
 	if d := mustAllow(t, changed, "k", 1); d.Tier != limit.TierRedis || d.Remaining != 50-charged-1 {
 		t.Errorf("after a change, %d were charged: %+v", charged, d)
 	}
-	clock.advance(longestLease)
+	clock.advance(lease.Longest)
 	mustAllow(t, r, "k", 1)
-	if got := 100 - left(t, r, "k"); got != charged+2-(held-3) || l.leasedUnits() != 0 {
-		t.Errorf("%d charged after the lease has ended, %d on lease", got, l.leasedUnits())
+	if got := 100 - left(t, r, "k"); got != charged+2-(held-3) || l.leases.Left() != 0 {
+		t.Errorf("%d charged after the lease has ended, %d on lease", got, l.leases.Left())
 	}
 
 	// Reset forgets the lease, and does not give its units back to the new key.
@@ -235,10 +236,10 @@ func TestOperationsWithLeases(t *testing.T) {
 	if err := r.Reset(ctx, "reset"); err != nil {
 		t.Fatal(err)
 	}
-	if l.leasedUnits() != 0 || left(t, r, "reset") != 100 {
-		t.Errorf("%d on lease, %d left", l.leasedUnits(), left(t, r, "reset"))
+	if l.leases.Left() != 0 || left(t, r, "reset") != 100 {
+		t.Errorf("%d on lease, %d left", l.leases.Left(), left(t, r, "reset"))
 	}
-	clock.advance(longestLease)
+	clock.advance(lease.Longest)
 	if d := mustAllow(t, r, "reset", 100); !d.Allowed || d.Remaining != 0 {
 		t.Errorf("%+v", d)
 	}

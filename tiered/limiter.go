@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
@@ -48,7 +49,8 @@ type Limiter struct {
 	ledger    *ledger.Ledger
 	shards    *outage.Shards
 	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
-	leases    leaseKeeper
+	leases    *lease.Keeper
+	holds     holdKeeper
 	fleetFile *fleetFile // nil: there is none
 	metrics   *counters
 	log       *quietLog
@@ -149,6 +151,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.assumed = c.assumedFleet(l.fleetFile)
 	l.shards = l.newShards()
 	l.shard = l.shards.Only()
+	l.leases = l.newLeases()
 	if c.denials > 0 {
 		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
 			return nil, err
@@ -277,7 +280,8 @@ func (l *Limiter) Close() error {
 
 // endTrips ends all that goes to Redis, and tells the fleet.
 func (l *Limiter) endTrips() error {
-	l.closeLeases()
+	l.leases.Close()
+	l.closeHolds()
 	l.stop()
 	l.shards.Close()
 	l.background.Wait()

@@ -92,7 +92,9 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	}
 	l := r.limiter
 	k := l.key(key)
-	r.dropLease(k.hash)
+	if r.lease != nil {
+		l.leases.Drop(r.lease, k.hash)
+	}
 	_, err := l.shardOf(&k).Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)

@@ -245,6 +245,7 @@ type ruleConfig struct {
 	dryRun       bool
 	countDenied  bool
 	denialLife   time.Duration
+	unsettled    UnsettledPolicy
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

@@ -49,6 +49,9 @@ func (l *Limiter) newShards() *outage.Shards {
 		Counts:     outageCounts{l},
 		Log:        l.log,
 	}
+	if node, ok := l.client.(*redis.Client); ok {
+		c.Address = node.Options().Addr
+	}
 	if client, ok := l.client.(*redis.ClusterClient); ok {
 		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
 		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }
@@ -97,6 +100,7 @@ func (r *Rule) question(key *callKey, cost int64, operation int) outage.Question
 // fallback decides without Redis, because asking it came to err.
 func (r *Rule) fallback(s *outage.Shard, now int64, key *callKey, cost int64, operation int, err error) limit.Decision {
 	q := r.question(key, cost, operation)
+	key.hold.decidedWithout(outage.MayBeCharged(err))
 	return s.Without(&q, now, err)
 }
 

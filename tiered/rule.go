@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -35,7 +36,7 @@ type Rule struct {
 	metrics    ruleMetrics
 	own        bool        // of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
-	lease      *leaseTerms // nil: none
+	lease      *lease.Rule // nil: none
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -62,7 +63,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
-	lease, inRedis := l.leaseTerms(name, lim, a, c)
+	terms, inRedis := lease.NewTerms(l.hasher, name, lim, a, c.leased, c.leasedWithin)
 	capacity := a.Capacity(inRedis)
 	if c.countDenied {
 		if err := c.mayCountDenied(lim, a); err != nil {
@@ -73,6 +74,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
+	}
+	if c.unsettled == GiveBack {
+		encoded = encoded.GivesBack()
 	}
 	shadow, err := l.newShadow(name, lim, a, c.shadow)
 	if err != nil {
@@ -93,12 +97,15 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		metrics:    l.metrics.rule(name, c.dryRun),
 		shadow:     shadow,
 		inRedis:    inRedis,
-		lease:      lease,
 	}
 	r.encoded = encoded.Named(l.keys, name, r)
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
 		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+	}
+	if terms != nil {
+		l.leases.Begin()
+		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}
 	return r, nil
 }
@@ -154,7 +161,7 @@ func (r *Rule) WorstCase() int64 {
 	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
-		worst += r.lease.most
+		worst += r.lease.Most
 	}
 	return worst
 }
@@ -196,7 +203,7 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 		needed = 1
 	}
 	now := l.now()
-	if r.lease != nil {
+	if r.lease != nil && key.hold == nil {
 		if d, ok := r.fromLease(key.hash, now, cost, operation); ok {
 			return d, nil
 		}
@@ -212,7 +219,7 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 	}
 	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
 	if err == nil {
-		if r.lease != nil && reply.Granted > 0 {
+		if r.lease != nil && reply.Granted > 0 && key.hold == nil {
 			r.wantLease(key, reply.Granted)
 		}
 		return r.fromRedis(&reply, cost, operation), nil
@@ -225,7 +232,9 @@ func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation i
 
 // entry asks Redis for a decision.
 func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
-	return remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
+	e := remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
+	key.hold.ask(&e)
+	return e
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the
@@ -277,7 +286,8 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 // limiter's time before it was asked: what Redis says of the time from its reply on
 // then holds from there on all the more (law 2).
 func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
-	if e.Operation > lua.Peek {
+	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
+	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
 	}
 	r := e.Rule.Owner().(*Rule)
@@ -288,11 +298,14 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
 	}
+	cost := e.Cost
+	if upTo {
+		cost = 1
+	}
+	if asksToHold(e) && reply.Remaining >= cost {
+		return // if it was denied, then for too many holds: that says nothing of other requests
+	}
 	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
-		cost := e.Cost
-		if e.Operation == lua.TakeUpTo {
-			cost = 1
-		}
 		l.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
 			Cost:       cost,
 			RetryAfter: reply.RetryAfter,

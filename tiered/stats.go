@@ -10,51 +10,55 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Stats is what a limiter has counted since it was made, and the state it is in. Counters only
-// grow. They are read one after another while decisions go on, so that two of them may differ by
-// what was decided in between.
+// Stats is what a limiter has counted since it was made, and the state that it is in. Counters never
+// decrease. They are read one after another while decisions go on, so that two of them may differ
+// by what was decided in between.
 //
-// Package promlimit shows all of it to Prometheus, module otellimit to OpenTelemetry.
+// Package promlimit exports all of it to Prometheus, module otellimit to OpenTelemetry.
 type Stats struct {
-	// Since is when the limiter was made, and all counters were 0.
+	// Since is when the limiter was made, with all counters at 0.
 	Since time.Time
 	// State is [Limiter.State].
 	State State
 	// FleetSize is [Limiter.FleetSize].
 	FleetSize int
-	// Shards are the masters of a Cluster that hold slots; one node, or Sentinel, is one.
+	// Shards has an element for each master of a Cluster that holds slots; without a Cluster it
+	// has one.
 	Shards []ShardStats
 
-	// Rules are by name. Rules of one name are counted together, see [Rule.WithLimit].
+	// Rules is sorted by name. All rules of one name, see [Rule.WithLimit], are counted together.
 	Rules []RuleStats
-	// Sources are the sources of rules, by name, see [Limiter.SourceLoaded].
+	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
+	// [Limiter.SourceLoaded]. It is nil if there are none.
 	Sources []SourceStats
 
-	// Trips are those to Redis, and what they carried.
+	// Trips describes the round trips to Redis.
 	Trips TripStats
-	// Missed are decisions that Redis was to make and did not, while it was not lost.
+	// Missed counts decisions that Redis should have made and did not, while it was not lost. The
+	// rules' outage policies made them.
 	Missed MissedStats
 	// Outages is how often a circuit breaker opened; each master of a Cluster has one.
 	Outages uint64
 	// MemoryLosses is how often Redis was found to have lost its memory, or a part of it.
 	MemoryLosses uint64
-	// UnchargedUnits were granted without Redis, and wait to be charged there.
+	// UnchargedUnits is how many units were granted without Redis and are still to be charged
+	// there.
 	UnchargedUnits int64
-	// ChargedBackUnits were granted without Redis, or forgotten by it, and charged there
-	// afterwards.
+	// ChargedBackUnits is how many units were granted without Redis, or forgotten by it, and have
+	// been charged there afterwards.
 	ChargedBackUnits uint64
 
-	// RememberedDenials is how many keys' denials are remembered in process.
+	// RememberedDenials is the number of keys whose denial this process remembers.
 	RememberedDenials int
-	// LeasedUnits are charged in Redis, and held to be spent in process.
+	// LeasedUnits is how many units this process has on lease and has not spent.
 	LeasedUnits int64
 }
 
 // ShardStats is the state of a master of a Cluster, or of the one node.
 type ShardStats struct {
-	// Master is its address; empty if Redis is no Cluster.
+	// Master is its address, "host:port"; it is empty without a Cluster.
 	Master string
-	// State is who decides about its keys.
+	// State says who decides for its keys.
 	State State
 	// Breaker is the state of its circuit breaker.
 	Breaker BreakerState
@@ -75,19 +79,19 @@ const (
 // String returns "closed", "half-open" or "open".
 func (s BreakerState) String() string { return breaker.State(s).String() }
 
-// RuleStats is what the rules of one name have decided.
+// RuleStats is what all rules of one name have decided.
 type RuleStats struct {
 	Name string
-	// Decisions are those of rules that deny, one value for each tier, in the tiers' order;
-	// nil if there was no such rule.
+	// Decisions has an element for each tier, in the order of [limit.Tier]. It counts rules that
+	// are not on a dry run, and is nil if there is none.
 	Decisions []TierStats
-	// DryRun are those of rules on a dry run, see [DryRun]: Allowed and Denied are what they
-	// would have been. It is nil if there was no such rule.
+	// DryRun is the same for rules on a dry run, see [DryRun]. Allowed and Denied say what the
+	// decisions would have been. It is nil if there is no such rule.
 	DryRun []TierStats
-	// Errors are calls that ended with an error instead of a decision.
+	// Errors counts calls that ended with an error instead of a decision.
 	Errors ErrorStats
-	// Shadow compares decisions with those of the exact log, see [Shadow]; nil if no rule has
-	// one.
+	// Shadow compares decisions with those of the exact log, see [Shadow]. It is nil if no rule
+	// of the name has one.
 	Shadow *ShadowStats
 }
 
@@ -95,33 +99,33 @@ type RuleStats struct {
 type TierStats struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
-	// HeldBack were not denied by the rule, but by another one of the same request, see
-	// [Limiter.AllowAll].
+	// HeldBack counts decisions that denied nothing, while another rule of the same request did,
+	// see [Limiter.AllowAll].
 	HeldBack uint64
 }
 
-// ErrorStats is how many calls ended with an error, by its reason.
+// ErrorStats is how many calls ended with an error, by reason.
 type ErrorStats struct {
-	Invalid   uint64 // the call was a mistake: a key, cost or rule that cannot be
+	Invalid   uint64 // a mistake of the caller: the key, the cost or the rule is invalid
 	Cancelled uint64 // the caller's context ended before there was an answer
 	Closed    uint64 // the limiter was closed
 	Other     uint64
 }
 
-// Total is the sum of all reasons.
+// Total returns the sum of all reasons.
 func (e ErrorStats) Total() uint64 { return e.Invalid + e.Cancelled + e.Closed + e.Other }
 
 // ShadowStats is how decisions of sampled keys compare with those of the exact log.
 type ShadowStats struct {
 	Agreed, WronglyAllowed, WronglyDenied uint64
-	// Comparisons that were not made: too many waited, or the log could not be asked.
+	// Comparisons that were not made, because too many waited, or because asking the log failed.
 	LeftOutQueueFull, LeftOutError uint64
 }
 
-// SourceStats is what became of a source of rules, such as a file.
+// SourceStats says how loading rules from a source, such as a file, went.
 type SourceStats struct {
 	Name string
-	// Loads were put in force, Failures could not be.
+	// Loads is how often its rules were put in force, Failures how often they could not be.
 	Loads, Failures uint64
 	// InForce reports whether the source as last read is in force.
 	InForce bool
@@ -129,36 +133,36 @@ type SourceStats struct {
 	LastSuccess time.Time
 }
 
-// TripStats are the trips to Redis.
+// TripStats describes the round trips to Redis.
 type TripStats struct {
-	// Seconds is how long they took. A trip ends at the deadline; the wait for its turn is not
-	// included.
+	// Seconds is how long each took, up to the deadline. The time that calls wait for a trip to
+	// begin is not included.
 	Seconds Histogram
 	// Calls is how many calls one trip answered.
 	Calls Histogram
-	// Errors are trips that failed, by kind: timeout, unreachable, auth, unavailable, protocol
-	// and other. All are there, at 0 if there was none.
+	// Errors is how many trips failed, by kind: "timeout", "unreachable", "auth", "unavailable",
+	// "protocol" and "other". It always has all kinds.
 	Errors map[string]uint64
 }
 
-// MissedStats are decisions that missed Redis, by the reason.
+// MissedStats is how many decisions Redis should have made and did not, by reason.
 type MissedStats struct {
-	NoRoom    uint64 // more waited than Redis could have decided in time
+	NoRoom    uint64 // more calls waited than Redis could have decided in time
 	NotInTime uint64 // no answer before the deadline, or an error
 }
 
-// Histogram is how many values there were of which size.
+// Histogram counts values by size.
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, inclusive and ascending.
 	Bounds []float64
-	// Counts are the values in each bucket, not in those below it as well. The last, for which
-	// there is no bound, has those above all bounds.
+	// Counts is how many values each bucket holds. Unlike Prometheus's, a bucket does not include
+	// those below it. There is one more than bounds: the last bucket has no bound.
 	Counts []uint64
-	// Sum is that of all values.
+	// Sum is the sum of all values.
 	Sum float64
 }
 
-// Count is how many values there were.
+// Count returns the number of all values.
 func (h Histogram) Count() (n uint64) {
 	for _, c := range h.Counts {
 		n += c
@@ -166,10 +170,10 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Stats returns what the limiter has counted and how it is, without a trip to Redis. The result
-// is the caller's. It reads all counters of all rules, which takes some microseconds for each
-// rule, and keeps no decision waiting: call it every second, say, rather than for every request.
-// After Close it tells what was. It is safe for concurrent use.
+// Stats returns what the limiter has counted, and its state. It makes no trip to Redis and delays no
+// decision. It reads all counters of all rules, at some microseconds per rule: call it once a
+// second, say, and not for every request. The result belongs to the caller. After Close it says
+// what was counted until then. Stats is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
 	c := l.metrics
 	uncharged, _ := l.ledger.Waiting()
@@ -185,7 +189,7 @@ func (l *Limiter) Stats() Stats {
 		UnchargedUnits:    uncharged,
 		ChargedBackUnits:  c.charged.Load(),
 		RememberedDenials: l.rememberedDenials(),
-		LeasedUnits:       l.leasedUnits(),
+		LeasedUnits:       l.leases.Left(),
 	}
 	for _, kind := range remote.Kinds() {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
@@ -234,9 +238,10 @@ func (f *failures) stats() ErrorStats {
 	}
 }
 
-// SourceLoaded counts a load of a named source of rules, such as a file's path, for [Stats]: one
-// that was put in force, see [Limiter.PutInForceFrom], or with an error one that could not be.
-// Package rulesfile calls it; a program with a source of its own may as well.
+// SourceLoaded tells [Stats] that rules were loaded from a source, such as a file, which is named
+// by its path, and put in force (see [Limiter.PutInForceFrom]); or, with an error, that they could
+// not be. Package rulesfile calls it. So may a program that loads rules from elsewhere. It is safe
+// for concurrent use.
 func (l *Limiter) SourceLoaded(source string, err error) {
 	c := l.metrics
 	c.mu.Lock()

@@ -17,6 +17,8 @@ var Of func(limiter any) Inside
 type Inside interface {
 	// Snapshot is what the limiter knows and has done by now. It makes no trip.
 	Snapshot() Snapshot
+	// Health is how the limiter and its Redis have been. It makes no trip.
+	Health() Health
 	// Watch has f called after each decision, by whoever asked for it, until stop is
 	// called. There is one watcher at most: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)

@@ -1,5 +1,5 @@
-// Package metrics says under which names, and with which labels, monitoring systems are told what
-// [tiered.Limiter.Stats] has: the readers of it, promlimit and otellimit, agree on them here.
+// Package metrics defines the names, help texts and labels under which what [tiered.Limiter.Stats]
+// returns is exported. promlimit and otellimit share it, so that both have the same metrics.
 package metrics
 
 import (
@@ -16,20 +16,20 @@ const (
 	Histogram
 )
 
-// Metric is one of those that a limiter has. Labels are few and bounded: names of rules are chosen
-// by the program, and nothing is labelled by key.
+// Metric is a metric of a limiter. Labels are few and bounded: the program chooses the names of
+// rules, and nothing is labelled by key.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
 	Labels     []string
 
-	// Read tells the values, each with one value for each label. Of a histogram it is nil.
+	// Read passes each value to tell, with a value for each label. It is nil for a histogram.
 	Read func(s *tiered.Stats, tell Tell)
-	// Histogram is that of a histogram, which has no labels.
+	// Histogram returns a histogram, which has no labels. It is nil for other kinds.
 	Histogram func(s *tiered.Stats) *tiered.Histogram
 }
 
-// Tell is told a value.
+// Tell takes a value and those of its labels.
 type Tell func(value float64, labels ...string)
 
 // All returns all metrics, in the order of their description in docs/operating.md.
@@ -249,7 +249,8 @@ func decisions(s *tiered.Stats, tell Tell) {
 	}
 }
 
-// ofSources reads what only limiters have whose rules come from files: of several, all together.
+// ofSources returns a Read that has no values if no rules come from files. Several files are
+// reported together.
 func ofSources(read func(s []tiered.SourceStats, tell Tell)) func(*tiered.Stats, Tell) {
 	return func(s *tiered.Stats, tell Tell) {
 		if len(s.Sources) > 0 {

@@ -65,7 +65,8 @@ type Model interface {
 	// they still count.
 	Refund(now, stamp, charged, units int64) Outcome
 
-	// Forget makes the key as if never used, but for what is out on lease.
+	// Forget makes the key as if never used, and forgets what is held, but not what is out on
+	// lease.
 	Forget(now int64) Outcome
 
 	// Lease charges up to wanted units in advance.
@@ -74,6 +75,20 @@ type Model interface {
 	// is free; unless marker, an instance, has come with that sequence or a larger one
 	// before. Units that still count are Granted.
 	Charge(now int64, marker string, sequence int64, past []Past) Outcome
+
+	// Hold charges a cost, or up to it as much as fits, for something whose cost is known when it
+	// is over. It is denied as well if too many holds are open.
+	Hold(now, cost int64, upTo bool, terms HoldTerms) Outcome
+	// Settle makes what was charged for a hold what was used, and ends it: units less are given back as
+	// if they had never been charged, units more are charged now, however much is free. Those
+	// are Granted. If the hold is not there nothing changes, and it is not Allowed; but the ID 0
+	// stands for a hold of no units.
+	Settle(now, used int64, id uint64) Outcome
+	// Extend makes a hold last for its life from now on.
+	Extend(now int64, terms HoldTerms) Outcome
+	// GiveBack gives back what was held until now and was to be given back at its end. It is called
+	// before each other operation of a rule that gives back, but for Settle and Extend.
+	GiveBack(now int64)
 
 	// Use changes the limit and the algorithm. What was charged goes on to count:
 	// under another limit of the same algorithm as it lies, where that can be said
@@ -159,6 +174,7 @@ type key struct {
 	algorithm limit.Algorithm
 	units     tally // as the last charge left it, under the rule then in force
 	leases    []lease
+	holds     []hold
 
 	sequences map[string]int64 // of the last charge of the past, by marker
 }
@@ -209,9 +225,8 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	if changed {
 		k.units = units
 		if empty(units, k.clock.newest) {
-			forgotten := k.Forget(now)
-			forgotten.Granted = out.Granted
-			return forgotten
+			k.vanish()
+			return k.tell(now, out)
 		}
 	}
 	out.Remaining = units.free(t)
@@ -239,9 +254,15 @@ func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outc
 }
 
 func (k *key) Forget(now int64) Outcome {
+	k.vanish()
+	k.holds = nil
+	return Outcome{Allowed: true, Remaining: k.units.free(now), Stamp: now}
+}
+
+// vanish makes the key's units as if there had never been any.
+func (k *key) vanish() {
 	k.clock = clock{}
 	k.units, _ = newTally(k.algorithm, k.limit)
-	return Outcome{Allowed: true, Remaining: k.units.free(now), Stamp: now}
 }
 
 func (k *key) Use(l limit.Limit, a limit.Algorithm) error {
@@ -256,6 +277,7 @@ func (k *key) Clone() Model {
 	c := *k
 	c.units = k.units.clone()
 	c.leases = slices.Clone(k.leases)
+	c.holds = slices.Clone(k.holds)
 	c.sequences = maps.Clone(k.sequences)
 	return &c
 }

@@ -103,6 +103,31 @@ func (l *slidingLog) refund(t, stamp, _, units int64) (given int64, changed bool
 	return given, given > 0
 }
 
+// release removes units of the charge made at stamp, and no others.
+func (l *slidingLog) release(t, stamp, units int64) (given int64, changed bool) {
+	if stamp <= t-l.window {
+		return 0, false
+	}
+	for i := 0; i < len(l.entries); i++ {
+		if e := &l.entries[i]; e.stamp == stamp {
+			some := min(units-given, e.units)
+			e.units -= some
+			given += some
+		}
+	}
+	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.units == 0 })
+	return given, given > 0
+}
+
+// keepMore makes room for units that need not fit.
+func (l *slidingLog) keepMore(t, units int64) {
+	largest := int64(100_000)
+	if l.zset {
+		largest = 5000
+	}
+	l.keep = max(l.keep, min(largest, mostLimits*l.quota, l.after(t-l.window)+units))
+}
+
 func (l *slidingLog) wait(t, cost int64) int64 {
 	if l.free(t) >= cost {
 		return 0

@@ -1,5 +1,7 @@
 package outage
 
+import "time"
+
 // change is a change of a shard's state; or without a shard, of which are in use.
 type change struct {
 	shard *Shard
@@ -11,6 +13,7 @@ const changesKept = 256
 
 // changed has a change told. It never waits.
 func (s *Shard) changed(to State) {
+	s.times.changed.Store(time.Now().UnixNano())
 	s.all.tell(change{s, to})
 }
 
@@ -32,7 +35,6 @@ func (l *Shards) tellChanges() {
 		case c := <-l.changes:
 			if c.shard != nil {
 				c.shard.log(c.to)
-				c.shard.told = c.to
 			}
 			state := Healthy
 			for _, s := range l.InUse() {
@@ -46,16 +48,36 @@ func (l *Shards) tellChanges() {
 	}
 }
 
+// log says what a shard's state is now, what it was and for how long, and why.
 func (s *Shard) log(to State) {
+	now := time.Now()
+	if s.told == Healthy {
+		s.unwell = now
+	}
+	args := []any{"fleet_size", s.fleet.Size(), "was", s.told.String(), "lasted", now.Sub(s.toldAt).Round(time.Millisecond)}
+	if to == Healthy {
+		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
+	}
+	if s.where.Load() == nil { // else the line has the master
+		args = append(args, "address", s.Address())
+	}
+	// An older error has nothing to do with it: Redis may settle without having been lost.
+	if err := s.reason(); err != nil && (to == Outage || s.times.failed.Load() >= s.unwell.Add(-recently).UnixNano()) {
+		args = append(args, "error", err)
+	}
+	s.told, s.toldAt = to, now
 	switch to {
 	case Outage:
-		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", "fleet_size", s.fleet.Size(), "error", s.reason())
+		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", args...)
 	case Settling:
-		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", "fleet_size", s.fleet.Size())
+		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", args...)
 	case Healthy:
-		s.info("healthy", "Redis decides again", "fleet_size", s.fleet.Size())
+		s.info("healthy", "Redis decides again", args...)
 	}
 }
+
+// recently is how long before a change of state a failure counts as its cause.
+const recently = 10 * time.Second
 
 // warn and info log what happened to a shard: each kind by itself, and on a Cluster
 // saying to which master.

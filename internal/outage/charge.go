@@ -101,7 +101,7 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	c.pending = s.charge(c.pending, c.sequence, again)
 	pause = chargePauses * time.Since(started)
 	if len(c.pending) > 0 {
-		pause += probeEvery
+		pause += ProbeEvery
 	}
 	return max(time.Millisecond, pause)
 }

@@ -22,12 +22,12 @@ func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
 	l, r := s.all, q.Rule
 	s.missed(err)
 	a := q.account()
-	a.Charged = mayBeCharged(err)
+	a.Charged = MayBeCharged(err)
 	d := r.decision(s.tierWithout(err))
 	d.ResetAfter = r.Limit.Window()
 	switch {
 	case r.Policy == Deny:
-		d.RetryAfter = probeEvery
+		d.RetryAfter = ProbeEvery
 	case r.Policy == Allow && q.Operation == lua.Peek:
 		d.Allowed, d.Remaining = true, r.Limit.Quota()
 	case r.Policy == Allow:
@@ -48,7 +48,7 @@ func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
 // same group denies.
 func (s *Shard) Undo(q *Question, err error) {
 	a := q.account()
-	a.Charged = mayBeCharged(err)
+	a.Charged = MayBeCharged(err)
 	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
 }
 
@@ -61,8 +61,9 @@ func (s *Shard) tierWithout(err error) limit.Tier {
 	return limit.TierFallback
 }
 
-// mayBeCharged reports whether Redis may have charged what it was asked for.
-func mayBeCharged(err error) bool {
+// MayBeCharged reports whether Redis may have charged what it was asked for, although that ended
+// with an error.
+func MayBeCharged(err error) bool {
 	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 }
 
@@ -99,6 +100,17 @@ func (s *Shard) Leased(q *Question, units int64) {
 func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {
 	a := q.account()
 	s.all.Ledger.Return(&a, s.all.Now(), units, withoutRedis)
+}
+
+// Used records units that were used, whether or not they fit. charged says that Redis knows of them,
+// or may; else it will be told.
+func (s *Shard) Used(q *Question, units int64, charged bool) {
+	a := q.account()
+	a.Charged = charged
+	s.all.Ledger.Add(&a, s.all.Now(), units)
+	if !charged {
+		s.wakeCharger()
+	}
 }
 
 // Reset forgets all units of a key.

@@ -16,7 +16,7 @@ import (
 const (
 	beatEvery   = time.Second
 	FleetTTL    = 5 * time.Second
-	probeEvery  = 250 * time.Millisecond
+	ProbeEvery  = 250 * time.Millisecond
 	StartWithin = time.Second
 )
 
@@ -111,7 +111,7 @@ func (s *Shard) keep() {
 		case <-s.all.Context.Done():
 			return
 		case <-s.suspicions:
-			if time.Since(last) >= probeEvery && s.Breaker.Closed() {
+			if time.Since(last) >= ProbeEvery && s.Breaker.Closed() {
 				last = time.Now()
 				s.beat()
 			}
@@ -137,7 +137,7 @@ func (s *Shard) keep() {
 func (s *Shard) untilNextBeat() time.Duration {
 	every := beatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
-		every = probeEvery
+		every = ProbeEvery
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
 }
@@ -231,6 +231,7 @@ func (s *Shard) Failed(err error) {
 		err = s.all.Explain(err)
 	}
 	s.failure.Store(&err)
+	s.times.failed.Store(time.Now().UnixNano())
 }
 
 // reason is why Redis could not be asked last, nil if it never failed.

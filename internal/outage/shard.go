@@ -29,6 +29,9 @@ type Shard struct {
 
 	suspicions chan struct{} // that Redis has lost its memory
 	told       State         // last, of the goroutine that tells changes
+	toldAt     time.Time     // when that was
+	unwell     time.Time     // since when it is not healthy, as told
+	times      times
 
 	where atomic.Pointer[where] // in the Cluster; nil if there is none
 
@@ -48,8 +51,10 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 		index:      index,
 		charger:    charger{wake: make(chan struct{}, 1)},
 		suspicions: make(chan struct{}, 1),
+		toldAt:     time.Now(),
 	}
-	s.Breaker = breaker.New(probeEvery, s.breakerChanged)
+	s.times.changed.Store(s.toldAt.UnixNano())
+	s.Breaker = breaker.New(ProbeEvery, s.breakerChanged)
 	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s
 }

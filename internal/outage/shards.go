@@ -40,6 +40,8 @@ type Config struct {
 	Refresh func(context.Context)
 	Slot    func(remote.UserKey) uint16
 
+	// Address is where Redis is, if it is one node and that is known; for people.
+	Address string
 	// Explain says more of why Redis could not be asked; Hint what may be wrong with the
 	// settings if it could not be reached at the start, or "". Met is told once a shard has been
 	// answered for the first time at the start, Size of the fleet's size at each heartbeat, and Beat before

@@ -37,6 +37,7 @@ func Conformance(t *testing.T, backend Backend) {
 	t.Run("huge and odd numbers", s.hugeAndOdd)
 	t.Run("huge counts", s.hugeCounts)
 	t.Run("leases", func(t *testing.T) { rapid.Check(t, s.leases) })
+	t.Run("holds", func(t *testing.T) { rapid.Check(t, s.holds) })
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
 	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })

@@ -22,6 +22,8 @@ type history struct {
 	charges   []charge         // that may be refunded
 	leases    []uint64         // asked for
 	sequences map[string]int64 // of the last Charge, by marker
+	holds     []uint64         // asked for
+	givesBack bool             // the rule does
 }
 
 type charge struct{ units, stamp int64 }
@@ -40,6 +42,7 @@ func (h *history) change(t *rapid.T) {
 	if h.rule == nil || rapid.IntRange(0, 2).Draw(t, "other algorithm") == 0 {
 		h.algorithm = drawAlgorithm.Draw(t, "algorithm")
 	}
+	h.givesBack = rapid.IntRange(0, 3).Draw(t, "gives back") == 0
 	h.use(t, drawLimit(h.algorithm).Draw(t, "limit"), h.algorithm)
 }
 
@@ -49,6 +52,9 @@ func (h *history) use(t *rapid.T, l limit.Limit, a limit.Algorithm) {
 	var err error
 	if h.rule, err = remote.NewRule(h.limit, h.algorithm); err != nil {
 		t.Fatalf("%v under %v: %v", h.limit, h.algorithm, err)
+	}
+	if h.givesBack {
+		h.rule = h.rule.GivesBack()
 	}
 	if h.reference == nil {
 		h.reference, err = model.New(h.limit, h.algorithm)
@@ -68,7 +74,7 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 	capacity := h.algorithm.Capacity(h.limit)
 	cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
 	operation := lua.Take
-	switch rapid.IntRange(0, 19).Draw(t, "operation") {
+	switch rapid.IntRange(0, 24).Draw(t, "operation") {
 	case 0, 1, 2:
 		operation = lua.TakeUpTo
 	case 3, 4:
@@ -85,12 +91,17 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 		operation = lua.Charge
 	case 14, 15:
 		return h.counted(t, cost)
+	case 20, 21, 22, 23, 24:
+		return h.drawHold(t, cost)
 	}
 	return h.entry(t, operation, cost)
 }
 
 // counted is an entry of several takes of that cost.
 func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	if h.givesBack {
+		defer func() { expect = h.afterGivingBack(expect) }()
+	}
 	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
 	e.Count = rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 300)).Draw(t, "count")
 	return e, func(now int64) model.Outcome { return several(h.reference, now, e.Cost, e.Count) }
@@ -98,6 +109,9 @@ func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(n
 
 // entry is an entry of the given operation; a take if there is nothing to refund.
 func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	if h.givesBack {
+		defer func() { expect = h.afterGivingBack(expect) }()
+	}
 	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: operation, Cost: cost}
 	switch operation {
 	case lua.TakeUpTo:

@@ -1,0 +1,269 @@
+package lease
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+const (
+	// leasedKeys is for how many keys a process can hold leases, or find out whether
+	// to, at once. It takes 80 bytes for each, once there is a rule with leases.
+	leasedKeys = 8192
+	// mostRenewals is how many leases are asked for at once; keys beyond go on to be
+	// decided in Redis.
+	mostRenewals = 64
+	// endIdleEvery is how often unused leases are looked for, while there are leases.
+	endIdleEvery = 50 * time.Millisecond
+)
+
+// Rule is what of a rule matters for its leases. It is immutable.
+type Rule struct {
+	*Terms
+	Outage *outage.Rule
+	// ForgetDenial is told of the hash of a key of which units were given back.
+	ForgetDenial func(hash uint64)
+}
+
+// Config is what a keeper needs of whoever uses it. All functions may be called from several
+// goroutines at a time.
+type Config struct {
+	Context  context.Context // ends what runs in the background, which Go starts
+	Go       func(func())
+	Now      func() int64  // the time in ns, on a clock that does not go backwards
+	Deadline time.Duration // of asking for a lease
+	AtOnce   int           // leases that are given back at once, at most
+	// Virtual says that Now is no real time. Everything is done in the goroutines that call.
+	Virtual bool
+	Shard   func(key remote.UserKey) *outage.Shard
+	// NotGivenBack is told why units stay charged though they were not spent.
+	NotGivenBack func(error)
+}
+
+// Keeper has the leases of all rules of a limiter. It is safe for concurrent use.
+type Keeper struct {
+	c     Config
+	trips sync.WaitGroup
+
+	mu       sync.Mutex    // guards the fields below
+	table    *local.Leases // nil until a rule needs it; not changed after
+	wake     chan struct{} // told when there are leases; made with table
+	underWay int
+	closed   bool
+}
+
+// New returns a keeper without leases.
+func New(c Config) *Keeper { return &Keeper{c: c} }
+
+// Begin readies the keeper for a rule with leases: it must come before all else about one.
+func (k *Keeper) Begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.table == nil {
+		k.table, k.wake = local.NewLeases(leasedKeys), make(chan struct{}, 1)
+		if !k.c.Virtual && !k.closed {
+			k.c.Go(k.keep)
+		}
+	}
+}
+
+// begin lets one more trip for leases be made; end must follow it. It returns false if
+// there are enough, and once the keeper is closed.
+func (k *Keeper) begin() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.underWay == mostRenewals {
+		return false
+	}
+	k.underWay++
+	k.trips.Add(1)
+	return true
+}
+
+func (k *Keeper) end() {
+	k.mu.Lock()
+	k.underWay--
+	k.mu.Unlock()
+	k.trips.Done()
+}
+
+// Spend takes units of the lease that is held for a key, if it has them; or only looks.
+func (k *Keeper) Spend(r *Rule, hash uint64, now, cost int64, peek bool) (local.Spent, bool) {
+	if k.c.Virtual {
+		k.endIdle() // nothing does so in real time
+	}
+	if peek {
+		return k.table.Peek(hash^r.Salt, now, cost)
+	}
+	return k.table.Spend(hash^r.Salt, now, cost)
+}
+
+// Granted takes note of what Redis granted, and asks for a lease if it is worth while.
+func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64) {
+	want := k.table.Wanted(hash^r.Salt, k.c.Now(), granted, r.Life, r.Most)
+	if want == 0 {
+		return
+	}
+	if !k.begin() {
+		k.table.Refused(hash^r.Salt, k.c.Now()+int64(r.Life))
+		return
+	}
+	q := outage.Question{Rule: r.Outage, Hash: hash, Key: key, Cost: want, Operation: lua.Lease}
+	renew := func() {
+		defer k.end()
+		k.renew(r, &q)
+	}
+	if k.c.Virtual {
+		renew()
+		return
+	}
+	go renew() // end is waited for
+}
+
+// renew asks for a lease, in place of the one that is held for the key, if there is
+// one.
+func (k *Keeper) renew(r *Rule, q *outage.Question) {
+	hash := q.Hash ^ r.Salt
+	terms := remote.Lease{ID: k.table.NextID(), Most: r.Most, Reserve: r.Reserve, Life: r.Life}
+	var entries []remote.Entry
+	if old, ok := k.table.End(hash); ok {
+		terms.Over = old.ID
+		if old.Left > 0 {
+			k.unrecord(&old)
+			entries = append(entries, unspent(&old))
+		}
+	}
+	entries = append(entries, remote.Entry{Key: string(q.Key), Rule: r.Outage.Encoded, Operation: lua.Lease, Cost: q.Cost, Lease: &terms})
+	sent := k.c.Now()
+	sent -= sent % int64(time.Microsecond) // Redis may have looked at its clock at that very moment
+	// Not in a caller's time: who charges in advance must not charge for nobody.
+	s := k.c.Shard(q.Key)
+	replies, err := s.DecideAll(context.Background(), entries, k.c.Deadline)
+	now := k.c.Now()
+	if err != nil {
+		k.table.Refused(hash, now+int64(r.Life))
+		return
+	}
+	reply := &replies[len(replies)-1]
+	if reply.Granted == 0 {
+		k.table.Refused(hash, now+int64(r.Life)/4)
+		return
+	}
+	s.Leased(q, reply.Granted)
+	lease := local.Lease{
+		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
+		Units: reply.Granted, Stamp: reply.Stamp,
+		Ends: sent + int64(reply.Life-reply.Life/drift),
+		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
+	}
+	if !k.table.Hold(hash, now, lease) {
+		k.giveBack([]local.Ended{{Lease: lease, Left: lease.Units}})
+		return
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keep runs in the background: it gives back what is not used.
+func (k *Keeper) keep() {
+	for {
+		select {
+		case <-k.c.Context.Done():
+			return
+		case <-k.wake:
+		}
+		for k.table.Held() > 0 {
+			select {
+			case <-k.c.Context.Done():
+				return
+			case <-time.After(endIdleEvery):
+				k.endIdle()
+			}
+		}
+	}
+}
+
+func (k *Keeper) endIdle() {
+	if k.begin() {
+		defer k.end()
+		k.giveBack(k.table.EndIdle(k.c.Now()))
+	}
+}
+
+// Close gives all leases back (law 12). None is granted afterwards.
+func (k *Keeper) Close() {
+	k.mu.Lock()
+	k.closed = true
+	table := k.table
+	k.mu.Unlock()
+	k.trips.Wait()
+	if table != nil {
+		k.giveBack(table.EndAll())
+	}
+}
+
+// giveBack returns what is left of leases to Redis. Where Redis is lost the units stay
+// charged there until they leave the window.
+func (k *Keeper) giveBack(ended []local.Ended) {
+	for i := range ended {
+		k.unrecord(&ended[i])
+	}
+	for len(ended) > 0 {
+		some := ended[:min(len(ended), k.c.AtOnce)]
+		ended = ended[len(some):]
+		var returns sync.WaitGroup
+		for i := range some {
+			e := &some[i]
+			s := k.c.Shard(remote.UserKey(e.Key))
+			if !s.Breaker.Closed() {
+				continue
+			}
+			returns.Go(func() {
+				if _, err := s.Decide(context.Background(), unspent(e)); err != nil {
+					k.c.NotGivenBack(err)
+					return
+				}
+				e.Owner.(*Rule).ForgetDenial(e.Hash)
+			})
+		}
+		returns.Wait()
+	}
+}
+
+// unrecord takes what is left of a lease out of the ledger: before Redis is told, since
+// this instance's own record may say less than Redis, never more.
+func (k *Keeper) unrecord(e *local.Ended) {
+	key := remote.UserKey(e.Key)
+	q := outage.Question{Rule: e.Owner.(*Rule).Outage, Hash: e.Hash, Key: key}
+	k.c.Shard(key).Returned(&q, e.Left, false)
+}
+
+// unspent is the refund of what is left of a lease.
+func unspent(e *local.Ended) remote.Entry {
+	return remote.Entry{
+		Key: e.Key, Rule: e.Owner.(*Rule).Outage.Encoded, Operation: lua.Refund,
+		Cost: e.Left, Charged: e.Units, Stamp: e.Stamp,
+	}
+}
+
+// Drop forgets the lease held for a key: what it was charged to is no more.
+func (k *Keeper) Drop(r *Rule, hash uint64) { k.table.End(hash ^ r.Salt) }
+
+// Left is how many units are held on lease and not spent.
+func (k *Keeper) Left() int64 {
+	k.mu.Lock()
+	table := k.table
+	k.mu.Unlock()
+	if table == nil {
+		return 0
+	}
+	return table.Left(k.c.Now())
+}

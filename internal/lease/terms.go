@@ -1,0 +1,57 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+)
+
+// Terms are those on which units of a rule's keys are leased.
+type Terms struct {
+	Most    int64 // units out on lease of a key, over the fleet
+	Reserve int64 // units that stay free
+	Life    time.Duration
+	Salt    uint64 // tells the rule under this limit from all others
+}
+
+// A lease lasts so long at most, and so many fit into a window.
+const (
+	Longest   = time.Second
+	PerWindow = 8
+)
+
+const (
+	shortestWindow = 100 * time.Millisecond // shorter ones have no leases
+	// drift: a process counts its leases as this part shorter than Redis does,
+	// since clocks do not run at the same speed. A quartz is off by a tenth of that.
+	drift = 1000
+)
+
+// NewTerms returns the terms on which a limit is leased, nil if it is not, and the limit
+// that Redis is to hold. At most so many percent are out on lease, and within says that the limit
+// must hold all the same.
+//
+// Law 1. Let an algorithm grant at most B units in any window, and let at most L of a
+// key's be out on lease at any moment. Take any window. A unit spent in it was charged
+// in it, or it was charged before and on lease when the window began. Of the former
+// there are at most B, since what is refunded was not spent and a refund never grants
+// more than if its charge had not been; of the latter, at most L. So it holds B + L at
+// most. L is kept because a lease counts in Redis from its charge on for its whole life,
+// and the process counts that life from before it asked. Fixed windows do not add L: a
+// lease ends with its window, so there a unit is spent in the window it was charged in.
+func NewTerms(h local.Hasher, rule string, lim limit.Limit, a limit.Algorithm, percent int, within bool) (*Terms, limit.Limit) {
+	t := &Terms{Most: lim.Quota() * int64(percent) / 100, Life: min(Longest, lim.Window()/PerWindow)}
+	if t.Most < 1 || lim.Window() < shortestWindow {
+		return nil, lim
+	}
+	inRedis := lim
+	if within && !a.Same(limit.FixedWindow()) {
+		inRedis = limit.Per(lim.Quota()-t.Most, lim.Window()).WithBurst(lim.Burst())
+	}
+	t.Life = t.Life.Truncate(time.Microsecond)
+	t.Reserve = (a.Capacity(inRedis)*int64(percent) + 99) / 100
+	t.Salt = h.Salt(fmt.Sprint("lease ", rule, " ", lim, " ", a, " ", percent, within))
+	return t, inRedis
+}

@@ -1,0 +1,30 @@
+package outage
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// times are when things last happened to a shard, for people: in Unix nanoseconds.
+type times struct {
+	changed, failed atomic.Int64
+}
+
+// Since is since when the shard has been in its state.
+func (s *Shard) Since() time.Time { return time.Unix(0, s.times.changed.Load()) }
+
+// LastFailure is why Redis could not be asked last, and when that was; nil if it always could.
+func (s *Shard) LastFailure() (reason error, at time.Time) {
+	if reason = s.reason(); reason == nil {
+		return nil, time.Time{}
+	}
+	return reason, time.Unix(0, s.times.failed.Load())
+}
+
+// Address is where the shard's Redis is; "" if that is not known.
+func (s *Shard) Address() string {
+	if w := s.where.Load(); w != nil {
+		return w.addr
+	}
+	return s.all.Config.Address
+}

@@ -1,0 +1,89 @@
+package livepage
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// The history is of a minute, whatever came before it.
+func TestHistoryIsOfAMinute(t *testing.T) {
+	h, start := &history{}, time.Unix(1_800_000_000, 0)
+	at := func(second int) moment {
+		state := "healthy"
+		if second >= 170 && second < 180 {
+			state = "outage"
+		}
+		// Ten a second, of which one is denied; a hundredth of all trips is slow.
+		return moment{at: start.Add(time.Duration(second) * time.Second), state: state, allowed: uint64(9 * second), denied: uint64(second),
+			bounds: []float64{0.001, 0.005, 0.05}, trips: []uint64{uint64(90 * second), uint64(9 * second), uint64(second), 0}}
+	}
+	if m := h.until(at(0)); m.Seconds != 0 || m.Bars != nil || m.TripP99 != "" {
+		t.Errorf("nothing yet: %+v", m)
+	}
+	for second := range 201 {
+		h.add(at(second))
+	}
+	m := h.until(at(200))
+	if m.Seconds != 60 || m.Allowed != 540 || m.Denied != 60 || m.NotHealthy != 10 || m.TripP99 != "at most 5ms" || len(m.Bars) != kept {
+		t.Errorf("%+v", m)
+	}
+	for i, b := range m.Bars {
+		if b.X != i || b.Allowed != 90 || b.Denied != 10 || b.Up() != 0 || b.DeniedUp() != 90 {
+			t.Fatalf("bar %d: %+v", i, b)
+		}
+	}
+	slow := at(201)
+	slow.trips[3] += 1000
+	if m := h.until(slow); m.TripP99 != "more than 50ms" {
+		t.Errorf("p99 %s", m.TripP99)
+	}
+}
+
+// The page says since when it is as it is, what failed, what waits to be charged, and how the last
+// minute was; after Close nothing goes on.
+func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
+	server := redistest.Start(t)
+	l, err := tiered.New(server.Client(t), tiered.Deadline(500*time.Millisecond), tiered.RememberDenials(0), tiered.LedgerKeys(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := l.MustRule("search", limit.PerHour(100))
+	p, page := mounted(t, l)
+	allow(t, r, "alice", 1)
+	_, body := get(t, page)
+	contains(t, body, server.Addr(), "healthy", "since", "Trips to Redis, p99", "at most ", "Waits to be charged</dt><dd>nothing")
+	server.Kill()
+	for end := time.Now().Add(time.Minute); !l.Degraded(); allow(t, r, "alice", 1) {
+		if time.Now().After(end) {
+			t.Fatal("the breaker stays closed")
+		}
+	}
+	allow(t, r, "alice", 1)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // a look each second
+		if _, body = get(t, page); strings.Contains(body, `class="bar outage"`) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the outage is not in the history:\n%s", body)
+		}
+	}
+	contains(t, body, `<td class="text">outage</td>`, "connection refused", "of 1 key")
+	if since := regexp.MustCompile(`<td class="text">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`).FindStringSubmatch(body); since == nil {
+		t.Errorf("since when is not said:\n%s", body)
+	}
+	p.Close()
+	before := inspect.Of(l).Snapshot().At
+	p.history.mu.Lock()
+	defer p.history.mu.Unlock()
+	if last := p.history.moments[len(p.history.moments)-1]; last.at.After(before) {
+		t.Error("the page goes on looking after Close")
+	}
+}

@@ -1,0 +1,72 @@
+package remote
+
+import (
+	"time"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Hold names units that are charged for something whose cost is known only when it is over
+// (see lua/hold.lua).
+//
+// A Hold or HoldUpTo is answered like a Take or a TakeUpTo. It is denied as well, although the
+// units are free, while lua.MaxHolds holds of the key are open; RetryAfter then says when one of
+// them ends. A Settle or an Extend is Allowed if the hold is there, else Denied, and nothing
+// has changed: so a Settle may be sent again until it was answered. What it gave back or charged
+// is Granted; Fitted is 2 if the hold had been given back before, so that all was charged. An Extend's Life is how long the hold lasts from then on; a hold that was given back
+// cannot be extended.
+//
+// A Settle of the ID 0 charges units that were used without having been held. It may be sent once
+// only.
+type Hold struct {
+	// ID tells the hold from all others of the fleet.
+	ID uint64
+	// Life is when a Hold, HoldUpTo or Extend makes it end, from the moment at which Redis
+	// decides; at most lua.LongestHold.
+	Life time.Duration
+}
+
+// GivesBack returns the rule for instances that give back at its end what is held and was not
+// settled: each entry of it first does so.
+func (r *Rule) GivesBack() *Rule {
+	other := *r
+	other.givesBack = true
+	other.packed[0] |= lua.GivesBack
+	other.packedText = string(other.packed[:])
+	if r.calendar != nil {
+		other.calendar = &calendar{limit: r.calendar.limit}
+	}
+	return &other
+}
+
+// usesHolds reports whether the script is given the key of what is held.
+func (e *Entry) usesHolds() bool {
+	return e.Rule.givesBack || e.Operation >= lua.Hold || e.Operation == lua.Forget
+}
+
+// holdsKey is the key that tells what is held of the entry's. No rule's name has a colon.
+func (e *Entry) holdsKey() string {
+	if e.holdsName == "" {
+		e.holdsName = e.redisKey() + ":holds"
+	}
+	return e.holdsName
+}
+
+// hasDeadline reports whether the entry must not be charged after its deadline (law 4): a
+// settlement may come late, since it is of something that has happened, and is charged once.
+func (e *Entry) hasDeadline() bool {
+	return e.Operation != lua.Settle || e.Hold.ID == 0
+}
+
+// decodeSettled reads what is the same of a Settle and an Extend.
+func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
+	r.Status, r.Fitted = Denied, outcome
+	if outcome > 0 {
+		r.Status = Allowed
+	}
+	if e.Operation == lua.Settle {
+		r.Granted = told
+	} else {
+		r.Life = microseconds(told)
+	}
+}

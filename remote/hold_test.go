@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+func holdEntry(key string, rule *Rule, operation int, id uint64, cost int64) Entry {
+	return Entry{Key: key, Rule: rule, Operation: operation, Cost: cost, Hold: &Hold{ID: id, Life: time.Minute}}
+}
+
+// Law 7: however large the limit, so many holds of a key are open at most, and those that have
+// ended make room for others. Law 8: what is held expires.
+func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script := NewScript(client)
+	for _, givesBack := range []bool{false, true} {
+		rule := newRule(t, limit.PerHour(limit.MaxQuota), limit.FixedWindow())
+		if givesBack {
+			rule = rule.GivesBack()
+		}
+		key := fmt.Sprint(redistest.Prefix(), "held", givesBack)
+		at := int64(epoch)
+		run := func(e Entry) Reply {
+			t.Helper()
+			replies, err := script.Run(ctx, []Entry{e}, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return replies[0]
+		}
+		for id := uint64(1); id <= lua.MaxHolds; id++ {
+			if r := run(holdEntry(key, rule, lua.Hold, id, 1)); r.Status != Allowed {
+				t.Fatalf("hold %d: %+v", id, r)
+			}
+			at++
+		}
+		r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1))
+		if wait := time.Minute - lua.MaxHolds*time.Microsecond; r.Status != Denied || r.RetryAfter != wait || r.Granted != 0 || r.Remaining < 1 {
+			t.Errorf("one hold too many: %+v, want it denied until the first one ends in %v", r, wait)
+		}
+		if r := run(holdEntry(key, rule, lua.HoldUpTo, lua.MaxHolds+1, 1)); r.Status != Denied || r.Granted != 0 {
+			t.Errorf("one hold too many, of what fits: %+v", r)
+		}
+		at += r.RetryAfter.Microseconds()
+		if r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1)); r.Status != Allowed {
+			t.Errorf("once the first has ended: %+v", r)
+		}
+		if size := client.StrLen(ctx, key+":holds").Val(); size > 15+lua.MaxHolds*30 {
+			t.Errorf("what is held takes %d bytes", size)
+		}
+	}
+
+	rule, key := newRule(t, limit.PerHour(100), limit.SlidingLog()), redistest.Prefix()+"held"
+	runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, 1)})
+	if ttl := client.PTTL(ctx, key+":holds").Val(); ttl <= 0 || ttl > time.Minute+(lua.LateHold+2000)*time.Microsecond {
+		t.Errorf("what is held expires in %v", ttl)
+	}
+	runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, 1, 0)})
+	if n := client.Exists(ctx, key, key+":holds").Val(); n != 0 {
+		t.Errorf("%d keys are left once all was given back", n)
+	}
+}
+
+// A settlement that comes again changes nothing: overage is charged once however often it is sent
+// (law 3), also beside others of the key in one batch.
+func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	for _, a := range configurations() {
+		rule := newRule(t, limit.PerHour(100).WithBurst(100), a)
+		key := redistest.Prefix() + "k"
+		replies := runAll(t, script, []Entry{
+			holdEntry(key, rule, lua.Hold, 1, 40), holdEntry(key, rule, lua.Hold, 2, 60),
+			holdEntry(key, rule, lua.Settle, 1, 50), holdEntry(key, rule, lua.Settle, 1, 50), holdEntry(key, rule, lua.Settle, 1, 50),
+			holdEntry(key, rule, lua.Settle, 2, 20), holdEntry(key, rule, lua.Settle, 2, 20),
+			{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1},
+		})
+		var told []int64
+		for _, r := range replies {
+			told = append(told, int64(r.Status), r.Granted, r.Remaining)
+		}
+		want := []int64{1, 40, 60, 1, 60, 0, 1, 10, 0, 0, 0, 0, 0, 0, 0, 1, 40, 30, 0, 0, 30, 1, 0, 30}
+		if fmt.Sprint(told) != fmt.Sprint(want) {
+			t.Errorf("%v: status, granted, remaining of each:\n%v, want\n%v", a, told, want)
+		}
+	}
+}
+
+// What is not this version's is left alone, by those it is about.
+func TestUnknownHoldsAreLeftAlone(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script, key := NewScript(client), redistest.Prefix()+"held"
+	rule := newRule(t, limit.PerHour(100), limit.SlidingLog()).GivesBack()
+	for _, value := range []string{"", "\x08cut off", "\xff of a later version"} {
+		client.Set(ctx, key+":holds", value, 0)
+		replies := runAll(t, script, []Entry{
+			holdEntry(key, rule, lua.Hold, 1, 1), holdEntry(key, rule, lua.Settle, 1, 1), holdEntry(key, rule, lua.Extend, 1, 1),
+			{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1},
+		})
+		for i, want := range []Status{Unreadable, Unreadable, Unreadable, Allowed} {
+			if replies[i].Status != want {
+				t.Errorf("%q: entry %d: %+v", value, i, replies[i])
+			}
+		}
+		if got := client.Get(ctx, key+":holds").Val(); got != value || replies[3].Remaining != 100 {
+			t.Errorf("%q became %q, with %d units free", value, got, replies[3].Remaining)
+		}
+	}
+}

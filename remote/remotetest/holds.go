@@ -1,0 +1,72 @@
+package remotetest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// afterGivingBack is what is expected of an entry of a rule that first gives back what has ended.
+func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now int64) model.Outcome {
+	return func(now int64) model.Outcome {
+		h.reference.GiveBack(now)
+		return expect(now)
+	}
+}
+
+// drawHold draws an entry that holds units, or is about a hold: one that was asked for, mostly.
+func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
+	e = remote.Entry{Key: h.key, Rule: h.rule, Cost: cost}
+	e.Operation = rapid.SampledFrom([]int{lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "about a hold")
+	life := rapid.OneOf(rapid.Int64Range(1, h.window()), rapid.Int64Range(1, 3*h.window())).Draw(t, "life")
+	terms := model.HoldTerms{Life: min(lua.LongestHold, life), GivesBack: h.givesBack}
+	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
+		terms.ID = rapid.Uint64Min(1).Draw(t, "hold")
+		h.holds = append(h.holds, terms.ID)
+	} else if rapid.IntRange(0, 19).Draw(t, "none") > 0 {
+		terms.ID = rapid.SampledFrom(h.holds).Draw(t, "of")
+	}
+	e.Hold = &remote.Hold{ID: terms.ID, Life: time.Duration(terms.Life) * time.Microsecond}
+	switch e.Operation {
+	case lua.Settle:
+		capacity := h.algorithm.Capacity(h.limit)
+		e.Cost = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, min(3, capacity)), rapid.Int64Range(0, 2*capacity)).Draw(t, "used")
+		return e, func(now int64) model.Outcome { return h.reference.Settle(now, e.Cost, terms.ID) }
+	case lua.Extend:
+		return e, func(now int64) model.Outcome { return h.reference.Extend(now, terms) }
+	}
+	return e, func(now int64) model.Outcome {
+		return h.reference.Hold(now, e.Cost, e.Operation == lua.HoldUpTo, terms)
+	}
+}
+
+// holds: many holds of one key about the moments when they end, with a clock that steps back.
+func (s suite) holds(t *rapid.T) {
+	h := &history{key: s.newKey(), sequences: make(map[string]int64), givesBack: rapid.Bool().Draw(t, "gives back")}
+	a := drawAlgorithm.Draw(t, "algorithm")
+	quota := rapid.OneOf(rapid.Int64Range(1, 30), rapid.Int64Range(100, 3000)).Draw(t, "quota")
+	window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window")
+	h.use(t, limit.Per(quota, window).WithBurst(quota), a)
+	now := int64(epoch)
+	for range rapid.IntRange(1, 60).Draw(t, "requests") {
+		now += rapid.OneOf(
+			rapid.Just(int64(0)), rapid.Int64Range(0, h.window()/20), rapid.Int64Range(0, h.window()),
+			rapid.SampledFrom([]int64{lua.LateHold - 1, lua.LateHold, -h.window()/3 - 11}),
+		).Draw(t, "gap")
+		cost := rapid.OneOf(rapid.Int64Range(1, min(3, quota)), rapid.Int64Range(1, quota)).Draw(t, "cost")
+		e, expect := h.drawHold(t, cost)
+		if rapid.IntRange(0, 4).Draw(t, "something else") == 0 {
+			e, expect = h.entry(t, rapid.SampledFrom([]int{lua.Take, lua.Peek, lua.TakeUpTo}).Draw(t, "operation"), cost)
+		}
+		reply := s.run(t, []remote.Entry{e}, now)[0]
+		if got, want := outcome(reply), expect(now); got != want {
+			t.Fatalf("%v under %v, gives back %v, %+v of %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, h.givesBack, e, e.Hold, now, got, want)
+		}
+		h.remember(e, reply)
+	}
+}

@@ -1,0 +1,43 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// ChargeUsed charges units that were used already, whether or not they fit: they become debt of
+// the window, up to four times the limit, for which the next requests wait. It is for what turned out
+// to cost more than it was charged for; where that is to be expected, [Rule.Hold] the units.
+//
+// They are charged once at most (law 3). If Redis was certainly not asked, they are on this
+// instance's own record, and charged there once Redis answers again; if its answer is lost, nobody
+// knows, and they are not charged again.
+//
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own if
+// that had ended before. A context that ends later changes nothing but how long the call takes.
+func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
+	if err := r.check(ctx, key, 1); err != nil {
+		return err
+	}
+	if units < 1 || units > lua.MaxUnits {
+		return fmt.Errorf("%w: %d units were used, must be between 1 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
+	}
+	l := r.limiter
+	k := l.key(key)
+	s := l.shardOf(&k)
+	err := breaker.ErrOpen
+	if s.Breaker.Closed() {
+		_, err = s.Decide(ctx, remote.Entry{
+			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
+		})
+	}
+	q := r.question(&k, units, lua.Settle)
+	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
+	return nil
+}

@@ -1,0 +1,266 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
+)
+
+// Law 1: while nothing takes more than was held for it, what is held and what was used never exceed
+// the limit in any window, at any moment: exactly N under a log and a strict counter, and the
+// rule's worst case under the others. Two instances hold, settle, extend, cancel, die, and ask for
+// units for good.
+func TestLaw1SettledPlusHeldStaysWithinTheLimit(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, a := range []limit.Algorithm{
+		limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(8, limit.Strict), limit.SlidingCounter(8, limit.Estimate),
+		limit.GCRA(), limit.FixedWindow(),
+	} {
+		t.Run(a.String(), func(t *testing.T) {
+			prefix, clock, keys := redistest.Prefix(), newVirtual(), 0
+			const window = 10 * time.Second
+			var rules [2]*Rule
+			for i := range rules {
+				l := newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now))
+				rules[i] = newRule(t, l, "r", limit.Per(20, window).WithBurst(20), Use(a), Unsettled(GiveBack))
+			}
+			rapid.Check(t, func(t *rapid.T) {
+				keys++
+				checkHeld(t, rules, clock, fmt.Sprint("k", keys), window)
+			})
+		})
+	}
+}
+
+// charged is a charge as it counts at the moment.
+type charged struct {
+	hold *Hold // nil: for good, or settled
+	ends time.Time
+	at   int64
+	now  int64 // units
+}
+
+func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window time.Duration) {
+	ctx := context.Background()
+	var all []charged
+	most := rules[0].WorstCase()
+	check := func(what string) {
+		var stamps, units []int64
+		for _, c := range all {
+			stamps, units = append(stamps, c.at), append(units, c.now)
+		}
+		if n := model.MaxInWindow(stamps, units, window.Microseconds()); n > most {
+			t.Fatalf("%d units in a window after %s, at most %d may be: %+v", n, what, most, all)
+		}
+	}
+	for range rapid.IntRange(5, 40).Draw(t, "steps") {
+		clock.advance(time.Duration(rapid.Int64Range(0, int64(window)/4/1000).Draw(t, "later")) * time.Microsecond)
+		r := rules[rapid.IntRange(0, 1).Draw(t, "instance")]
+		units := rapid.Int64Range(1, 12).Draw(t, "units")
+		switch rapid.IntRange(0, 4).Draw(t, "what") {
+		case 0, 1:
+			life := time.Duration(rapid.Int64Range(1, 15).Draw(t, "life")) * time.Second
+			h, d, err := r.HoldUpTo(ctx, key, units, life)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h != nil {
+				all = append(all, charged{h, clock.now().Add(life), d.ChargedAt, h.Units()})
+			}
+		case 2:
+			if d, err := r.AllowN(ctx, key, units); err != nil {
+				t.Fatal(err)
+			} else if d.Allowed {
+				all = append(all, charged{at: d.ChargedAt, now: units})
+			}
+		default:
+			if len(all) == 0 {
+				continue
+			}
+			c := &all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
+			if c.hold == nil || !clock.now().Before(c.ends) {
+				continue
+			}
+			c.now = rapid.Int64Range(0, c.hold.Units()).Draw(t, "used")
+			if err := c.hold.Settle(ctx, c.now); err != nil {
+				t.Fatal(err)
+			}
+			c.hold = nil
+		}
+		for i := range all { // who has died holds nothing any more
+			if all[i].hold != nil && !clock.now().Before(all[i].ends) {
+				all[i].hold, all[i].now = nil, 0
+			}
+		}
+		check("a step")
+	}
+}
+
+// losing loses, at random, the reply to what was written to it, with the connection.
+type losing struct {
+	net.Conn
+	odds   *atomic.Int64 // in 100
+	script atomic.Bool   // the last command runs the script
+}
+
+func (c *losing) Write(p []byte) (int, error) {
+	c.script.Store(bytes.Contains(p, []byte("fcall")))
+	return c.Conn.Write(p)
+}
+
+func (c *losing) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.script.Load() && rand.Int64N(100) < c.odds.Load() {
+		_ = c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// Law 3: whichever replies are lost, of holds, settlements and cancellations, and however often:
+// what was used is charged exactly once, more than was held included, what was held for those who
+// were told no is given back, and nothing is left behind.
+func TestLaw3HoldsWithLostReplies(t *testing.T) {
+	t.Parallel()
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
+		t.Run(a.String(), func(t *testing.T) {
+			t.Parallel()
+			server, prefix := redistest.Start(t), redistest.Prefix()
+			var odds atomic.Int64
+			client := server.Client(t, func(o *redis.Options) {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+					return &losing{Conn: conn, odds: &odds}, err
+				}
+			})
+			l := newLimiterOn(t, client, prefix, Deadline(5*time.Second))
+			const quota = 100_000
+			r := newRule(t, l, "r", limit.PerCalendar(quota, limit.CalendarMonth, time.UTC), OnOutage(Deny))
+			if a != limit.FixedWindow() {
+				r = newRule(t, l, "log", limit.PerDay(quota), Use(a), OnOutage(Deny))
+			}
+			var used, granted, denied atomic.Int64
+			hold := func(seed uint64) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				for range 40 {
+					h, _, err := r.Hold(context.Background(), "k", 1+random.Int64N(20), time.Hour)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if h == nil {
+						denied.Add(1)
+						// Without Redis nothing is to be learned.
+						eventually(t, "Redis is back", func() bool { return !l.Degraded() })
+						continue
+					}
+					granted.Add(1)
+					n := random.Int64N(40) // less than was held, or more
+					mustSettle(t, h, n)
+					used.Add(n)
+				}
+			}
+			odds.Store(30)
+			var holders sync.WaitGroup
+			for i := range uint64(4) {
+				holders.Go(func() { hold(i) })
+			}
+			holders.Wait()
+			odds.Store(0)
+			eventually(t, "all is settled", func() bool { return l.Holds().Unsettled == 0 && !l.Degraded() })
+			t.Logf("%d holds, %d denied, %d units used, %+v", granted.Load(), denied.Load(), used.Load(), l.Holds())
+			if granted.Load() == 0 || denied.Load() == 0 {
+				t.Fatal("nothing was granted, or no reply was lost")
+			}
+			eventually(t, "the cancellations were made", func() bool {
+				return server.Client(t).Exists(context.Background(), l.keys.Key(r.name, "k")+":holds").Val() == 0
+			})
+			if free := peekFrom(t, server, prefix, r, "k"); free != quota-used.Load() {
+				t.Errorf("%d units are charged, %d were used", quota-free, used.Load())
+			}
+			if c := l.Holds(); c.Open != 0 || c.Units != 0 || c.Lost != 0 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// Without Redis a settlement waits, and is made once Redis is back. What is held without Redis is
+// settled in this instance's own record, and told to Redis like all that was granted without it.
+func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerHour(1000), Use(limit.SlidingLog()))
+	less, more := mustHold(t, r, "k", 100, time.Hour), mustHold(t, r, "k", 100, time.Hour)
+
+	server.Pause()
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustSettle(t, less, 10)
+	mustSettle(t, more, 150)
+	if c := l.Holds(); c.Unsettled != 2 || c.Open != 0 {
+		t.Errorf("without Redis: %+v", c)
+	}
+	k := l.key("k")
+	recorded := func() int64 {
+		return l.ledger.Used(&ledger.Account{
+			Hash: k.hash ^ r.inOutage.Salt, Window: time.Hour, Quota: 1000, Owner: r.inOutage, Key: string(k.inRedis()),
+		}, l.now())
+	}
+	if used := recorded(); used != 160 {
+		t.Errorf("%d units are on record, 160 were used", used)
+	}
+	a, b := mustHold(t, r, "k", 200, time.Hour), mustHold(t, r, "k", 50, time.Hour)
+	mustSettle(t, a, 20)
+	mustSettle(t, b, 80)
+	if used := recorded(); used != 260 {
+		t.Errorf("%d units are on record, 260 were used", used)
+	}
+	server.Resume()
+
+	eventually(t, "Redis is back and knows", func() bool { return l.Holds().Unsettled == 0 && !l.shard.Owes() })
+	if free := peekFrom(t, server, prefix, r, "k"); free != 740 {
+		t.Errorf("%d units are charged, 260 were used", 1000-free)
+	}
+	if c := l.Holds(); c.Lost != 0 || c.Settled != 4 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Law 12: Close makes the settlements that wait.
+func TestLaw12CloseSettles(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	h, cancelled := mustHold(t, r, "k", 50, time.Hour), mustHold(t, r, "k", 20, time.Hour)
+	l.holds.mu.Lock()
+	l.holds.waiting = append(l.holds.waiting,
+		settlement{rule: r, key: h.key, held: 50, used: 30}, settlement{rule: r, key: cancelled.key, held: 20, sent: true})
+	l.holds.mu.Unlock()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if free := peekFrom(t, server, prefix, r, "k"); free != 70 {
+		t.Errorf("%d units are free, want 70", free)
+	}
+	if err := h.Settle(context.Background(), 1); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

@@ -1,0 +1,45 @@
+package tiered
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// What go-redis logs is a line of the logger's: one for many of a kind.
+func TestLogOfRedis(t *testing.T) {
+	t.Cleanup(logging.Enable) // as it is by default
+	var log lockedBuffer
+	LogOfRedis(slog.New(slog.NewJSONHandler(&log, nil)))
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	for range 5 {
+		if err := client.Ping(context.Background()).Err(); err == nil {
+			t.Fatal("there is a Sentinel at port 1")
+		}
+	}
+	text := log.String()
+	if !strings.Contains(text, `"msg":"tierlimit: the Redis client reports a problem","message":"sentinel: `) || strings.Contains(text, "\nredis: ") {
+		t.Errorf("logged:\n%s", text)
+	}
+	kinds := make(map[string]int)
+	for line := range strings.Lines(text) {
+		_, message, _ := strings.Cut(line, `"message":"`)
+		kinds[message[:min(30, len(message))]]++
+	}
+	for kind, n := range kinds {
+		if n != 1 {
+			t.Errorf("%d lines like %q:\n%s", n, kind, text)
+		}
+	}
+	LogOfRedis(nil)
+	before := log.String()
+	_ = client.Ping(context.Background())
+	if log.String() != before {
+		t.Error("a nil logger logs to the last one")
+	}
+}
