@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -39,7 +40,7 @@ type ClientOption func(*Client) error
 // Errors wrap [limit.ErrInvalidOption].
 func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 	if rule == nil {
-		return nil, invalid("the client's rule is nil")
+		return nil, option.Invalid("the client's rule is nil")
 	}
 	c := &Client{rule: rule, key: Everyone, maxWait: DefaultMaxWait}
 	for _, option := range options {
@@ -55,7 +56,7 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 func ClientKey(key KeyFunc) ClientOption {
 	return func(c *Client) error {
 		c.key = key
-		return notNil(key != nil, "ClientKey")
+		return option.NotNil(key != nil, "ClientKey")
 	}
 }
 
@@ -64,7 +65,7 @@ func ClientKey(key KeyFunc) ClientOption {
 func ClientCost(of func(ctx context.Context, method string, message any) int64) ClientOption {
 	return func(c *Client) error {
 		c.cost = of
-		return notNil(of != nil, "ClientCost")
+		return option.NotNil(of != nil, "ClientCost")
 	}
 }
 
@@ -73,7 +74,7 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		if d < 0 {
-			return invalid("longest wait %v, must not be negative", d)
+			return option.Invalid("longest wait %v, must not be negative", d)
 		}
 		c.maxWait = d
 		return nil

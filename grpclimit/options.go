@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -18,11 +18,11 @@ type Option func(*Server) error
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(s *Server) error {
 		if rule == nil || key == nil {
-			return invalid("a limit's rule or key is nil")
+			return option.Invalid("a limit's rule or key is nil")
 		}
 		for _, other := range s.limits {
 			if other.rule.Name() == rule.Name() {
-				return invalid("two limits with rule %q: make a rule for each", rule.Name())
+				return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
 			}
 		}
 		l := &rateLimit{rule: rule, key: key}
@@ -58,7 +58,7 @@ type rateLimit struct {
 func When(applies func(ctx context.Context, method string) bool) LimitOption {
 	return func(l *rateLimit) error {
 		l.when = applies
-		return notNil(applies != nil, "When")
+		return option.NotNil(applies != nil, "When")
 	}
 }
 
@@ -69,7 +69,7 @@ func When(applies func(ctx context.Context, method string) bool) LimitOption {
 func Cost(of func(ctx context.Context, method string, message any) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.cost = of
-		return notNil(of != nil, "Cost")
+		return option.NotNil(of != nil, "Cost")
 	}
 }
 
@@ -79,7 +79,7 @@ func Cost(of func(ctx context.Context, method string, message any) int64) LimitO
 func RuleFor(call func(ctx context.Context, method string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		l.ruleFor = call
-		return notNil(call != nil, "RuleFor")
+		return option.NotNil(call != nil, "RuleFor")
 	}
 }
 
@@ -103,17 +103,6 @@ func PerMessage() LimitOption {
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
 	return func(s *Server) error {
 		s.onError = decide
-		return notNil(decide != nil, "OnError")
+		return option.NotNil(decide != nil, "OnError")
 	}
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
-}
-
-func notNil(ok bool, option string) error {
-	if !ok {
-		return invalid("%s was given nil", option)
-	}
-	return nil
 }

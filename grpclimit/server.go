@@ -7,6 +7,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -25,7 +26,7 @@ type Server struct {
 // of rules of the limiter. Errors wrap [limit.ErrInvalidOption].
 func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	if limiter == nil {
-		return nil, invalid("the limiter is nil")
+		return nil, option.Invalid("the limiter is nil")
 	}
 	s := &Server{limiter: limiter, onError: errorStatus}
 	for _, option := range options {
@@ -34,7 +35,7 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 		}
 	}
 	if len(s.limits) == 0 {
-		return nil, invalid("a server without a Limit")
+		return nil, option.Invalid("a server without a Limit")
 	}
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -24,7 +25,7 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 	m := &middleware{limiter: limiter, onDenied: sendDenial, log: newMistakes()}
 	m.onError = m.answerError
 	if limiter == nil {
-		return nil, invalid("the limiter is nil")
+		return nil, option.Invalid("the limiter is nil")
 	}
 	for _, option := range options {
 		if err := option(m); err != nil {
@@ -32,7 +33,7 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 		}
 	}
 	if len(m.limits) == 0 {
-		return nil, invalid("a middleware without a Limit")
+		return nil, option.Invalid("a middleware without a Limit")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })

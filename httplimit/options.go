@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -20,11 +21,11 @@ type Option func(*middleware) error
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(m *middleware) error {
 		if rule == nil || key == nil {
-			return invalid("a limit's rule or key is nil")
+			return option.Invalid("a limit's rule or key is nil")
 		}
 		for _, other := range m.limits {
 			if other.rule.Name() == rule.Name() {
-				return invalid("two limits with rule %q: make a rule for each", rule.Name())
+				return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
 			}
 		}
 		l := &rateLimit{rule: rule, key: key}
@@ -34,7 +35,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			}
 		}
 		if l.byHandler && l.settle != nil {
-			return invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
+			return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
 		}
 		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
 			return invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
@@ -69,7 +70,7 @@ type rateLimit struct {
 func When(applies func(*http.Request) bool) LimitOption {
 	return func(l *rateLimit) error {
 		l.when = applies
-		return notNil(applies != nil, "When")
+		return option.NotNil(applies != nil, "When")
 	}
 }
 
@@ -79,7 +80,7 @@ func When(applies func(*http.Request) bool) LimitOption {
 func Cost(of func(*http.Request) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.cost = of
-		return notNil(of != nil, "Cost")
+		return option.NotNil(of != nil, "Cost")
 	}
 }
 
@@ -89,7 +90,7 @@ func Cost(of func(*http.Request) int64) LimitOption {
 func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		l.ruleFor = request
-		return notNil(request != nil, "RuleFor")
+		return option.NotNil(request != nil, "RuleFor")
 	}
 }
 
@@ -108,7 +109,7 @@ func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.settle = actual
-		return notNil(actual != nil, "Settle")
+		return option.NotNil(actual != nil, "Settle")
 	}
 }
 
@@ -118,7 +119,7 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
 		if !isToken(name) {
-			return invalid("unit %q, must be a word like content-bytes", name)
+			return option.Invalid("unit %q, must be a word like content-bytes", name)
 		}
 		l.unit = name
 		return nil
@@ -131,7 +132,7 @@ func Unit(name string) LimitOption {
 func PartitionKey(name KeyFunc) LimitOption {
 	return func(l *rateLimit) error {
 		l.partition = name
-		return notNil(name != nil, "PartitionKey")
+		return option.NotNil(name != nil, "PartitionKey")
 	}
 }
 
@@ -164,7 +165,7 @@ const (
 func Headers(style HeaderStyle) Option {
 	return func(m *middleware) error {
 		if style > NoHeaders {
-			return invalid("header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
+			return option.Invalid("header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
 		}
 		m.headers = style
 		return nil
@@ -188,7 +189,7 @@ type Denial struct {
 func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Option {
 	return func(m *middleware) error {
 		m.onDenied = answer
-		return notNil(answer != nil, "OnDenied")
+		return option.NotNil(answer != nil, "OnDenied")
 	}
 }
 
@@ -202,7 +203,7 @@ func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Opt
 func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (proceed bool)) Option {
 	return func(m *middleware) error {
 		m.onError = decide
-		return notNil(decide != nil, "OnError")
+		return option.NotNil(decide != nil, "OnError")
 	}
 }
 
@@ -225,17 +226,6 @@ func FailOpen() Option {
 func Logger(logger *slog.Logger) Option {
 	return func(m *middleware) error {
 		m.log.logger = logger
-		return notNil(logger != nil, "Logger")
+		return option.NotNil(logger != nil, "Logger")
 	}
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
-}
-
-func notNil(ok bool, option string) error {
-	if !ok {
-		return invalid("%s was given nil", option)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -80,7 +81,7 @@ type TransportOption func(*Transport) error
 // [limit.ErrInvalidOption].
 func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...TransportOption) (*Transport, error) {
 	if rule == nil {
-		return nil, invalid("the transport's rule is nil")
+		return nil, option.Invalid("the transport's rule is nil")
 	}
 	if base == nil {
 		base = http.DefaultTransport
@@ -122,7 +123,7 @@ func Host(r *http.Request) string {
 func TransportKey(key KeyFunc) TransportOption {
 	return func(t *Transport) error {
 		t.key = key
-		return notNil(key != nil, "TransportKey")
+		return option.NotNil(key != nil, "TransportKey")
 	}
 }
 
@@ -131,7 +132,7 @@ func TransportKey(key KeyFunc) TransportOption {
 func TransportCost(of func(*http.Request) int64) TransportOption {
 	return func(t *Transport) error {
 		t.cost = of
-		return notNil(of != nil, "TransportCost")
+		return option.NotNil(of != nil, "TransportCost")
 	}
 }
 
@@ -140,7 +141,7 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 func MaxWait(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		if d < 0 {
-			return invalid("longest wait %v, must not be negative", d)
+			return option.Invalid("longest wait %v, must not be negative", d)
 		}
 		t.maxWait = d
 		return nil
@@ -152,7 +153,7 @@ func MaxWait(d time.Duration) TransportOption {
 func MaxHold(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		if d < 0 {
-			return invalid("longest hold %v, must not be negative", d)
+			return option.Invalid("longest hold %v, must not be negative", d)
 		}
 		t.holds.longest = d
 		return nil

@@ -1,6 +1,11 @@
 -- Fixed window: one count per window, windows aligned to the Unix epoch or to the
 -- calendar. The window that a count belongs to is the one its newest charge lies in.
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; state.lua
+--   gives  make[FIXED_WINDOW]
+--
 -- Of the calendar the script knows what Go tells it: where the window before the
 -- present one, the present one, the next, and the one after that begin. Redis's clock
 -- may be off by a whole window from the asking process's. A key's own time may be further
@@ -8,9 +13,7 @@
 --
 --   tag 5: header, count (6 bytes)
 
-make[4] = function()
-  local FIXED = 5
-
+make[FIXED_WINDOW] = function()
   local fixed = {}
 
   -- The window that t lies in: where it begins and ends.
@@ -43,7 +46,7 @@ make[4] = function()
     if #raw == HEADER + 6 then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
       local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-      if tag ~= FIXED or h + i + j + k + l + m + n > 0 or newest > now then
+      if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now then
         return
       end
       if newest >= start then
@@ -57,9 +60,9 @@ make[4] = function()
       return
     end
     seen_key = nil
-    local value = char(FIXED, bytes_of(now)) .. NO_OFFSET .. pack_int(count, 6)
+    local value = char(TAG_FIXED_WINDOW, bytes_of(now)) .. NO_OFFSET .. pack_int(count, 6)
     call('SET', key, value, expiry(finish)) -- it may have been charged under a shorter window
-    return char(ALLOWED, bytes_of(rule.quota - count)) .. pack_time(finish - now)
+    return char(ANSWER_ALLOWED, bytes_of(rule.quota - count)) .. pack_time(finish - now)
   end
 
   -- Dials of a window of the calendar, whose length is given as 0: where the last,
@@ -87,7 +90,7 @@ make[4] = function()
     local start = window_of(s.now, rule)
     if s.tag == 0 or window_of(s.newest, rule) ~= start then
       s.count = 0
-    elseif s.tag ~= FIXED then
+    elseif s.tag ~= TAG_FIXED_WINDOW then
       s.count = since(start, inherit(s, rule))
     end
     s.free = math.max(0, rule.quota - s.count)
@@ -134,7 +137,7 @@ make[4] = function()
   end
 
   function fixed.write(s, rule)
-    store(s, header(FIXED, s) .. pack_int(s.count, 6), s.now + fixed.wait(s, rule))
+    store(s, header(TAG_FIXED_WINDOW, s) .. pack_int(s.count, 6), s.now + fixed.wait(s, rule))
   end
 
   function fixed.reset(s, rule)

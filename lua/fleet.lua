@@ -1,7 +1,8 @@
 -- Fleet membership: who shares the limits at the moment, and whether Redis still
 -- remembers what it was told. A script of its own, run about once a second by every
 -- instance; it is also the limiter's ping, since it needs all that a decision needs: a
--- server that answers, that may be written to, and that runs scripts.
+-- server that answers, that may be written to, and that runs scripts. It is a chunk by itself: it
+-- takes nothing from the other files, and gives nothing to them.
 --
 --   KEYS[1]  a sorted set: instance, scored by when it will count as gone (µs)
 --   KEYS[2]  the same of the instances that have not settled: they hold grants that are

@@ -1,6 +1,11 @@
 -- The frame: runs a batch of entries, one by one in order, exactly as if each had
 -- come alone; entries of one group are charged all or none (law 9).
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; state.lua, the algorithms by algorithm(code); lend
+--   gives  decide(keys, arguments), which lua.go lets a script return or a library register
+--
 --   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
 --            behind that of a HOLD, SETTLE, EXTEND and FORGET, and of all entries of a rule that
 --            gives back, one more, of what is held; behind all of them, the last one's first,
@@ -71,7 +76,9 @@ local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
 -- then stay below 2^53 (law 10).
 local PLAIN_COST = 255
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
+local OUTCOME_OFFSET = 3 -- keeps outcomes from being negative
 local RULE, PAIR = 43, 13 -- bytes
+local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
 
 -- How long markers live: a minute longer than the state that the charge leaves, after
 -- which all its units have left and a repeat would charge none. But ten minutes at most,
@@ -115,7 +122,7 @@ local function read_entry(e)
   at = at + 6
   e.cost, e.count, e.group, e.holds, e.full = cost, 1, 0, nil, false
   after = after * 256 + after_low
-  e.late = after < 65535 and clock > base + after * 64
+  e.late = after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
@@ -331,7 +338,7 @@ end
 
 -- Answers an entry with so many numbers, of which the first may be negative.
 local function answer(n, outcome, a, b, c, d, e)
-  local text = char(0, n, bytes_of(outcome + 3))
+  local text = char(ANSWER_NUMBERS, n, bytes_of(outcome + OUTCOME_OFFSET))
   if n > 1 then
     text = text .. pack_time(a) .. pack_time(b) .. pack_time(c)
   end
@@ -457,7 +464,7 @@ local function decided_plainly(s)
   end
   rule = rules[rule * 256 + rule_low]
   after = after * 256 + after_low
-  if not rule.plain or cost > PLAIN_COST or (after < 65535 and clock > base + after * 64) then
+  if not rule.plain or cost > PLAIN_COST or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
     return false
   end
   if s.changed then
@@ -506,7 +513,7 @@ local function decide(all_keys, asked)
     read_clock()
     local told = decided_single(all_keys[1], packed, single)
     if told then
-      if byte(told) == ALLOWED then
+      if byte(told) == ANSWER_ALLOWED then
         told = told .. pack_time(clock)
       end
       return told

@@ -1,5 +1,10 @@
 -- GCRA, the generic cell rate algorithm (ITU-T I.371, virtual scheduling).
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; state.lua
+--   gives  make[GCRA]
+--
 -- One number per key: the theoretical arrival time (tat), at which the key's
 -- debt is paid off. A unit moves it by the interval T = window/quota; a cost
 -- fits while the tat stays within burst*T of now. T is no whole number of µs in
@@ -8,8 +13,7 @@
 --
 --   tag 4: header, tat (7 bytes), quota (6), window (6); and d-ths (6) if not 0
 
-make[3] = function()
-  local GCRA = 4
+make[GCRA] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
   -- The largest debt that a change of limits can make of another: four times what takes the
   -- longest window to pay off, which is the most that charges make.
@@ -99,7 +103,7 @@ make[3] = function()
     local length = #raw -- 0 of what is no string
     if length == SHORT or length == LONG then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, 22)
-      if tag ~= GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
+      if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
         seen_key, seen = key, raw
         return
       end
@@ -129,7 +133,7 @@ make[3] = function()
     end
 
     local a, b, c, d, e, f, g = bytes_of(now)
-    local value = char(GCRA, a, b, c, d, e, f, g, 0, 0, 0, 0, 0, 0, 0, bytes_of(tat)) .. rule.rate
+    local value = char(TAG_GCRA, a, b, c, d, e, f, g, 0, 0, 0, 0, 0, 0, 0, bytes_of(tat)) .. rule.rate
     if part > 0 then
       value = value .. pack_int(part, 6)
     end
@@ -139,7 +143,7 @@ make[3] = function()
     else
       call('SET', key, value, expiry(ends))
     end
-    return part > 0 and WITH_PARTS .. value or value
+    return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
 
   -- Dials: burst (7 bytes), interval (6), d (6).
@@ -181,7 +185,7 @@ make[3] = function()
 
   function gcra.look(s, rule)
     local debt, part = 0, 0
-    if s.tag == GCRA then
+    if s.tag == TAG_GCRA then
       debt = s.tat - s.now
       if debt < 0 then
         debt = 0
@@ -299,7 +303,7 @@ make[3] = function()
   end
 
   function gcra.write(s, rule)
-    local value = header(GCRA, s) .. pack_time(s.tat) .. rule.rate
+    local value = header(TAG_GCRA, s) .. pack_time(s.tat) .. rule.rate
     if s.part > 0 then
       value = value .. pack_int(s.part, 6)
     end

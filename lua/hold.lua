@@ -12,8 +12,13 @@
 -- A line stays for LATE after its hold's end: so long a settlement may come late. If the hold
 -- was given back meanwhile, the line says that it holds nothing any more, and all that the
 -- holder has used in the end is charged.
+--
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
+--   gives  the life of a hold, for frame.lua: hold, extend, take_hold, read_holds, write_holds,
+--          end_holds, is_due, is_full, until_room, release, charge_used
 
-local HOLDS = 8
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MOST_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
@@ -33,7 +38,7 @@ local function read_holds(e)
     e.first, e.last, e.lines = LATEST, 0, ''
     return true
   end
-  if type(raw) == 'table' or byte(raw) ~= HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES
+  if type(raw) == 'table' or byte(raw) ~= TAG_HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES
     or (#raw - HOLDS_HEAD) % HOLD_BYTES > 0 then
     return false
   end
@@ -47,7 +52,7 @@ local function write_holds(e, s)
   else
     -- No later than a hold can end, though the clock may have stepped back.
     local last = math.max(s.now, math.min(e.last, s.now + LONGEST_HOLD + LATE))
-    call('SET', e.holds, char(HOLDS) .. pack_time(e.first) .. pack_time(last) .. e.lines, expiry(last - s.offset))
+    call('SET', e.holds, char(TAG_HOLDS) .. pack_time(e.first) .. pack_time(last) .. e.lines, expiry(last - s.offset))
   end
 end
 

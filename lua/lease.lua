@@ -8,8 +8,12 @@
 -- it was spent only the process knows. It is nothing that the first key's state
 -- depends on: what was leased is charged there, spent or not. FORGET leaves it alone,
 -- since processes go on spending.
+--
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; of state.lua expiry, MOST_UNITS, TAG_LEASES
+--   gives  lend(e, s, rule), which charges the units of a LEASE
 
-local LEASES = 7
 local LEASE_BYTES = 22
 local MOST_LEASES = 64
 local LONGEST_LEASE = 1000000 -- µs
@@ -21,8 +25,8 @@ local LONGEST_LEASE = 1000000 -- µs
 -- n processes that all want more come to have one part each of n+1, and when the limit
 -- is nearly used up, its last units are left to be decided one by one.
 local function lend(e, s, rule)
-  local raw = pcall('GET', e.leases) or char(LEASES)
-  if type(raw) == 'table' or byte(raw) ~= LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
+  local raw = pcall('GET', e.leases) or char(TAG_LEASES)
+  if type(raw) == 'table' or byte(raw) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
     return 0 -- nothing of ours, or of a later version, or damaged
   end
   local kept, out, latest, changed = {}, 0, 0, false
@@ -58,7 +62,7 @@ local function lend(e, s, rule)
   if changed and #kept == 0 then
     call('DEL', e.leases)
   elseif changed then
-    call('SET', e.leases, char(LEASES) .. table.concat(kept), expiry(latest - s.offset))
+    call('SET', e.leases, char(TAG_LEASES) .. table.concat(kept), expiry(latest - s.offset))
   end
   if units > 0 then
     rule.algorithm.take(s, rule, units)

@@ -1,5 +1,10 @@
 -- The sliding log's default encoding: a ring of time stamps in one string.
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; state.lua; sliding_log
+--   gives  make[SLIDING_LOG]
+--
 -- A stamp takes 5 bytes: µs modulo 2^40 (12.7 days), 6 bytes from windows of a
 -- quarter of that on. The stamp's full value is found by counting back from the
 -- newest charge, which is stored in full; that is sound because the head moves
@@ -13,11 +18,12 @@
 -- keep      largest quota used            head      slot of the oldest unit
 --                                         count     units stored
 
-make[1] = function()
-  local SLOTS = HEADER + 23 -- the slots start behind this byte
-  local MOST = 100000 -- units of the largest log, see lua.go
+local MOST_LOG_UNITS = 100000 -- of the largest log
 
-  local ring = { most = MOST }
+make[SLIDING_LOG] = function()
+  local SLOTS = HEADER + 23 -- the slots start behind this byte
+
+  local ring = { most = MOST_LOG_UNITS }
 
   local function width_for(window)
     if window < 2 ^ 38 then
@@ -37,7 +43,7 @@ make[1] = function()
     s.capacity = unpack_int(raw, HEADER + 12, 4)
     s.head = unpack_int(raw, HEADER + 16, 4)
     s.count = unpack_int(raw, HEADER + 20, 4)
-    if s.longest > LONGEST_WINDOW or s.keep > MOST or s.capacity > s.keep or s.head >= s.capacity or s.count > s.capacity then
+    if s.longest > LONGEST_WINDOW or s.keep > MOST_LOG_UNITS or s.capacity > s.keep or s.head >= s.capacity or s.count > s.capacity then
       return false
     end
     local size = SLOTS + s.capacity * s.width
@@ -286,7 +292,7 @@ make[1] = function()
     end
     local o
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
-    if tag > 2 or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
+    if tag > TAG_LONG_LOG or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
       return
     end
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g

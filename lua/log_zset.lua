@@ -1,6 +1,11 @@
 -- The sliding log as a sorted set, as most people keep it: larger and slower than the
 -- ring, but to be inspected with ZRANGE, and a yardstick for the ring.
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; of state.lua the marks, expire, decimal, make; sliding_log
+--   gives  make[SLIDING_LOG_ZSET]
+--
 -- A member for each unit, scored with its time stamp. Its name is the stamp and a
 -- number to tell units of the same µs apart. What the header of a string holds is
 -- held by members of their own, the marks, with scores far below any stamp (the newest
@@ -8,18 +13,17 @@
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
-make[5] = function()
-  local ZSET = 6
-  local MOST = 5000 -- units of the largest log, see lua.go
+local MOST_LOG_ZSET_UNITS = 5000 -- of the largest log
 
-  local zset = { most = MOST }
+make[SLIDING_LOG_ZSET] = function()
+  local zset = { most = MOST_LOG_ZSET_UNITS }
 
   function zset.read(s)
     if type(s.raw) ~= 'table' then -- a string that begins with the tag of a sorted set
       return false
     end
     s.count = call('ZCARD', s.key) - MARKS
-    return s.longest <= LONGEST_WINDOW and s.keep <= MOST and s.count <= s.keep
+    return s.longest <= LONGEST_WINDOW and s.keep <= MOST_LOG_ZSET_UNITS and s.count <= s.keep
   end
 
   function zset.stamp(s, i)
@@ -80,7 +84,7 @@ make[5] = function()
   end
 
   function zset.write(s, rule)
-    if s.tag ~= ZSET then
+    if s.tag ~= TAG_LOG_ZSET then
       call('DEL', s.key)
       local inherited = s.inherited
       if inherited then

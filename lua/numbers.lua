@@ -1,6 +1,17 @@
 -- Numbers. Lua has doubles only; every integer here stays below 2^53, where
 -- doubles count without gaps (law 10). Bytes are big-endian. Only string.byte
 -- and string.char are used: some servers have no struct library.
+--
+-- The first part of the script that decides. Its parts are one Lua chunk, put together by lua.go: what
+-- is local in one is known to all behind it. They stand in this order:
+--
+--   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, lease, hold,
+--   frame
+--
+--   takes  nothing
+--   gives  byte, char, sub, rep, find, gsub, format, concat, floor, call, pcall, once import() has
+--          run; unpack_int, unpack_time, pack_int, pack_time, bytes_of, divide_up, whole, muldiv,
+--          muldiv_up
 
 -- Set at the beginning of the first run: while a library of functions is loaded, Redis hides
 -- these from it.

@@ -3,6 +3,11 @@
 -- overlaps in part. Sub-window number i holds the times t with
 -- floor(t*k/window) = i; its count stands at position i mod (k+1).
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; state.lua
+--   gives  make[SLIDING_COUNTER]
+--
 --   estimate: used = the newest k counts + the oldest weighted by its overlap
 --             (rounded up; k = 1 is the well-known two-counter estimate)
 --   strict:   used = all k+1 counts
@@ -19,8 +24,7 @@
 --
 --   tag 3: header, k (2 bytes), bytes per count (1), window (6), total (6), counts
 
-make[2] = function()
-  local COUNTER = 3
+make[SLIDING_COUNTER] = function()
   local COUNTS = HEADER + 15 -- the counts start behind this byte
   local MOST_K, WIDEST = 256, 6
 
@@ -107,7 +111,7 @@ make[2] = function()
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
-    if tag ~= COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
+    if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
       return
     end
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
@@ -130,8 +134,8 @@ make[2] = function()
     end
     seen_key = nil
     replace(p, index, rule, pack_int(count + cost, rule.width))
-    call('SETRANGE', key, '0', char(COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
-    return char(ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
+    call('SETRANGE', key, '0', char(TAG_COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
+    return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
   end
 
   -- Dials: k (2 bytes), strict (1).
@@ -165,14 +169,14 @@ make[2] = function()
       s.total = 0
     else
       s.newest_index = sub_window(s.newest, rule)
-      if s.tag ~= COUNTER then
+      if s.tag ~= TAG_COUNTER then
         s.inherited = inherit(s, rule)
         s.total = s.inherited.units
       end
     end
 
     local raw = s.raw
-    local same = s.tag == COUNTER
+    local same = s.tag == TAG_COUNTER
       and unpack_int(raw, HEADER + 1, 2) == rule.k
       and unpack_int(raw, HEADER + 4, 6) == rule.window
     if same then
@@ -297,7 +301,7 @@ make[2] = function()
         total = total + count_of(s, i, rule)
       end
     end
-    local value = header(COUNTER, s)
+    local value = header(TAG_COUNTER, s)
       .. pack_int(rule.k, 2)
       .. char(s.width)
       .. pack_int(rule.window, 6)

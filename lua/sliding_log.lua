@@ -1,6 +1,11 @@
 -- Sliding log: the time stamp of every unit. Exact: a unit has left when it is one
 -- window old, and a cost fits when enough have.
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; of state.lua made, code_of, inherit, since
+--   gives  sliding_log(encoding), which makes the algorithm of an encoding
+--
 -- It is decided for any limit and window, whatever limit wrote it, so two versions of
 -- a service with different limits agree and never re-lay the key. It keeps what the
 -- largest of them needs: "keep" units of "longest" time.

@@ -1,5 +1,14 @@
 -- The state of one key: what all encodings have in common.
 --
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers
+--   gives  the names of tags, codes and answers; the clock and what is asked (clock, virtual,
+--          read_clock, packed, at, next_number); reading a state (new_state, read_state, open,
+--          sound, keep_time, seen_key, seen) and writing one (header, store, expiry, expire,
+--          decimal); the algorithms (make, algorithm, made, code_of) and what a new one starts
+--          with (inherit, since)
+--
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown one is left alone. Tag 6
@@ -24,6 +33,12 @@
 -- are kept in range where they are made.
 
 local HEADER = 15
+-- The tags. What Go knows of these, and of the other numbers that both sides must agree on, is
+-- in wire.go and lua.go; a test compares them.
+local TAG_LOG, TAG_LONG_LOG, TAG_COUNTER, TAG_GCRA, TAG_FIXED_WINDOW, TAG_LOG_ZSET = 1, 2, 3, 4, 5, 6
+local TAG_LEASES, TAG_HOLDS = 7, 8
+-- The codes by which rules name algorithms.
+local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET = 1, 2, 3, 4, 5
 local NO_OFFSET = '\0\0\0\0\0\0\0'
 local PREFIX = 128 -- bytes read at first: the whole of most states
 
@@ -95,7 +110,7 @@ local function open(s, key)
     for i = 1, #first, 2 do
       marks[first[i]] = first[i + 1]
     end
-    s.tag, s.offset, s.newest = 6, whole(marks[OFFSET]), whole(sub(marks[NEWEST] or '', 2)) -- that is negative
+    s.tag, s.offset, s.newest = TAG_LOG_ZSET, whole(marks[OFFSET]), whole(sub(marks[NEWEST] or '', 2)) -- that is negative
     s.longest, s.keep = whole(marks[LONGEST]), whole(marks[KEEP])
     return s.offset and s.newest and s.longest and s.keep
   else
@@ -112,7 +127,7 @@ local function keep_time(s)
     local step = s.newest - s.now
     s.offset = s.offset + step
     s.now = s.newest
-    if s.tag == 6 then
+    if s.tag == TAG_LOG_ZSET then
       call('ZADD', key, decimal(s.offset), OFFSET)
     else
       call('SETRANGE', key, '8', pack_time(s.offset))
@@ -187,7 +202,7 @@ local MOST_LIMITS = 4
 local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- of a key: four times the largest limit
 
 -- How answers begin that are no states, see frame.lua.
-local ALLOWED, WITH_PARTS = 255, '\254'
+local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 
 -- Each algorithm's file puts a function here that makes it, under its code: what a
 -- batch does not use is not made, which is a good part of a small batch's cost.
@@ -241,7 +256,10 @@ local function algorithm(code)
 end
 
 -- The code of the algorithm that wrote a state, by tag.
-local code_of = { 1, 1, 2, 3, 4, 5 }
+local code_of = {
+  [TAG_LOG] = SLIDING_LOG, [TAG_LONG_LOG] = SLIDING_LOG, [TAG_COUNTER] = SLIDING_COUNTER, [TAG_GCRA] = GCRA,
+  [TAG_FIXED_WINDOW] = FIXED_WINDOW, [TAG_LOG_ZSET] = SLIDING_LOG_ZSET,
+}
 
 -- Reads the rest of a state, and returns whether it can be one that this version wrote. The
 -- offset is no larger than the newest charge's time: that was read from a clock, which the

@@ -71,16 +71,6 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 
 var errReply = errors.New("the script's reply is not of the expected form")
 
-// How answers begin, see frame.lua. Others begin with the tag of a state.
-const (
-	answerNumbers   = 0
-	answerAllowed   = 255
-	answerWithParts = 254
-	stateLogShort   = 1
-	stateLogLong    = 2
-	stateGCRA       = 4
-)
-
 // The lengths of what is answered, in bytes.
 const (
 	timeBytes      = 7
@@ -123,20 +113,20 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 		return 0
 	}
 	switch kind := text[0]; {
-	case kind == answerNumbers:
+	case kind == lua.AnswerNumbers:
 		return r.decodeNumbers(e, text)
-	case kind == answerAllowed && len(text) >= 1+2*timeBytes:
+	case kind == lua.AnswerAllowed && len(text) >= 1+2*timeBytes:
 		r.allowed(e)
 		r.Remaining = readInt(text, 1, timeBytes)
 		r.ResetAfter = microseconds(readInt(text, 1+timeBytes, timeBytes))
 		return 1 + 2*timeBytes
-	case kind == stateGCRA && len(text) >= gcraBytes:
+	case kind == lua.TagGCRA && len(text) >= gcraBytes:
 		r.allowedByGCRA(e, text, 0)
 		return gcraBytes
-	case kind == answerWithParts && len(text) > gcraPartsBytes:
+	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes:
 		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
 		return 1 + gcraPartsBytes
-	case (kind == stateLogShort || kind == stateLogLong) && len(text) >= ringBytes:
+	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:
 		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, ringBytes-4, 4)
@@ -173,7 +163,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	number := func(i int) int64 { return readInt(text, 2+i*timeBytes, timeBytes) }
 	outcome := int64(0)
 	if count > 0 {
-		outcome = number(0) - answerOffset
+		outcome = number(0) - lua.OutcomeOffset
 	}
 	switch {
 	case count == 1 && outcome == lua.Expired:
@@ -226,9 +216,6 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	r.NextAfter = microseconds(number(5))
 	return used
 }
-
-// answerOffset keeps outcomes from being negative.
-const answerOffset = 3
 
 // readInt reads an integer of so many bytes.
 func readInt(text string, from, bytes int) (n int64) {

@@ -1,11 +1,10 @@
 package rulesfile
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/internal/option"
 )
 
 // Option sets something for the rules of a file. What it was given is checked by [Load],
@@ -17,7 +16,7 @@ type Option func(*Rules) error
 func Logger(logger *slog.Logger) Option {
 	return func(r *Rules) error {
 		if logger == nil {
-			return invalid("logger is nil")
+			return option.Invalid("logger is nil")
 		}
 		r.logger = logger
 		return nil
@@ -30,7 +29,7 @@ func Logger(logger *slog.Logger) Option {
 func OnLoad(f func(error)) Option {
 	return func(r *Rules) error {
 		if f == nil {
-			return invalid("load function is nil")
+			return option.Invalid("load function is nil")
 		}
 		r.onLoad = f
 		return nil
@@ -42,13 +41,9 @@ func OnLoad(f func(error)) Option {
 func Every(d time.Duration) Option {
 	return func(r *Rules) error {
 		if d < 10*time.Millisecond || d > time.Hour {
-			return invalid("looking at the file every %v, must be between 10ms and 1h", d)
+			return option.Invalid("looking at the file every %v, must be between 10ms and 1h", d)
 		}
 		r.every = d
 		return nil
 	}
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", limit.ErrInvalidOption, fmt.Sprintf(format, args...))
 }

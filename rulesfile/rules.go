@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/regularfile"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -53,7 +54,7 @@ type terms struct {
 func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, error) {
 	r := &Rules{limiter: limiter, path: path, logger: slog.Default(), every: time.Second}
 	if limiter == nil {
-		return nil, invalid("the limiter is nil")
+		return nil, option.Invalid("the limiter is nil")
 	}
 	for _, option := range options {
 		if err := option(r); err != nil {

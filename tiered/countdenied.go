@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -30,9 +31,9 @@ func CountDenied() RuleOption {
 func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	switch {
 	case !a.Same(limit.FixedWindow()) || lim.IsCalendar():
-		return invalid("denied units counted under %v and a limit of %v: it takes a fixed window of a given length", a, lim)
+		return option.Invalid("denied units counted under %v and a limit of %v: it takes a fixed window of a given length", a, lim)
 	case c.leased > 0:
-		return invalid("denied units counted and %d %% on lease: state one of them", c.leased)
+		return option.Invalid("denied units counted and %d %% on lease: state one of them", c.leased)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"github.com/tierlimit/tierlimit/internal/lease"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -34,7 +35,7 @@ const mostLeased = 50
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		if percent < 1 || percent > mostLeased {
-			return invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
+			return option.Invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
 		}
 		c.leased, c.leasedWithin = percent, false
 		return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/lease"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -95,10 +96,10 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 		}
 	}
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, invalid("the Redis client is nil")
+		return nil, option.Invalid("the Redis client is nil")
 	}
 	if _, ring := client.(*redis.Ring); ring {
-		return nil, invalid("a redis.Ring cannot hold limits: its shards change with its health, and with them what was counted; use one node, Sentinel or Cluster")
+		return nil, option.Invalid("a redis.Ring cannot hold limits: its shards change with its health, and with them what was counted; use one node, Sentinel or Cluster")
 	}
 	l, err := newLimiter(client, c)
 	if err != nil {

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 )
@@ -43,7 +44,7 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
 	case c.need.Stated() && !c.algorithm.IsAutomatic():
-		return lim, c.algorithm, "", invalid("both a need and the algorithm %v, state one of them", c.algorithm)
+		return lim, c.algorithm, "", option.Invalid("both a need and the algorithm %v, state one of them", c.algorithm)
 	case c.need.Stated():
 		n := c.need
 		n.NameBytes = l.nameBytes(rule, n)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/redisurl"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -32,7 +33,7 @@ import (
 //   - MaintNotificationsConfig: disabled, where not set: most servers lack them.
 func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, error) {
 	if options == nil {
-		return nil, invalid("Redis options are nil")
+		return nil, option.Invalid("Redis options are nil")
 	}
 	o := *options
 	o.ContextTimeoutEnabled = true

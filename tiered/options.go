@@ -1,10 +1,10 @@
 package tiered
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
@@ -47,10 +47,6 @@ func defaults() config {
 	}
 }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{limit.ErrInvalidOption}, args...)...)
-}
-
 // Prefix sets what all Redis keys of the limiter begin with; the default is "tl".
 // Limiters with the same prefix on the same Redis share limits and fleet.
 func Prefix(prefix string) Option {
@@ -74,7 +70,7 @@ func Prefix(prefix string) Option {
 func HashTags(tags int) Option {
 	return func(c *config) error {
 		if tags < 1 || tags > remote.SlotCount {
-			return invalid("%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
+			return option.Invalid("%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
 		}
 		c.hashTags = tags
 		return nil
@@ -87,7 +83,7 @@ func HashTags(tags int) Option {
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
 		if d < time.Millisecond || d > 10*time.Second {
-			return invalid("deadline %v, must be between 1ms and 10s", d)
+			return option.Invalid("deadline %v, must be between 1ms and 10s", d)
 		}
 		c.deadline = d
 		return nil
@@ -102,7 +98,7 @@ func Deadline(d time.Duration) Option {
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
-			return invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, remote.MaxLogQuota)
+			return option.Invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, remote.MaxLogQuota)
 		}
 		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
 		return nil
@@ -117,7 +113,7 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		if instances < 1 || instances > mostInstances {
-			return invalid("fleet size %d, must be between 1 and 1,000,000", instances)
+			return option.Invalid("fleet size %d, must be between 1 and 1,000,000", instances)
 		}
 		c.fleetSize = instances
 		return nil
@@ -133,7 +129,7 @@ func FleetSize(instances int) Option {
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		if path == "" {
-			return invalid("the name of the fleet's file is empty")
+			return option.Invalid("the name of the fleet's file is empty")
 		}
 		c.fleetFile = path
 		return nil
@@ -149,7 +145,7 @@ func FleetFile(path string) Option {
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 || d > limit.MaxWindow {
-			return invalid("cold start of %v, must be between 0 and %v", d, limit.MaxWindow)
+			return option.Invalid("cold start of %v, must be between 0 and %v", d, limit.MaxWindow)
 		}
 		c.coldStart = d
 		return nil
@@ -162,7 +158,7 @@ func ColdStart(d time.Duration) Option {
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
 		if keys < 0 || keys > 100_000_000 {
-			return invalid("memory for %d denials, must be between 0 and 100,000,000", keys)
+			return option.Invalid("memory for %d denials, must be between 0 and 100,000,000", keys)
 		}
 		c.denials = keys
 		return nil
@@ -175,7 +171,7 @@ func RememberDenials(keys int) Option {
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {
 		if keys < 1 || keys > 100_000_000 {
-			return invalid("ledger for %d keys, must be between 1 and 100,000,000", keys)
+			return option.Invalid("ledger for %d keys, must be between 1 and 100,000,000", keys)
 		}
 		c.ledgerKeys = keys
 		return nil
@@ -189,7 +185,7 @@ func LedgerKeys(keys int) Option {
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {
-			return invalid("queue length %d, must be between 1 and 10,000,000", decisions)
+			return option.Invalid("queue length %d, must be between 1 and 10,000,000", decisions)
 		}
 		c.queue = decisions
 		return nil
@@ -200,7 +196,7 @@ func QueueLength(decisions int) Option {
 func Logger(logger *slog.Logger) Option {
 	return func(c *config) error {
 		if logger == nil {
-			return invalid("logger is nil")
+			return option.Invalid("logger is nil")
 		}
 		c.logger = logger
 		return nil
@@ -215,7 +211,7 @@ func Logger(logger *slog.Logger) Option {
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {
-			return invalid("state change function is nil")
+			return option.Invalid("state change function is nil")
 		}
 		c.onStateChange = f
 		return nil
@@ -229,7 +225,7 @@ func OnStateChange(f func(State)) Option {
 func VirtualClock(now func() time.Time) Option {
 	return func(c *config) error {
 		if now == nil {
-			return invalid("virtual clock is nil")
+			return option.Invalid("virtual clock is nil")
 		}
 		c.virtualClock = now
 		return nil
@@ -267,7 +263,7 @@ func Use(a limit.Algorithm) RuleOption {
 func OnOutage(p OutagePolicy) RuleOption {
 	return func(c *ruleConfig) error {
 		if p > Deny {
-			return invalid("outage policy %d, must be Approximate, Allow or Deny", p)
+			return option.Invalid("outage policy %d, must be Approximate, Allow or Deny", p)
 		}
 		c.policy = p
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -33,7 +34,7 @@ import (
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
 		if !(part > 0 && part <= 1) {
-			return invalid("shadow of %v of the keys, must be a part above 0 and up to 1", part)
+			return option.Invalid("shadow of %v of the keys, must be a part above 0 and up to 1", part)
 		}
 		c.shadow = part
 		return nil

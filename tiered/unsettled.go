@@ -1,6 +1,10 @@
 package tiered
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/internal/option"
+)
 
 // UnsettledPolicy says what becomes of a [Hold] that comes to its end and was not settled,
 // because its process died.
@@ -37,7 +41,7 @@ func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 func Unsettled(p UnsettledPolicy) RuleOption {
 	return func(c *ruleConfig) error {
 		if p > GiveBack {
-			return invalid("%v, must be Keep or GiveBack", p)
+			return option.Invalid("%v, must be Keep or GiveBack", p)
 		}
 		c.unsettled = p
 		return nil

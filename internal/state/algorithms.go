@@ -3,18 +3,20 @@ package state
 import (
 	"fmt"
 	"math/big"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // counter is a sliding counter, see lua/sliding_counter.lua. It does not say whether the rule
 // estimates: then units of the oldest sub-window leave one by one, and else all at its end.
 func (s *State) counter(f fields, _ int64) error {
-	const counts = headerBytes + 15
+	const counts = lua.HeaderBytes + 15
 	if len(f.value) < counts {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
 	}
-	k, width := f.int(headerBytes, 2), f.int(headerBytes+2, 1)
+	k, width := f.int(lua.HeaderBytes, 2), f.int(lua.HeaderBytes+2, 1)
 	s.Algorithm, s.Encoding = "sliding-counter", fmt.Sprintf("%d counts of %d bytes", k+1, width)
-	s.Window, s.Buckets = f.int(headerBytes+3, 6), k
+	s.Window, s.Buckets = f.int(lua.HeaderBytes+3, 6), k
 	if err := f.is(counts + (k+1)*width); err != nil {
 		return err
 	}
@@ -48,13 +50,13 @@ func (s *State) beginning(i int64) int64 {
 // gcra is a theoretical arrival time, see lua/gcra.lua: a debt, which each unit makes larger by
 // window/quota, and time makes smaller.
 func (s *State) gcra(f fields, _ int64) error {
-	const short, long = headerBytes + 19, headerBytes + 25
+	const short, long = lua.HeaderBytes + 19, lua.HeaderBytes + 25
 	if len(f.value) != short && len(f.value) != long {
 		return f.is(short)
 	}
 	s.Algorithm, s.Encoding = "gcra", "a theoretical arrival time"
-	tat := f.int(headerBytes, 7)
-	s.Quota, s.Window = f.int(headerBytes+7, 6), f.int(headerBytes+13, 6)
+	tat := f.int(lua.HeaderBytes, 7)
+	s.Quota, s.Window = f.int(lua.HeaderBytes+7, 6), f.int(lua.HeaderBytes+13, 6)
 	if s.Quota < 1 || s.Window < 1 {
 		return fmt.Errorf("%w: a limit of %d units in %d µs", ErrDamaged, s.Quota, s.Window)
 	}
@@ -90,10 +92,10 @@ func (s *State) gcra(f fields, _ int64) error {
 // tells, of windows that begin at multiples of it, and else the key's expiry.
 func (s *State) fixed(f fields, window int64) error {
 	s.Algorithm, s.Encoding = "fixed-window", "a count"
-	if err := f.is(headerBytes + 6); err != nil {
+	if err := f.is(lua.HeaderBytes + 6); err != nil {
 		return err
 	}
-	u := Units{Count: f.int(headerBytes, 6), ChargedUntil: s.Newest}
+	u := Units{Count: f.int(lua.HeaderBytes, 6), ChargedUntil: s.Newest}
 	if window > 0 {
 		u.ChargedFrom = s.Newest - s.Newest%window
 		u.LeavesFrom, u.LeavesUntil = u.ChargedFrom+window, u.ChargedFrom+window

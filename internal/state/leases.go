@@ -1,6 +1,10 @@
 package state
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // Lease is units that were charged in advance for one process, see lua/lease.lua.
 type Lease struct {
@@ -15,7 +19,7 @@ func DecodeLeases(value []byte) (leases []Lease, err error) {
 	switch {
 	case len(value) == 0:
 		return nil, fmt.Errorf("%w: it is empty", ErrDamaged)
-	case value[0] != tagLeases:
+	case value[0] != lua.TagLeases:
 		return nil, fmt.Errorf("%w (tag %d)", ErrUnknown, value[0])
 	case (len(value)-1)%size != 0:
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(value))

@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // ring is a sliding log in a string, see lua/log_ring.lua.
 func (s *State) ring(f fields, window int64) error {
-	const slots = headerBytes + 23
+	const slots = lua.HeaderBytes + 23
 	if len(f.value) < slots {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
 	}
 	width := int(f.value[0]) + 4
 	s.Algorithm, s.Encoding = "sliding-log", fmt.Sprintf("a ring of %d-byte time stamps", width)
-	s.Window, s.Quota = f.int(headerBytes, 6), f.int(headerBytes+6, 5)
-	capacity, head, count := f.int(headerBytes+11, 4), f.int(headerBytes+15, 4), f.int(headerBytes+19, 4)
+	s.Window, s.Quota = f.int(lua.HeaderBytes, 6), f.int(lua.HeaderBytes+6, 5)
+	capacity, head, count := f.int(lua.HeaderBytes+11, 4), f.int(lua.HeaderBytes+15, 4), f.int(lua.HeaderBytes+19, 4)
 	if err := f.is(slots + capacity*int64(width)); err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ package state
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 var (
@@ -14,21 +16,6 @@ var (
 	// ErrDamaged: the value cannot have been written by this library as it is.
 	ErrDamaged = errors.New("the value is damaged: decisions on this key fail until it is deleted or expires")
 )
-
-// The tags of values: the encoding and its version, the first byte. That of a sorted set is not
-// stored, since the type says it.
-const (
-	tagLog5    = 1
-	tagLog6    = 2
-	tagCounter = 3
-	tagGCRA    = 4
-	tagFixed   = 5
-	tagLogZSet = 6
-	tagLeases  = 7
-)
-
-// headerBytes are in front of every value but leases: tag, newest and offset.
-const headerBytes = 15
 
 // State is what a key of a rule holds. Times are in µs since the Unix epoch on the key's own
 // clock, which is Redis's, plus Offset.
@@ -75,12 +62,12 @@ func Decode(value []byte, now, window int64) (*State, error) {
 		return nil, fmt.Errorf("%w: it is empty", ErrDamaged)
 	}
 	decode := map[byte]func(*State, fields, int64) error{
-		tagLog5: (*State).ring, tagLog6: (*State).ring, tagCounter: (*State).counter, tagGCRA: (*State).gcra, tagFixed: (*State).fixed,
+		lua.TagLog: (*State).ring, lua.TagLongLog: (*State).ring, lua.TagCounter: (*State).counter, lua.TagGCRA: (*State).gcra, lua.TagFixedWindow: (*State).fixed,
 	}[value[0]]
 	if decode == nil {
 		return nil, fmt.Errorf("%w (tag %d)", ErrUnknown, value[0])
 	}
-	if len(value) < headerBytes {
+	if len(value) < lua.HeaderBytes {
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(value))
 	}
 	f := fields{value}

@@ -1,0 +1,22 @@
+// Package option says what is wrong with an option, in the same words everywhere.
+package option
+
+import (
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Invalid returns an error of that text, made as by [fmt.Errorf], that wraps
+// [limit.ErrInvalidOption]. The text names the option, its value, and what it must be.
+func Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", limit.ErrInvalidOption, fmt.Errorf(format, args...))
+}
+
+// NotNil returns nil if an option was given what it needs, or else the error that it was given nil.
+func NotNil(given bool, option string) error {
+	if !given {
+		return Invalid("%s was given nil", option)
+	}
+	return nil
+}

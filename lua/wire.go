@@ -1,0 +1,27 @@
+package lua
+
+// The tags of states: encoding and version, the first byte. See state.lua. That of a sorted set
+// is not stored, since the type says it.
+const (
+	TagLog         = 1 // stamps of 5 bytes
+	TagLongLog     = 2 // of 6 bytes
+	TagCounter     = 3
+	TagGCRA        = 4
+	TagFixedWindow = 5
+	TagLogZSet     = 6
+	TagLeases      = 7
+	TagHolds       = 8
+)
+
+// HeaderBytes are in front of every state but leases: tag, newest and offset.
+const HeaderBytes = 15
+
+// How the answer to an entry begins, see frame.lua. Others begin with the tag of a state.
+const (
+	AnswerNumbers   = 0
+	AnswerAllowed   = 255
+	AnswerWithParts = 254
+)
+
+// OutcomeOffset is added to outcomes, so that none is negative.
+const OutcomeOffset = 3
