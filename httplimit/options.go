@@ -38,7 +38,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
 		}
 		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
-			return invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
+			return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
 		}
 		l.policy = string(appendPolicy(nil, rule, l.unit))
 		m.limits = append(m.limits, l)

@@ -13,16 +13,22 @@
 -- What a line says is what its process was granted less what it gave back. An answer may be
 -- lost, so the process may not know that. It then says how many units it holds (see SLOTS in
 -- frame.lua), as soon as nothing that it sent before can change them any more.
+--
+-- A part of the script that decides; numbers.lua says in which order the parts stand.
+--
+--   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MOST_UNITS, TAG_SLOTS,
+--          CONCURRENCY
+--   gives  make[CONCURRENCY], with one function beside those of state.lua: state(s, rule, units),
+--          which carries out a SLOTS
 
-local SLOT_TAG = 9
 local SLOT_LINE = 22
 -- The most processes that hold units of one key: each decision reads all lines (law 7).
 local MOST_LINES = 1000
 local LONGEST_SLOT = 600000000 -- µs for which a line may last
 local AS_KNOWN = 2 ^ 48 - 1 -- units of a SLOTS
 
-make[6] = function()
-  local slots = { codes = { [SLOT_TAG] = 6 } }
+make[CONCURRENCY] = function()
+  local slots = { codes = { [TAG_SLOTS] = CONCURRENCY } }
 
   -- Dials: the process's id (8 bytes).
   function slots.rule(quota, window, dials)
@@ -172,7 +178,7 @@ make[6] = function()
       call('DEL', s.key)
       return
     end
-    local text = { header(SLOT_TAG, s) }
+    local text = { header(TAG_SLOTS, s) }
     for i = 1, #s.lines do
       local line = s.lines[i]
       text[i + 1] = line.id .. pack_time(line.till) .. pack_time(line.units)

@@ -5,8 +5,8 @@
 -- The first part of the script that decides. Its parts are one Lua chunk, put together by lua.go: what
 -- is local in one is known to all behind it. They stand in this order:
 --
---   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, lease, hold,
---   frame
+--   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, concurrent,
+--   lease, hold, frame
 --
 --   takes  nothing
 --   gives  byte, char, sub, rep, find, gsub, format, concat, floor, call, pcall, once import() has

@@ -36,9 +36,9 @@ local HEADER = 15
 -- The tags. What Go knows of these, and of the other numbers that both sides must agree on, is
 -- in wire.go and lua.go; a test compares them.
 local TAG_LOG, TAG_LONG_LOG, TAG_COUNTER, TAG_GCRA, TAG_FIXED_WINDOW, TAG_LOG_ZSET = 1, 2, 3, 4, 5, 6
-local TAG_LEASES, TAG_HOLDS = 7, 8
+local TAG_LEASES, TAG_HOLDS, TAG_SLOTS = 7, 8, 9
 -- The codes by which rules name algorithms.
-local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET = 1, 2, 3, 4, 5
+local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local NO_OFFSET = '\0\0\0\0\0\0\0'
 local PREFIX = 128 -- bytes read at first: the whole of most states
 

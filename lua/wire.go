@@ -11,6 +11,7 @@ const (
 	TagLogZSet     = 6
 	TagLeases      = 7
 	TagHolds       = 8
+	TagSlots       = 9
 )
 
 // HeaderBytes are in front of every state but leases: tag, newest and offset.

@@ -23,21 +23,22 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // here; "" where a script has no name for one.
 var wire = map[string]string{
 	"SlidingLog": "SLIDING_LOG", "SlidingCounter": "SLIDING_COUNTER", "GCRA": "GCRA",
-	"FixedWindow": "FIXED_WINDOW", "SlidingLogZSet": "SLIDING_LOG_ZSET",
+	"FixedWindow": "FIXED_WINDOW", "SlidingLogZSet": "SLIDING_LOG_ZSET", "Concurrency": "CONCURRENCY",
 
 	"Take": "TAKE", "TakeUpTo": "TAKE_UP_TO", "Peek": "PEEK", "Refund": "REFUND", "Forget": "FORGET",
-	"Charge": "CHARGE", "Lease": "LEASE", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND",
+	"Charge": "CHARGE", "Lease": "LEASE", "Slots": "SLOTS", "SlotsAsKnown": "AS_KNOWN", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND",
 
 	"Expired": "EXPIRED", "Unreadable": "UNREADABLE", "HeldBack": "HELD_BACK", "OutcomeOffset": "OUTCOME_OFFSET",
 	"AnswerNumbers": "ANSWER_NUMBERS", "AnswerAllowed": "ANSWER_ALLOWED", "AnswerWithParts": "ANSWER_WITH_PARTS",
 
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
-	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS",
+	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS", "TagSlots": "TAG_SLOTS",
 	"HeaderBytes": "HEADER",
 
 	"RuleBytes": "RULE", "NotAfterStep": "NOT_AFTER_STEP", "NoNotAfter": "NO_NOT_AFTER",
 	"MaxLogUnits": "MOST_LOG_UNITS", "MaxLogZSetUnits": "MOST_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",
 	"LongestHold": "LONGEST_HOLD", "LateHold": "LATE", "MaxHolds": "MOST_HOLDS",
+	"LongestSlot": "LONGEST_SLOT",
 
 	// Part of RULE.
 	"DialBytes": "",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/lease"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -65,7 +66,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if lim.IsConcurrent() {
 		return l.describedSlotsRule(name, lim, c)
 	} else if c.slotTTL != 0 {
-		return nil, fmt.Errorf("rule %q: %w", name, invalid("a SlotTTL of %v for a limit of %v, which holds no slots: see limit.Concurrent", c.slotTTL, lim))
+		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("a SlotTTL of %v for a limit of %v, which holds no slots: see limit.Concurrent", c.slotTTL, lim))
 	}
 	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -28,7 +29,7 @@ import (
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
-			return invalid("SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
+			return option.Invalid("SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
 		}
 		c.slotTTL = d
 		return nil
@@ -72,7 +73,7 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		meaningless = "CountDenied"
 	}
 	if meaningless != "" {
-		return nil, fmt.Errorf("rule %q: %w", name, invalid("%s does not go with the limit %v, which has no window", meaningless, lim))
+		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim))
 	}
 	terms := &slotTerms{ttl: c.slotTTL}
 	if terms.ttl == 0 {
