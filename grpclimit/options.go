@@ -32,7 +32,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			}
 		}
 		if rule.Limit().IsConcurrent() && l.perMessage {
-			return invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
+			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
 		}
 		s.limits = append(s.limits, l)
 		s.perMessage = s.perMessage || l.perMessage
