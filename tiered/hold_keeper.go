@@ -102,8 +102,8 @@ func (k *holdKeeper) closed(units int64) {
 	k.units.Add(-units)
 }
 
-// HoldCounts counts what a limiter holds, see [Limiter.Holds].
-type HoldCounts struct {
+// HoldStats counts what this process holds for costs that are known afterwards, see [Rule.Hold].
+type HoldStats struct {
 	// Open is how many holds of this process are neither settled nor cancelled, and Units how
 	// many units they hold.
 	Open, Units int64
@@ -117,13 +117,11 @@ type HoldCounts struct {
 	Lost int64
 }
 
-// Holds returns counts of this process's holds, since it began.
-func (l *Limiter) Holds() HoldCounts {
-	k := &l.holds
+func (k *holdKeeper) stats() HoldStats {
 	k.mu.Lock()
 	waiting := len(k.waiting) + k.underWay
 	k.mu.Unlock()
-	return HoldCounts{
+	return HoldStats{
 		Open: k.open.Load(), Units: k.units.Load(), Unsettled: int64(waiting),
 		Settled: k.settled.Load(), Late: k.late.Load(), Reclaimed: k.reclaimed.Load(), Lost: k.lost.Load(),
 	}

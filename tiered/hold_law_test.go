@@ -185,8 +185,8 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 			}
 			holders.Wait()
 			odds.Store(0)
-			eventually(t, "all is settled", func() bool { return l.Holds().Unsettled == 0 && !l.Degraded() })
-			t.Logf("%d holds, %d denied, %d units used, %+v", granted.Load(), denied.Load(), used.Load(), l.Holds())
+			eventually(t, "all is settled", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.Degraded() })
+			t.Logf("%d holds, %d denied, %d units used, %+v", granted.Load(), denied.Load(), used.Load(), l.Stats().Holds)
 			if granted.Load() == 0 || denied.Load() == 0 {
 				t.Fatal("nothing was granted, or no reply was lost")
 			}
@@ -196,7 +196,7 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 			if free := peekFrom(t, server, prefix, r, "k"); free != quota-used.Load() {
 				t.Errorf("%d units are charged, %d were used", quota-free, used.Load())
 			}
-			if c := l.Holds(); c.Open != 0 || c.Units != 0 || c.Lost != 0 {
+			if c := l.Stats().Holds; c.Open != 0 || c.Units != 0 || c.Lost != 0 {
 				t.Errorf("%+v", c)
 			}
 		})
@@ -216,7 +216,7 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	mustSettle(t, less, 10)
 	mustSettle(t, more, 150)
-	if c := l.Holds(); c.Unsettled != 2 || c.Open != 0 {
+	if c := l.Stats().Holds; c.Unsettled != 2 || c.Open != 0 {
 		t.Errorf("without Redis: %+v", c)
 	}
 	k := l.key("k")
@@ -236,11 +236,11 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	}
 	server.Resume()
 
-	eventually(t, "Redis is back and knows", func() bool { return l.Holds().Unsettled == 0 && !l.shard.Owes() })
+	eventually(t, "Redis is back and knows", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.shard.Owes() })
 	if free := peekFrom(t, server, prefix, r, "k"); free != 740 {
 		t.Errorf("%d units are charged, 260 were used", 1000-free)
 	}
-	if c := l.Holds(); c.Lost != 0 || c.Settled != 4 {
+	if c := l.Stats().Holds; c.Lost != 0 || c.Settled != 4 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -297,11 +297,11 @@ func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	r.abandon(&k, 10, limit.ErrInvalidCost)
-	if c := l.Holds(); c.Unsettled != 0 {
+	if c := l.Stats().Holds; c.Unsettled != 0 {
 		t.Errorf("after a mistake: %+v", c)
 	}
 	r.abandon(&k, 10, context.Canceled)
-	if c := l.Holds(); c.Unsettled != 1 {
+	if c := l.Stats().Holds; c.Unsettled != 1 {
 		t.Errorf("after the caller has left: %+v", c)
 	}
 	eventually(t, "the units are given back", func() bool { return left(t, r, "k") == 100 })

@@ -76,7 +76,7 @@ func TestHoldsAreSettled(t *testing.T) {
 			t.Errorf("%v: extended after it was cancelled: %v", a, err)
 		}
 	}
-	if c := l.Holds(); c.Open != 0 || c.Units != 0 || c.Unsettled != 0 || c.Lost != 0 || c.Settled == 0 {
+	if c := l.Stats().Holds; c.Open != 0 || c.Units != 0 || c.Unsettled != 0 || c.Lost != 0 || c.Settled == 0 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -158,7 +158,7 @@ func TestHoldsThatNobodySettles(t *testing.T) {
 			}
 		}
 	}
-	if c := dead.Holds(); c.Late != c.Settled || c.Reclaimed != c.Settled/2 || c.Lost != 0 {
+	if c := dead.Stats().Holds; c.Late != c.Settled || c.Reclaimed != c.Settled/2 || c.Lost != 0 {
 		t.Errorf("%+v", c)
 	}
 }

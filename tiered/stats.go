@@ -52,6 +52,19 @@ type Stats struct {
 	RememberedDenials int
 	// LeasedUnits is how many units this process has on lease and has not spent.
 	LeasedUnits int64
+	// Holds are those of costs that are known afterwards, see [Rule.Hold].
+	Holds HoldStats
+	// Slots are those of limits on what is held at the same time, see [Rule.Acquire].
+	Slots SlotStats
+}
+
+// SlotStats is what this process holds of limits of [limit.Concurrent].
+type SlotStats struct {
+	// Units are held now.
+	Units int64
+	// Lost is how many slots were lost before they were released: Redis could not be told in time
+	// that this process is alive.
+	Lost uint64
 }
 
 // ShardStats is the state of a master of a Cluster, or of the one node.
@@ -190,6 +203,8 @@ func (l *Limiter) Stats() Stats {
 		ChargedBackUnits:  c.charged.Load(),
 		RememberedDenials: l.rememberedDenials(),
 		LeasedUnits:       l.leases.Left(),
+		Holds:             l.holds.stats(),
+		Slots:             SlotStats{Units: l.slots.table.Units(), Lost: l.slots.table.Lost()},
 	}
 	for _, kind := range remote.Kinds() {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()

@@ -160,6 +160,55 @@ func All() []Metric {
 			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.LeasedUnits)) },
 		},
 		{
+			Name: "tierlimit_open_holds",
+			Help: "Holds of this process that are neither settled nor cancelled.",
+			Kind: Gauge,
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Open)) },
+		},
+		{
+			Name: "tierlimit_open_hold_units",
+			Help: "Units of those holds.",
+			Kind: Gauge,
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Units)) },
+		},
+		{
+			Name: "tierlimit_waiting_settlements",
+			Help: "Settlements of holds that wait for Redis.",
+			Kind: Gauge,
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Unsettled)) },
+		},
+		{
+			Name: "tierlimit_settlements_total",
+			Help: "Holds that were settled or cancelled.",
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Settled)) },
+		},
+		{
+			Name: "tierlimit_late_settlements_total",
+			Help: "Those of them that came after the end of the hold.",
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Late)) },
+		},
+		{
+			Name: "tierlimit_reclaimed_holds_total",
+			Help: "Those of them whose units had been given back by then.",
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Reclaimed)) },
+		},
+		{
+			Name: "tierlimit_lost_settlements_total",
+			Help: "Settlements of holds that Redis did not know any more, or that were given up.",
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Lost)) },
+		},
+		{
+			Name: "tierlimit_held_units",
+			Help: "Units of limits on what is in flight that this process holds.",
+			Kind: Gauge,
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Slots.Units)) },
+		},
+		{
+			Name: "tierlimit_lost_slots_total",
+			Help: "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
+			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Slots.Lost)) },
+		},
+		{
 			Name:   "tierlimit_shadow_decisions_total",
 			Help:   "Decisions of sampled keys, compared with those of the exact log, by rule and result (agreed, wrongly_allowed, wrongly_denied).",
 			Labels: []string{"rule", "result"},
