@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -64,12 +65,12 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 		return nil, err
 	}
 	now := l.now()
-	keys := make([]callKey, len(requests))
+	questions := make([]question, len(requests))
 	decisions := make([]limit.Decision, len(requests))
 	known := false
 	for i, q := range requests {
-		keys[i] = l.key(q.Key)
-		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
+		questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
+		d, denied := q.Rule.remembered(questions[i].key.hash, now, q.Cost)
 		if !denied {
 			d = q.Rule.heldBack(limit.TierLocal)
 		}
@@ -79,7 +80,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request) ([]limit.De
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, requests: requests, entries: entriesOf(requests, keys), keys: keys, decisions: decisions}
+	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions}
 	if !g.reserve() {
 		return decisions, nil
 	}

@@ -15,8 +15,8 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, min(cost, r.capacity), lua.TakeUpTo)
+	q := r.ask(key, min(cost, r.capacity), lua.TakeUpTo)
+	d, err := q.decide(ctx)
 	if err != nil {
 		return r.failed(err)
 	}
@@ -31,8 +31,8 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, cost, lua.Peek)
+	q := r.ask(key, cost, lua.Peek)
+	d, err := q.decide(ctx)
 	if err != nil {
 		return r.tellError(err)
 	}
@@ -85,7 +85,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	q := r.question(&k, 0, lua.Refund)
+	q := r.inOutageOf(&k, 0, lua.Refund)
 	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
 	l.lines.release(r.name, k.inRedis())
 	return nil
@@ -107,7 +107,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	q := r.question(&k, 0, lua.Forget)
+	q := r.inOutageOf(&k, 0, lua.Forget)
 	l.shardOf(&k).Reset(&q)
 	r.forgetDenial(k.hash)
 	l.lines.release(r.name, k.inRedis())

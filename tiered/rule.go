@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
@@ -184,51 +183,14 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
 // own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, cost, lua.Take)
+	q := r.ask(key, cost, lua.Take)
+	d, err := q.decide(ctx)
 	if err != nil {
 		return r.failed(err)
 	}
-	r.count(&k, cost, &d)
+	r.count(&q.key, cost, &d)
 	r.tell(&d)
 	return d, nil
-}
-
-func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation int) (limit.Decision, error) {
-	if err := r.check(ctx, key.said, cost); err != nil {
-		return limit.Decision{}, err
-	}
-	l := r.limiter
-	needed := cost
-	if operation == lua.TakeUpTo {
-		needed = 1
-	}
-	now := l.now()
-	if r.lease != nil {
-		if d, ok := r.fromLease(key.hash, now, cost, operation); ok {
-			return d, nil
-		}
-	}
-	if d, ok := r.remembered(key.hash, now, needed); ok {
-		return d, nil
-	}
-	s := l.shardOf(key)
-	if !s.Breaker.Closed() {
-		return r.fallback(s, now, key, cost, operation, breaker.ErrOpen), nil
-	} else if s.Settling(r.inOutage) {
-		return r.decideSettling(ctx, s, key, cost, operation)
-	}
-	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
-	if err == nil {
-		if r.lease != nil && reply.Granted > 0 {
-			r.wantLease(key, reply.Granted)
-		}
-		return r.fromRedis(&reply, cost, operation), nil
-	}
-	if !l.outage(err) {
-		return limit.Decision{}, err
-	}
-	return r.fallback(s, l.now(), key, cost, operation, err), nil
 }
 
 // entry asks Redis for a decision.
@@ -284,7 +246,7 @@ func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 // same: denials for the next requests, grants for a possible outage. Sent is the
 // limiter's time before it was asked: what Redis says of the time from its reply on
 // then holds from there on all the more (law 2).
-func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
+func (l *Limiter) answered(s *outage.Shard, e *remote.Entry, reply *remote.Reply, sent int64) {
 	if e.Operation > lua.Peek {
 		return
 	}
@@ -294,7 +256,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
-		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
+		s.Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
 	}
 	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
 		cost := e.Cost
