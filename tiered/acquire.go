@@ -306,19 +306,20 @@ func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
 }
 
 // peekSlots is decide of a peek.
-func (r *Rule) peekSlots(ctx context.Context, key *callKey, units int64, _ int) (limit.Decision, error) {
-	if err := r.checkSlots(ctx, key.said, units); err != nil {
+func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
+	r, units := q.rule, q.cost
+	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
 		return limit.Decision{}, err
 	}
 	l := r.limiter
 	l.roundOfSlots()
-	if d, ok := r.remembered(key.hash, l.now(), units); ok {
+	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
 		return d, nil
 	}
-	s, err := l.shardOf(key), breaker.ErrOpen
+	s, err := q.shard(), breaker.ErrOpen
 	if s.Breaker.Closed() {
 		var reply remote.Reply
-		if reply, err = s.Decide(ctx, r.entry(key, units, lua.Peek)); err == nil {
+		if reply, err = s.Decide(ctx, q.entry()); err == nil {
 			d := r.fromRedis(&reply, units, lua.Peek)
 			r.slotsDenied(&d)
 			return d, nil
@@ -333,7 +334,7 @@ func (r *Rule) peekSlots(ctx context.Context, key *callKey, units int64, _ int) 
 	case r.config.policy == Allow:
 		d.Remaining = r.limit.Quota()
 	case r.config.policy == Approximate && !s.Breaker.Closed():
-		d.Remaining = l.slots.table.Room(l.now(), r.heldKey(key), r.limit.Quota(), sharing(s))
+		d.Remaining = l.slots.table.Room(l.now(), r.heldKey(&q.key), r.limit.Quota(), sharing(s))
 	}
 	if d.Allowed = d.Remaining >= units; d.Allowed {
 		d.RetryAfter = 0
@@ -427,11 +428,11 @@ func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan stru
 	table := g.limiter.slots.table
 	entered = make([]*local.Held, len(part))
 	for j, i := range part {
-		r := g.requests[i].Rule
+		r := g.questions[i].rule
 		if r.slots == nil {
 			continue
 		}
-		if entered[j], wait = table.Enter(r.heldKey(&g.keys[i]), r, r.slots.ttl); wait == nil {
+		if entered[j], wait = table.Enter(r.heldKey(&g.questions[i].key), r, r.slots.ttl); wait == nil {
 			continue
 		}
 		for _, h := range entered {
@@ -454,8 +455,8 @@ func (g *together) leave(part []int, entered []*local.Held, sent int64, replies 
 		if err == nil {
 			reply = replies[j]
 		}
-		q := &g.requests[i]
-		if slots := q.Rule.leave(entered[j], &g.keys[i], q.Cost, sent, &reply, err); slots != nil {
+		q := &g.questions[i]
+		if slots := q.rule.leave(entered[j], &q.key, q.cost, sent, &reply, err); slots != nil {
 			g.slots[i] = slots[0]
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -86,9 +87,11 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []call
 		return nil, err
 	}
 	now := l.now()
+	questions := make([]question, len(requests))
 	decisions := make([]limit.Decision, len(requests))
 	known := false
 	for i, q := range requests {
+		questions[i] = question{rule: q.Rule, key: keys[i], cost: q.Cost, operation: lua.Take}
 		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
 		if !denied {
 			d = q.Rule.heldBack(limit.TierLocal)
@@ -99,7 +102,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []call
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, requests: requests, entries: entriesOf(requests, keys), keys: keys, decisions: decisions, slots: slots}
+	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, slots: slots}
 	if !g.reserve() {
 		return decisions, nil
 	}

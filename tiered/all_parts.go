@@ -19,9 +19,8 @@ import (
 // denies.
 type together struct {
 	limiter   *Limiter
-	requests  []Request
-	entries   []remote.Entry // of the requests
-	keys      []callKey
+	questions []question
+	entries   []remote.Entry // of the questions
 	decisions []limit.Decision
 
 	slots []*Slot // of requests to acquire; nil if units are used up only, see AcquireAll
@@ -40,28 +39,27 @@ type granting struct {
 // reserve asks this instance's record for all requests whose rules are settling. It reports
 // false, and decides all, if it denies one.
 func (g *together) reserve() bool {
-	l := g.limiter
-	for i := range g.requests {
-		q := &g.requests[i]
-		s := l.shardOf(&g.keys[i])
-		if q.Rule.slots != nil {
-			if d, denied := q.Rule.deniedSettling(s, &g.keys[i], q.Cost); denied {
+	for i := range g.questions {
+		q := &g.questions[i]
+		s := q.shard()
+		if q.rule.slots != nil {
+			if d, denied := q.rule.deniedSettling(s, &q.key, q.cost); denied {
 				g.denyBy(i, d)
 				return false
 			}
 			continue
 		}
-		if !s.Breaker.Closed() || !s.Settling(q.Rule.inOutage) {
+		if !s.Breaker.Closed() || !s.Settling(q.rule.inOutage) {
 			continue
 		}
-		asked := q.Rule.question(&g.keys[i], q.Cost, lua.Take)
+		asked := q.inOutage()
 		own, denial, ok := s.Reserve(&asked)
 		if !ok {
 			g.denyBy(i, denial)
 			return false
 		}
 		if g.reserved == nil {
-			g.reserved = make([]outage.Reserved, len(g.requests))
+			g.reserved = make([]outage.Reserved, len(g.questions))
 		}
 		g.reserved[i] = own
 	}
@@ -71,8 +69,8 @@ func (g *together) reserve() bool {
 // denyBy has one request deny all, without Redis.
 func (g *together) denyBy(i int, d limit.Decision) {
 	g.unreserveAll()
-	for j := range g.requests {
-		other := g.requests[j].Rule
+	for j := range g.questions {
+		other := g.questions[j].rule
 		g.decisions[j] = other.heldBack(d.Tier)
 		g.decisions[j].ResetAfter = other.limit.Window()
 	}
@@ -85,8 +83,8 @@ func (g *together) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
 	}
-	q := g.requests[i].Rule.question(&g.keys[i], g.requests[i].Cost, lua.Take)
-	g.limiter.shardOf(&g.keys[i]).Release(&q, g.reserved[i])
+	asked := g.questions[i].inOutage()
+	g.questions[i].shard().Release(&asked, g.reserved[i])
 	g.reserved[i] = outage.Reserved{}
 }
 
@@ -101,7 +99,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
-		g.decisions[i] = g.requests[i].Rule.heldBack(limit.TierRedis) // if others deny
+		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // if others deny
 	}
 	// Those that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
@@ -126,7 +124,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 
 // trips is how many trips a part needs: none if Redis counts as lost for one of its keys.
 func (g *together) trips(part []int) int {
-	if g.limiter.shardOf(&g.keys[part[0]]).Breaker.Closed() {
+	if g.questions[part[0]].shard().Breaker.Closed() {
 		return 1
 	}
 	return 0
@@ -148,7 +146,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		if entered != nil {
 			ctx = context.WithoutCancel(ctx) // see Rule.Acquire
 		}
-		replies, err = g.limiter.shardOf(&g.keys[part[0]]).DecideAll(ctx, entries, within)
+		replies, err = g.questions[part[0]].shard().DecideAll(ctx, entries, within)
 	}
 	if entered != nil {
 		g.leave(part, entered, sent, replies, err)
@@ -161,8 +159,8 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	}
 	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
-		g.decisions[i] = g.requests[i].Rule.fromRedis(&replies[j], g.requests[i].Cost, lua.Take)
-		g.requests[i].Rule.slotsDenied(&g.decisions[i])
+		g.decisions[i] = g.questions[i].rule.fromRedis(&replies[j], g.questions[i].cost, lua.Take)
+		g.questions[i].rule.slotsDenied(&g.decisions[i])
 		if g.decisions[i].Allowed {
 			g.charged = append(g.charged, i)
 		}
@@ -172,14 +170,13 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 
 // fallBack decides a part without Redis, because of err, all or none again.
 func (g *together) fallBack(part []int, err error) {
-	l := g.limiter
 	for _, i := range part {
-		q := &g.requests[i]
-		if q.Rule.slots != nil {
-			g.slots[i], g.decisions[i] = q.Rule.acquireAlone(l.shardOf(&g.keys[i]), &g.keys[i], q.Cost, err)
+		q := &g.questions[i]
+		if q.rule.slots != nil {
+			g.slots[i], g.decisions[i] = q.rule.acquireAlone(q.shard(), &q.key, q.cost, err)
 			continue
 		}
-		g.decisions[i] = q.Rule.fallback(l.shardOf(&g.keys[i]), l.now(), &g.keys[i], q.Cost, lua.Take, err)
+		g.decisions[i] = q.fallback(g.limiter.now(), err)
 		if g.decisions[i].Allowed {
 			g.granted = append(g.granted, granting{i, err})
 		}
@@ -192,8 +189,9 @@ func (g *together) fallBack(part []int, err error) {
 func (g *together) takeBack() {
 	l := g.limiter
 	for _, by := range g.granted {
-		q := g.requests[by.request].Rule.question(&g.keys[by.request], g.requests[by.request].Cost, lua.Take)
-		l.shardOf(&g.keys[by.request]).Undo(&q, by.why)
+		q := &g.questions[by.request]
+		asked := q.inOutage()
+		q.shard().Undo(&asked, by.why)
 		g.holdBack(by.request)
 	}
 	var refunds sync.WaitGroup
@@ -205,19 +203,19 @@ func (g *together) takeBack() {
 		}
 	}
 	for _, i := range g.charged {
-		if g.requests[i].Rule.slots != nil {
+		if g.questions[i].rule.slots != nil {
 			continue
 		}
 		e := g.entries[i]
 		e.Group = 0
 		if e.Hold != nil {
-			refunds.Go(func() { l.settle(context.Background(), g.requests[i].Rule.cancelling(&g.keys[i], e.Cost)) })
+			refunds.Go(func() { l.settle(context.Background(), g.questions[i].rule.cancelling(&g.questions[i].key, e.Cost)) })
 			g.holdBack(i)
 			continue
 		}
 		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
 		refunds.Go(func() {
-			if _, err := l.shardOf(&g.keys[i]).Decide(context.Background(), e); err != nil {
+			if _, err := g.questions[i].shard().Decide(context.Background(), e); err != nil {
 				l.log.Warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
 			}
 		})
@@ -229,14 +227,13 @@ func (g *together) takeBack() {
 // holdBack says of a request that it would have been granted.
 func (g *together) holdBack(i int) {
 	d := &g.decisions[i]
-	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.requests[i].Cost
+	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
 }
 
-func entriesOf(requests []Request, keys []callKey) []remote.Entry {
-	entries := make([]remote.Entry, len(requests))
-	for i := range requests {
-		q := &requests[i]
-		entries[i] = q.Rule.entry(&keys[i], q.Cost, lua.Take)
+func entriesOf(questions []question) []remote.Entry {
+	entries := make([]remote.Entry, len(questions))
+	for i := range questions {
+		entries[i] = questions[i].entry()
 		entries[i].Group = 1
 	}
 	return entries

@@ -153,7 +153,7 @@ func startAsking(r *Rule, keys []string) *asking {
 				a.mu.Lock()
 				of.tiers[d.Tier]++
 				of.last, of.granted, of.slowest = d.Tier, of.granted+d.Granted, max(of.slowest, took)
-				if closed && d.Tier == limit.TierFallback {
+				if closed && d.Degraded() {
 					of.unsure += d.Granted
 				}
 				if err != nil {

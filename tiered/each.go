@@ -36,18 +36,18 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 			return nil, err
 		}
 	}
-	e := each{limiter: l, asked: make([]asked, len(requests)), decisions: make([]limit.Decision, len(requests))}
+	e := each{limiter: l, asked: make([]question, len(requests)), decisions: make([]limit.Decision, len(requests))}
 	for i, q := range requests {
-		a := asked{rule: q.Rule, key: l.key(q.Key), cost: q.Cost, operation: lua.Take}
 		if q.Cost == 0 {
-			a.cost, a.operation = 1, lua.Peek
+			e.asked[i] = q.Rule.ask(q.Key, 1, lua.Peek)
+		} else {
+			e.asked[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
 		}
-		e.asked[i] = a
 	}
 	err := e.decide(ctx)
 	for i := range e.asked {
 		a := &e.asked[i]
-		_ = a.rule.end(&a.key, a.cost, a.operation, &e.decisions[i], err) // the error is that of all requests, and returned below
+		_ = a.end(&e.decisions[i], err) // the error is that of all requests, and returned below
 	}
 	if err != nil {
 		return nil, err
@@ -58,16 +58,8 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 // each is requests that are decided together, each for itself.
 type each struct {
 	limiter   *Limiter
-	asked     []asked
+	asked     []question
 	decisions []limit.Decision
-}
-
-// asked is one of them.
-type asked struct {
-	rule      *Rule
-	key       callKey
-	cost      int64
-	operation int
 }
 
 func (e *each) decide(ctx context.Context) error {
@@ -76,20 +68,14 @@ func (e *each) decide(ctx context.Context) error {
 	var together, apart []int
 	for i := range e.asked {
 		a := &e.asked[i]
-		if a.rule.lease != nil {
-			if d, ok := a.rule.fromLease(a.key.hash, now, a.cost, a.operation); ok {
-				e.decisions[i] = d
-				continue
-			}
-		}
-		if d, ok := a.rule.remembered(a.key.hash, now, a.cost); ok {
+		if d, ok := a.inMemory(now); ok {
 			e.decisions[i] = d
 			continue
 		}
-		s := l.shardOf(&a.key)
+		s := a.shard()
 		switch {
 		case !s.Breaker.Closed():
-			e.fallBack(i, breaker.ErrOpen)
+			e.decisions[i] = a.fallback(l.now(), breaker.ErrOpen)
 		case s.Settling(a.rule.inOutage):
 			apart = append(apart, i)
 		default:
@@ -108,7 +94,7 @@ func (e *each) decide(ctx context.Context) error {
 	for n, i := range apart {
 		trips.Go(func() {
 			a := &e.asked[i]
-			e.decisions[i], errs[len(parts)+n] = a.rule.decideSettling(ctx, l.shardOf(&a.key), &a.key, a.cost, a.operation)
+			e.decisions[i], errs[len(parts)+n] = a.decideSettling(ctx)
 		})
 	}
 	trips.Wait()
@@ -140,8 +126,7 @@ func (e *each) parts(together []int) [][]int {
 func (e *each) entries(of []int) []remote.Entry {
 	entries := make([]remote.Entry, len(of))
 	for n, i := range of {
-		a := &e.asked[i]
-		entries[n] = a.rule.entry(&a.key, a.cost, a.operation)
+		entries[n] = e.asked[i].entry()
 	}
 	return entries
 }
@@ -149,26 +134,17 @@ func (e *each) entries(of []int) []remote.Entry {
 // ask has some requests decided by Redis, or if it does not, by their rules' policies.
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
-	s := l.shardOf(&e.asked[part[0]].key)
+	s := e.asked[part[0]].shard()
 	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
 	if err != nil && !l.outage(err) {
 		return err
 	}
 	for n, i := range part {
-		a := &e.asked[i]
 		if err != nil {
-			e.fallBack(i, err)
+			e.decisions[i] = e.asked[i].fallback(l.now(), err)
 			continue
 		}
-		if a.rule.lease != nil && replies[n].Granted > 0 {
-			a.rule.wantLease(&a.key, replies[n].Granted)
-		}
-		e.decisions[i] = a.rule.fromRedis(&replies[n], a.cost, a.operation)
+		e.decisions[i], _ = e.asked[i].answered(&replies[n], nil)
 	}
 	return nil
-}
-
-func (e *each) fallBack(i int, err error) {
-	a, l := &e.asked[i], e.limiter
-	e.decisions[i] = a.rule.fallback(l.shardOf(&a.key), l.now(), &a.key, a.cost, a.operation, err)
 }

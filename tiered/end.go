@@ -9,12 +9,13 @@ import (
 // counts it, shows it to whoever watches decisions, has it compared with the exact log if the rule
 // has a shadow, and turns it into what the caller is told. A peek decides nothing, so that it is
 // only told. The error is the caller's.
-func (r *Rule) end(key *callKey, cost int64, operation int, d *limit.Decision, err error) error {
-	if operation != lua.Peek {
-		r.count(key.said, d, err)
+func (q *question) end(d *limit.Decision, err error) error {
+	r := q.rule
+	if q.operation != lua.Peek {
+		r.count(q.key.said, d, err)
 	}
-	if operation == lua.Take && err == nil {
-		r.shadow.compare(key, cost, d)
+	if q.operation == lua.Take && err == nil {
+		r.shadow.compare(&q.key, q.cost, d)
 	}
 	return r.tell(d, err)
 }

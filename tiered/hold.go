@@ -57,21 +57,21 @@ func (r *Rule) HoldUpTo(ctx context.Context, key string, units int64, life time.
 
 func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Duration, operation int) (*Hold, limit.Decision, error) {
 	l := r.limiter
-	k := l.key(key)
-	k.hold = l.newHolding(life)
+	q := r.ask(key, units, operation)
+	q.key.hold = l.newHolding(life)
 	asked := l.now()
 	err := r.checkHold(life)
 	var d limit.Decision
 	if err == nil {
-		d, err = r.decide(ctx, &k, units, operation)
+		d, err = q.decide(ctx)
 	}
 	if err != nil {
-		r.abandon(&k, units, err)
+		r.abandon(&q.key, units, err)
 	}
 	r.count(key, &d, err)
 	var h *Hold
 	if err == nil {
-		h = r.newHold(&k, units, &d, asked)
+		h = r.newHold(&q.key, units, &d, asked)
 	}
 	if err = r.tell(&d, err); err != nil {
 		return nil, d, err

@@ -150,7 +150,7 @@ func (l *Limiter) record(s *settlement) {
 		return
 	}
 	s.recorded = true
-	q, shard := s.rule.question(&s.key, s.used, lua.Settle), l.shardOf(&s.key)
+	q, shard := s.rule.inOutageOf(&s.key, s.used, lua.Settle), l.shardOf(&s.key)
 	switch {
 	case s.used > s.held:
 		shard.Used(&q, s.used-s.held, !s.local) // what is local Redis is told with all that was granted without it
@@ -211,7 +211,7 @@ func (l *Limiter) unknownHold(s *settlement) {
 	if more <= 0 {
 		return
 	}
-	q := s.rule.question(&s.key, more, lua.Settle)
+	q := s.rule.inOutageOf(&s.key, more, lua.Settle)
 	l.shardOf(&s.key).Used(&q, more, false)
 	if s.used > s.held {
 		s.recorded = true // with it

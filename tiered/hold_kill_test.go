@@ -31,7 +31,7 @@ func holderRule(t testing.TB, l *Limiter) *Rule {
 func TestHolderProcess(t *testing.T) {
 	url, prefix, found := strings.Cut(os.Getenv(holderVariable), " ")
 	if !found {
-		t.Skip("is run by TestLaw12NothingLeaksFromKilledProcesses")
+		return // as a test of its own it has nothing to do
 	}
 	l, err := OpenURL(url, Prefix(prefix), Deadline(5*time.Second))
 	if err != nil {

@@ -291,9 +291,10 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(time.Second))
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
-	k := l.key("k")
-	k.hold = l.newHolding(time.Hour)
-	if d, err := r.decide(context.Background(), &k, 10, lua.Take); err != nil || !d.Allowed {
+	q := r.ask("k", 10, lua.Take)
+	q.key.hold = l.newHolding(time.Hour)
+	k := q.key
+	if d, err := q.decide(context.Background()); err != nil || !d.Allowed {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	r.abandon(&k, 10, limit.ErrInvalidCost)

@@ -27,7 +27,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	})
 	miss := func(err error) func() bool {
 		return func() bool {
-			r.fallback(l.shard, l.now(), keyOf(l, "k"), 1, lua.Peek, err)
+			without(r, "k", 1, lua.Peek, err)
 			return l.State() == Settling
 		}
 	}
@@ -64,7 +64,7 @@ func TestLoadIsToldFromALostRedis(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(10))
 	decides := func(err error) limit.Tier {
-		return r.fallback(l.shard, l.now(), keyOf(l, "k"), 1, lua.Peek, err).Tier
+		return without(r, "k", 1, lua.Peek, err).Tier
 	}
 	for _, test := range []struct {
 		err  error

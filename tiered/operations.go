@@ -15,9 +15,9 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, min(cost, r.capacity), lua.TakeUpTo)
-	err = r.end(&k, cost, lua.TakeUpTo, &d, err)
+	q := r.ask(key, min(cost, r.capacity), lua.TakeUpTo)
+	d, err := q.decide(ctx)
+	err = q.end(&d, err)
 	return d, err
 }
 
@@ -26,13 +26,15 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	ask := r.decide
+	q := r.ask(key, cost, lua.Peek)
+	var d limit.Decision
+	var err error
 	if r.slots != nil {
-		ask = r.peekSlots
+		d, err = q.peekSlots(ctx)
+	} else {
+		d, err = q.decide(ctx)
 	}
-	d, err := ask(ctx, &k, cost, lua.Peek)
-	err = r.end(&k, cost, lua.Peek, &d, err)
+	err = q.end(&d, err)
 	return d, err
 }
 
@@ -81,7 +83,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	q := r.question(&k, 0, lua.Refund)
+	q := r.inOutageOf(&k, 0, lua.Refund)
 	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
 	l.lines.release(r.name, k.inRedis())
 	return nil
@@ -108,7 +110,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		r.resetSlots(&k)
 		return nil
 	}
-	q := r.question(&k, 0, lua.Forget)
+	q := r.inOutageOf(&k, 0, lua.Forget)
 	l.shardOf(&k).Reset(&q)
 	r.forgetDenial(k.hash)
 	l.lines.release(r.name, k.inRedis())

@@ -17,6 +17,12 @@ func loseRedis(server *redistest.Server, l *Limiter) {
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
 }
 
+// without decides as if asking Redis had come to err.
+func without(r *Rule, key string, cost int64, operation int, err error) limit.Decision {
+	q := r.ask(key, cost, operation)
+	return q.fallback(r.limiter.now(), err)
+}
+
 // accountOf is a key in the ledger.
 func accountOf(r *Rule, key string) ledger.Account {
 	k := keyOf(r.limiter, key)

@@ -7,8 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
-	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -36,7 +34,8 @@ func (l *Limiter) newShards() *outage.Shards {
 		Instance: l.instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
-				Begin: s.Breaker.Begin, Now: l.now, Answered: l.answered, Trip: s.TripEnded,
+				Begin: s.Breaker.Begin, Now: l.now, Trip: s.TripEnded,
+				Answered: func(e *remote.Entry, r *remote.Reply, sent int64) { l.answered(s, e, r, sent) },
 			})
 			return b, remote.NewFleet(b, l.keys, l.instance, outage.FleetTTL, assumed)
 		},
@@ -94,44 +93,7 @@ func (l *Limiter) shardOf(key *callKey) *outage.Shard {
 	return l.shards.Of(key.inRedis())
 }
 
-// question is what is asked of a shard.
-func (r *Rule) question(key *callKey, cost int64, operation int) outage.Question {
+// inOutageOf is what is asked of a shard about a key.
+func (r *Rule) inOutageOf(key *callKey, cost int64, operation int) outage.Question {
 	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis(), Cost: cost, Operation: operation}
-}
-
-// fallback decides without Redis, because asking it came to err.
-func (r *Rule) fallback(s *outage.Shard, now int64, key *callKey, cost int64, operation int, err error) limit.Decision {
-	q := r.question(key, cost, operation)
-	key.hold.decidedWithout(outage.MayBeCharged(err))
-	return s.Without(&q, now, err)
-}
-
-// learn records what Redis granted, and how much was free.
-func (l *Limiter) learn(r *Rule, key *callKey, reply *remote.Reply) {
-	q := r.question(key, 0, 0)
-	l.shardOf(key).Learned(&q, reply)
-}
-
-// decideSettling decides while Redis does not know of all grants: both it and this
-// instance's share of the limit must agree (law 11).
-func (r *Rule) decideSettling(ctx context.Context, s *outage.Shard, key *callKey, cost int64, operation int) (limit.Decision, error) {
-	q := r.question(key, cost, operation)
-	own, d, ok := s.Reserve(&q)
-	if !ok {
-		return d, nil
-	}
-	if operation == lua.TakeUpTo {
-		cost = own.Units
-	}
-	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
-	s.Release(&q, own)
-	switch {
-	case err == nil:
-		d := r.fromRedis(&reply, cost, operation)
-		d.Remaining = min(d.Remaining, own.Free)
-		return d, nil
-	case !r.limiter.outage(err):
-		return limit.Decision{}, err
-	}
-	return r.fallback(s, r.limiter.now(), key, cost, operation, err), nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -197,47 +196,10 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
 // own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	k := r.limiter.key(key)
-	d, err := r.decide(ctx, &k, cost, lua.Take)
-	err = r.end(&k, cost, lua.Take, &d, err)
+	q := r.ask(key, cost, lua.Take)
+	d, err := q.decide(ctx)
+	err = q.end(&d, err)
 	return d, err
-}
-
-func (r *Rule) decide(ctx context.Context, key *callKey, cost int64, operation int) (limit.Decision, error) {
-	if err := r.check(ctx, key.said, cost); err != nil {
-		return limit.Decision{}, err
-	}
-	l := r.limiter
-	needed := cost
-	if operation == lua.TakeUpTo {
-		needed = 1
-	}
-	now := l.now()
-	if r.lease != nil && key.hold == nil {
-		if d, ok := r.fromLease(key.hash, now, cost, operation); ok {
-			return d, nil
-		}
-	}
-	if d, ok := r.remembered(key.hash, now, needed); ok {
-		return d, nil
-	}
-	s := l.shardOf(key)
-	if !s.Breaker.Closed() {
-		return r.fallback(s, now, key, cost, operation, breaker.ErrOpen), nil
-	} else if s.Settling(r.inOutage) {
-		return r.decideSettling(ctx, s, key, cost, operation)
-	}
-	reply, err := s.Decide(ctx, r.entry(key, cost, operation))
-	if err == nil {
-		if r.lease != nil && reply.Granted > 0 && key.hold == nil {
-			r.wantLease(key, reply.Granted)
-		}
-		return r.fromRedis(&reply, cost, operation), nil
-	}
-	if !l.outage(err) {
-		return limit.Decision{}, err
-	}
-	return r.fallback(s, l.now(), key, cost, operation, err), nil
 }
 
 // entry asks Redis for a decision.
@@ -304,7 +266,7 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 // same: denials for the next requests, grants for a possible outage. Sent is the
 // limiter's time before it was asked: what Redis says of the time from its reply on
 // then holds from there on all the more (law 2).
-func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
+func (l *Limiter) answered(s *outage.Shard, e *remote.Entry, reply *remote.Reply, sent int64) {
 	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
 	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
@@ -319,7 +281,7 @@ func (l *Limiter) answered(e *remote.Entry, reply *remote.Reply, sent int64) {
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
-		l.learn(r, &callKey{hash: e.Hash, name: remote.UserKey(e.Key)}, reply)
+		s.Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
 	}
 	cost := e.Cost
 	if upTo {

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -178,7 +179,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))
-	r.fallback(l.shardOf(keyOf(l, "k")), l.now(), keyOf(l, "k"), 3, 0, breaker.ErrOpen)
+	without(r, "k", 3, lua.Take, breaker.ErrOpen)
 	eventually(t, "it is charged", func() bool { return !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
 		t.Errorf("%d remain, state %v", remaining, l.State())

@@ -11,13 +11,13 @@ import (
 // denied, with one trip. It may stop before; but one is decided at least, or there is an
 // error. Those that were granted are counted, and the first if it is denied.
 func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
-	if count == 1 || !r.goesToRedis(key, cost) {
-		return r.allowOneByOne(ctx, key, cost, count)
+	q := question{rule: r, key: *key, cost: cost, operation: lua.Take}
+	if count == 1 || !q.goesToRedis() {
+		return q.allowOneByOne(ctx, count)
 	}
-	l := r.limiter
-	s, e := l.shardOf(key), r.entry(key, cost, lua.Take)
+	e := q.entry()
 	e.Count = count
-	reply, err := s.Decide(ctx, e)
+	reply, err := q.shard().Decide(ctx, e)
 	switch {
 	case err == nil:
 		d := r.fromRedis(&reply, cost, lua.Take)
@@ -25,7 +25,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 			one := d
 			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
 			one.Remaining += (reply.Fitted - 1 - i) * cost
-			_ = r.end(key, cost, lua.Take, &one, nil)
+			_ = q.end(&one, nil)
 			allowed = append(allowed, one)
 		}
 		if reply.Fitted < count {
@@ -33,16 +33,16 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 			denied = &d
 		}
 		if len(allowed) == 0 {
-			_ = r.end(key, cost, lua.Take, &d, nil)
+			_ = q.end(&d, nil)
 		}
 		return allowed, denied, nil
-	case !l.outage(err):
+	case !r.limiter.outage(err):
 		return nil, nil, err
 	}
 	for range count {
-		d := r.fallback(s, l.now(), key, cost, lua.Take, err)
+		d := q.fallback(r.limiter.now(), err)
 		if d.Allowed || len(allowed) == 0 {
-			_ = r.end(key, cost, lua.Take, &d, nil)
+			_ = q.end(&d, nil)
 		}
 		if !d.Allowed {
 			return allowed, &d, nil
@@ -53,27 +53,26 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 }
 
 // goesToRedis reports whether a request is decided by Redis alone, as far as can be known.
-func (r *Rule) goesToRedis(key *callKey, cost int64) bool {
-	l := r.limiter
-	s := l.shardOf(key)
+func (q *question) goesToRedis() bool {
+	r, s := q.rule, q.shard()
 	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
 		return false
 	}
-	_, known := r.remembered(key.hash, l.now(), cost)
+	_, known := r.remembered(q.key.hash, r.limiter.now(), q.cost)
 	return !known
 }
 
 // allowOneByOne is allowSeveral without a common trip: up to the first that takes one.
-func (r *Rule) allowOneByOne(ctx context.Context, key *callKey, cost, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
+func (q *question) allowOneByOne(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
-		d, err := r.decide(ctx, key, cost, lua.Take)
+		d, err := q.decide(ctx)
 		switch {
 		case err != nil && len(allowed) == 0:
 			return nil, nil, err
 		case err != nil:
 			return allowed, nil, nil // who is next will be told
 		case d.Allowed || len(allowed) == 0:
-			_ = r.end(key, cost, lua.Take, &d, nil)
+			_ = q.end(&d, nil)
 		}
 		if !d.Allowed {
 			return allowed, &d, nil

@@ -103,7 +103,8 @@ func (w *waiter) end() (limit.Decision, error) {
 	case w.err == nil:
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
 		if !w.denied {
-			_ = w.rule.end(&w.key, w.cost, lua.Take, &w.decision, nil)
+			q := question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
+			_ = q.end(&w.decision, nil)
 		}
 	default:
 		w.rule.count(w.key.said, &w.decision, w.err)

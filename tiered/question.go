@@ -1,0 +1,126 @@
+package tiered
+
+import (
+	"context"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// question is one request on its way through the tiers. What is made of it, the key's hash and
+// the shard that has the key, is made once.
+type question struct {
+	rule      *Rule
+	key       callKey
+	cost      int64
+	operation int           // lua.Take, lua.TakeUpTo or lua.Peek
+	found     *outage.Shard // nil until shard has looked for it
+}
+
+func (r *Rule) ask(key string, cost int64, operation int) question {
+	return question{rule: r, key: r.limiter.key(key), cost: cost, operation: operation}
+}
+
+// shard is that of the key: for this question the same, also if the key's slot moves meanwhile.
+func (q *question) shard() *outage.Shard {
+	if q.found == nil {
+		q.found = q.rule.limiter.shardOf(&q.key)
+	}
+	return q.found
+}
+
+// entry asks Redis.
+func (q *question) entry() remote.Entry { return q.rule.entry(&q.key, q.cost, q.operation) }
+
+// inOutage asks the shard.
+func (q *question) inOutage() outage.Question {
+	return q.rule.inOutageOf(&q.key, q.cost, q.operation)
+}
+
+// needed is how many units must be free for anything to be granted.
+func (q *question) needed() int64 {
+	if q.operation == lua.TakeUpTo {
+		return 1
+	}
+	return q.cost
+}
+
+// inMemory decides by a lease or a denial that this process remembers.
+func (q *question) inMemory(now int64) (limit.Decision, bool) {
+	if q.rule.lease != nil && q.key.hold == nil {
+		if d, ok := q.rule.fromLease(q.key.hash, now, q.cost, q.operation); ok {
+			return d, true
+		}
+	}
+	return q.rule.remembered(q.key.hash, now, q.needed())
+}
+
+// decide takes a question through all tiers.
+func (q *question) decide(ctx context.Context) (limit.Decision, error) {
+	r := q.rule
+	if err := r.check(ctx, q.key.said, q.cost); err != nil {
+		return limit.Decision{}, err
+	}
+	now := r.limiter.now()
+	if d, ok := q.inMemory(now); ok {
+		return d, nil
+	}
+	s := q.shard()
+	if !s.Breaker.Closed() {
+		return q.fallback(now, breaker.ErrOpen), nil
+	} else if s.Settling(r.inOutage) {
+		return q.decideSettling(ctx)
+	}
+	reply, err := s.Decide(ctx, q.entry())
+	return q.answered(&reply, err)
+}
+
+// answered decides by what Redis said, or by the outage policy if it said nothing.
+func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, error) {
+	r := q.rule
+	switch {
+	case err == nil:
+		if r.lease != nil && reply.Granted > 0 && q.key.hold == nil {
+			r.wantLease(&q.key, reply.Granted)
+		}
+		return r.fromRedis(reply, q.cost, q.operation), nil
+	case !r.limiter.outage(err):
+		return limit.Decision{}, err
+	}
+	return q.fallback(r.limiter.now(), err), nil
+}
+
+// decideSettling decides while Redis does not know of all grants: both it and this
+// instance's share of the limit must agree (law 11).
+func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
+	s, asked := q.shard(), q.inOutage()
+	own, d, ok := s.Reserve(&asked)
+	if !ok {
+		return d, nil
+	}
+	fits := *q
+	if q.operation == lua.TakeUpTo {
+		fits.cost = own.Units
+	}
+	reply, err := s.Decide(ctx, fits.entry())
+	s.Release(&asked, own)
+	switch {
+	case err == nil:
+		d := q.rule.fromRedis(&reply, fits.cost, q.operation)
+		d.Remaining = min(d.Remaining, own.Free)
+		return d, nil
+	case !q.rule.limiter.outage(err):
+		return limit.Decision{}, err
+	}
+	return fits.fallback(q.rule.limiter.now(), err), nil
+}
+
+// fallback decides without Redis, because asking it came to err.
+func (q *question) fallback(now int64, err error) limit.Decision {
+	asked := q.inOutage()
+	q.key.hold.decidedWithout(outage.MayBeCharged(err))
+	return q.shard().Without(&asked, now, err)
+}
