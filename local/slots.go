@@ -46,7 +46,7 @@ type Held struct {
 	free    int64  // units, as Redis said last
 	kept    bool   // whatever Redis says: it cannot be reached
 	share   int64  // in an outage
-	episode uint32 // which one
+	outage  uint32 // which one
 	flying  int    // entries that change what Redis knows
 	flown   int64  // when the last of them ended
 	changes uint64 // that such entries, and releases, have made
@@ -281,8 +281,8 @@ type Sharing struct {
 // which it holds nothing, its part of the limit. For GrantAlone.
 func (h *Held) Share(quota int64, o Sharing) int64 {
 	fleet := int64(max(1, o.Fleet))
-	if o.Outage == 0 || h.episode != o.Outage {
-		h.episode = o.Outage
+	if o.Outage == 0 || h.outage != o.Outage {
+		h.outage = o.Outage
 		if h.share = max(1, quota/fleet); h.units > 0 {
 			h.share = min(quota, h.units+min(h.free, quota)/fleet)
 		}

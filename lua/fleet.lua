@@ -7,13 +7,13 @@
 --   KEYS[1]  a sorted set: instance, scored by when it will count as gone (µs)
 --   KEYS[2]  the same of the instances that have not settled: they hold grants that are
 --            not charged here yet
---   KEYS[3]  the generation: a random string, made by the beat that finds none. Another one
+--   KEYS[3]  the generation: a random string, made by the heartbeat that finds none. Another one
 --            than before means that Redis has lost its memory
---   KEYS[4]  the sequence of the instance's last beat. An earlier one than was acknowledged
+--   KEYS[4]  the sequence of the instance's last heartbeat. An earlier one than was acknowledged
 --            means that Redis has lost what was written since
 --   KEYS[5]  a string: the rules of which units will never be charged here, because an instance
 --            has lost its records of them, each with the time until when they matter (µs)
---   ARGV     instance; for how long it is to count (µs; 0 to leave); sequence of this beat,
+--   ARGV     instance; for how long it is to count (µs; 0 to leave); sequence of this heartbeat,
 --            which only grows; 1 if it has not settled, else 0; the generation, if there
 --            is none; then pairs of a rule of which the instance has lost records, and for
 --            how long yet they matter (µs)
@@ -22,9 +22,9 @@
 --            has lost records, and for how long yet they matter (µs)
 --
 -- Nobody else writes to these keys. One that is damaged, or of another type, counts as lost and
--- is made anew: a beat that failed for it would count as an outage, for as long as the key lasts.
+-- is made anew: a heartbeat that failed for it would count as an outage, for as long as the key lasts.
 --
--- A beat that comes after a later one of its instance (it was on its way while Redis hung)
+-- A heartbeat that comes after a later one of its instance (it was on its way while Redis hung)
 -- changes nothing. Generation and sequence must outlive an outage, or its end would look
 -- like a loss of memory: they are kept as long as the longest window (366 days), and for a
 -- day.

@@ -82,7 +82,7 @@ local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
 
 -- How long markers live: a minute longer than the state that the charge leaves, after
 -- which all its units have left and a repeat would charge none. But ten minutes at most,
--- within which repeats must come, lest an outage of hours fill Redis with markers.
+-- within which repeats must come: an outage of hours would fill Redis with markers.
 local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
 -- The rules last used, by their packed form. A function of a library (see lua.go)

@@ -55,8 +55,8 @@ type Options struct {
 	Inline bool
 }
 
-// Batcher decides entries by group commit: whoever arrives while a trip is under way rides
-// on the next one, with all others who do (lead.go).
+// Batcher decides entries by group commit: whoever arrives while a trip is under way shares
+// the next one with all others who do (lead.go).
 //
 // It is safe for concurrent use.
 type Batcher struct {
@@ -143,7 +143,7 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 const hurriedPart = 0.75
 
 // decide gets a call answered. Its caller may have to make trips for it, and for others; but
-// not one who is in a hurry, lest the others have no more time.
+// not one who is in a hurry: the others would have no more time than that one.
 func (b *Batcher) decide(c *call, within time.Duration) error {
 	c.asked = localTime()
 	c.deadline = c.asked + within.Microseconds()
@@ -154,12 +154,12 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 		}
 	}
 	c.mayLead = b.opt.Inline && !c.hurried
-	lead, company, err := b.enqueue(c)
+	lead, others, err := b.enqueue(c)
 	if err != nil {
 		return err
 	}
 	if lead {
-		b.lead(c, company)
+		b.lead(c, others)
 	}
 	for <-c.done; c.elected; <-c.done {
 		c.elected = false

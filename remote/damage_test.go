@@ -303,7 +303,7 @@ func FuzzDamagedValues(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDamaged(t, client, scripts) }))
 }
 
-// A damaged key of the fleet, or one of another type, is made anew by the next beat: it would
+// A damaged key of the fleet, or one of another type, is made anew by the next heartbeat: it would
 // else be an outage for as long as it lasts. What is told is in range, and every key expires.
 func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
@@ -311,19 +311,19 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		client.FlushAll(ctx)
 		f := NewFleet(batcher, newKeyspace(t, "tl"), "a", time.Minute, 1)
-		beat := func() Heard {
+		heartbeat := func() Heard {
 			t.Helper()
 			var lost []Loss
 			if rapid.Bool().Draw(t, "lost") {
 				lost = []Loss{{"rule", time.Hour}}
 			}
-			heard, err := f.Beat(ctx, rapid.Bool().Draw(t, "unsettled"), lost...)
+			heard, err := f.Heartbeat(ctx, rapid.Bool().Draw(t, "unsettled"), lost...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return heard
 		}
-		beat()
+		heartbeat()
 		var keys []string
 		for _, key := range f.place.Load().keys {
 			keys = append(keys, key.(string))
@@ -331,8 +331,8 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "damages") {
 			damage(t, client, rapid.SampledFrom(keys).Draw(t, "key"))
 		}
-		beat()
-		heard := beat() // the first may have found a number that was too large
+		heartbeat()
+		heard := heartbeat() // the first may have found a number that was too large
 		if heard.Size < 1 || heard.Size > 9 || heard.Unsettled < 0 || heard.Unsettled > 9 || heard.Generation == "" || len(heard.Generation) > 64 {
 			t.Fatalf("%+v", heard)
 		}

@@ -26,9 +26,9 @@ type Fleet struct {
 	sha      string
 	clocks   *clocks
 
-	beats atomic.Int64 // sent
-	size  atomic.Int64
-	heard atomic.Bool
+	heartbeats atomic.Int64 // sent
+	size       atomic.Int64
+	heard      atomic.Bool
 }
 
 // place is where a fleet's membership is kept.
@@ -42,10 +42,10 @@ type place struct {
 }
 
 func (f *Fleet) newPlace(key string) *place {
-	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":beats:" + f.instance, key + ":lost"}}
+	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":heartbeats:" + f.instance, key + ":lost"}}
 }
 
-// Heard is what a beat learns.
+// Heard is what a heartbeat learns.
 type Heard struct {
 	// Clock is Redis's clock, in µs.
 	Clock int64
@@ -56,16 +56,16 @@ type Heard struct {
 	// Another one than was heard before means that Redis has forgotten everything. On a
 	// Cluster it speaks for the master that has the fleet's slot only.
 	Generation string
-	// Place is the key that the membership is kept in. Beats in different places say
+	// Place is the key that the membership is kept in. Heartbeats in different places say
 	// nothing of each other's memory.
 	Place string
-	// Sequence is this beat's number. Survived is the number of this instance's newest
-	// beat before it that Redis remembers, -1 if it remembers none, which is so at the
-	// first and, while the generation stays, after a day without a beat.
+	// Sequence is this heartbeat's number. Survived is the number of this instance's newest
+	// heartbeat before it that Redis remembers, -1 if it remembers none, which is so at the
+	// first and, while the generation stays, after a day without a heartbeat.
 	//
-	// A Survived below the Sequence of a beat that was heard means that Redis has lost
-	// what was written after the beat Survived, as by a failover to a replica that lagged
-	// behind. (It may also be above, where a beat's reply was lost.)
+	// A Survived below the Sequence of a heartbeat that was heard means that Redis has lost
+	// what was written after the heartbeat Survived, as by a failover to a replica that lagged
+	// behind. (It may also be above, where a heartbeat's reply was lost.)
 	Sequence, Survived int64
 	// Lost is the rules of which some instance has lost records.
 	Lost []Loss
@@ -79,10 +79,10 @@ type Loss struct {
 	For  time.Duration
 }
 
-// AnyRule stands for all rules, in place of more of them than a beat tells by name.
+// AnyRule stands for all rules, in place of more of them than a heartbeat tells by name.
 const AnyRule = "*"
 
-// mostLost is how many rules a beat tells by name.
+// mostLost is how many rules a heartbeat tells by name.
 const mostLost = 32
 
 // NewFleet returns the membership of instance, which must be unique. An instance
@@ -124,14 +124,14 @@ func (f *Fleet) Size() int { return int(f.size.Load()) }
 // Heard reports whether Redis has told the size yet.
 func (f *Fleet) Heard() bool { return f.heard.Load() }
 
-// Beat renews the membership and learns the fleet's size and Redis's clock. unsettled
+// Heartbeat renews the membership and learns the fleet's size and Redis's clock. unsettled
 // tells the others that this instance holds grants which are not charged to Redis yet; it
-// counts until a beat that says otherwise, or as long as the membership. lost tells them of
+// counts until a heartbeat that says otherwise, or as long as the membership. lost tells them of
 // which rules it has lost records; that counts as long as it says, whatever becomes of the
 // instance.
 //
 // Needing all that a decision needs of Redis, it is also the limiter's ping.
-func (f *Fleet) Beat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
+func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
 	p, sent := f.place.Load(), localTime()
 	heard, err := f.run(ctx, p, f.ttl, unsettled, lost)
 	if err != nil {
@@ -147,7 +147,7 @@ func (f *Fleet) Beat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, 
 	return heard, nil
 }
 
-// IsMoving reports whether a beat failed because the fleet's slot is on its way from one
+// IsMoving reports whether a heartbeat failed because the fleet's slot is on its way from one
 // master of a Cluster to another, so that its keys are apart. Both answer.
 func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
@@ -159,19 +159,19 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	return nil
 }
 
-// beatCmd is a beat. go-redis must not send it twice by itself: the second would find the
-// sequence of the first. A lost beat is made up for by the next one.
-type beatCmd struct{ *redis.SliceCmd }
+// heartbeatCmd is a heartbeat. go-redis must not send it twice by itself: the second would find the
+// sequence of the first. A lost heartbeat is made up for by the next one.
+type heartbeatCmd struct{ *redis.SliceCmd }
 
 // NoRetry tells go-redis.
-func (beatCmd) NoRetry() bool { return true }
+func (heartbeatCmd) NoRetry() bool { return true }
 
 func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, error) {
 	flag := 0
 	if unsettled {
 		flag = 1
 	}
-	heard := Heard{Sequence: f.beats.Add(1)}
+	heard := Heard{Sequence: f.heartbeats.Add(1)}
 	args := append([]any{"evalsha", f.sha, len(p.keys)}, p.keys...)
 	// The generation is a new one each time: one made before might be that which was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
@@ -181,12 +181,12 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	for _, loss := range lost {
 		args = append(args, loss.Rule, loss.For.Microseconds())
 	}
-	cmd := beatCmd{redis.NewSliceCmd(ctx, args...)}
+	cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		// Beats are rare: EVAL loads the script on the node that needs it.
+		// Heartbeats are rare: EVAL loads the script on the node that needs it.
 		args[0], args[1] = "eval", f.source
-		cmd = beatCmd{redis.NewSliceCmd(ctx, args...)}
+		cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 		_ = f.client.Process(ctx, cmd)
 	}
 	values, err := cmd.Result()
@@ -197,10 +197,10 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	if !heard.read(values) {
 		return Heard{}, fmt.Errorf("%w: %v", errReply, values)
 	}
-	// Should what Redis keeps be larger, because it is damaged, later beats must be larger still,
+	// Should what Redis keeps be larger, because it is damaged, later heartbeats must be larger still,
 	// or they would count for nothing.
-	for sent := f.beats.Load(); sent < heard.Survived && !f.beats.CompareAndSwap(sent, heard.Survived); {
-		sent = f.beats.Load()
+	for sent := f.heartbeats.Load(); sent < heard.Survived && !f.heartbeats.CompareAndSwap(sent, heard.Survived); {
+		sent = f.heartbeats.Load()
 	}
 	return heard, nil
 }

@@ -17,9 +17,9 @@ func newFleet(t testing.TB, client *redis.Client, instance string, ttl time.Dura
 	return NewFleet(b, newKeyspace(t, "tl"), instance, ttl, 1)
 }
 
-func mustBeat(t testing.TB, f *Fleet, unsettled bool, lost ...Loss) Heard {
+func mustHeartbeat(t testing.TB, f *Fleet, unsettled bool, lost ...Loss) Heard {
 	t.Helper()
-	heard, err := f.Beat(context.Background(), unsettled, lost...)
+	heard, err := f.Heartbeat(context.Background(), unsettled, lost...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestFleetCountsInstances(t *testing.T) {
 	crashing := newFleet(t, client, "crashing", 50*time.Millisecond)
 	check := func(f *Fleet, unsettledFlag bool, size, unsettled int) {
 		t.Helper()
-		if heard := mustBeat(t, f, unsettledFlag); heard.Size != size || heard.Unsettled != unsettled || f.Size() != size {
+		if heard := mustHeartbeat(t, f, unsettledFlag); heard.Size != size || heard.Unsettled != unsettled || f.Size() != size {
 			t.Errorf("%s heard %+v, want size %d, %d unsettled", f.instance, heard, size, unsettled)
 		}
 	}
@@ -48,89 +48,89 @@ func TestFleetCountsInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(b, false, 1, 0)
-	mustBeat(t, crashing, true)
+	mustHeartbeat(t, crashing, true)
 	await(t, "the crashed instance counts for nothing", func() bool {
-		heard := mustBeat(t, b, false)
+		heard := mustHeartbeat(t, b, false)
 		return heard.Size == 1 && heard.Unsettled == 0
 	})
 }
 
-// The generation stays through beats of all instances, and through an outage in which
+// The generation stays through heartbeats of all instances, and through an outage in which
 // every membership ends; it changes when Redis loses its memory, each time.
 func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a, b := newFleet(t, client, "a", 50*time.Millisecond), newFleet(t, client, "b", 50*time.Millisecond)
-	first := mustBeat(t, a, false)
-	if heard := mustBeat(t, b, false); first.Generation == "" || heard.Generation != first.Generation {
+	first := mustHeartbeat(t, a, false)
+	if heard := mustHeartbeat(t, b, false); first.Generation == "" || heard.Generation != first.Generation {
 		t.Fatalf("generations %+v and %+v", first, heard)
 	}
 	await(t, "all memberships end", func() bool { return client.Exists(ctx, a.place.Load().key).Val() == 0 })
-	if heard := mustBeat(t, b, false); heard.Generation != first.Generation || heard.Survived != 1 {
+	if heard := mustHeartbeat(t, b, false); heard.Generation != first.Generation || heard.Survived != 1 {
 		t.Errorf("after an outage: %+v, the first was %+v", heard, first)
 	}
 	seen := map[string]bool{first.Generation: true}
 	for range 3 {
 		client.FlushAll(ctx)
-		heard := mustBeat(t, a, false)
+		heard := mustHeartbeat(t, a, false)
 		if seen[heard.Generation] || heard.Survived != -1 {
 			t.Errorf("after a FLUSHALL: %+v", heard)
 		}
 		seen[heard.Generation] = true
-		if other := mustBeat(t, b, false); other.Generation != heard.Generation {
+		if other := mustHeartbeat(t, b, false); other.Generation != heard.Generation {
 			t.Errorf("two generations at a time: %+v and %+v", heard, other)
 		}
 	}
 }
 
-// Each beat tells which one before it Redis remembers: fewer than were heard, if writes
+// Each heartbeat tells which one before it Redis remembers: fewer than were heard, if writes
 // were lost.
-func TestFleetTellsWhichBeatSurvived(t *testing.T) {
+func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a := newFleet(t, client, "a", time.Minute)
 	for i, want := range []int64{-1, 1, 2} {
-		if heard := mustBeat(t, a, false); heard.Survived != want || heard.Sequence != int64(i+1) {
-			t.Errorf("beat %d: %+v, want %d survived", i+1, heard, want)
+		if heard := mustHeartbeat(t, a, false); heard.Survived != want || heard.Sequence != int64(i+1) {
+			t.Errorf("heartbeat %d: %+v, want %d survived", i+1, heard, want)
 		}
 	}
-	snapshot := client.Dump(ctx, a.place.Load().key+":beats:a").Val()
-	mustBeat(t, a, false)
-	mustBeat(t, a, false)
-	if err := client.RestoreReplace(ctx, a.place.Load().key+":beats:a", time.Hour, snapshot).Err(); err != nil {
+	snapshot := client.Dump(ctx, a.place.Load().key+":heartbeats:a").Val()
+	mustHeartbeat(t, a, false)
+	mustHeartbeat(t, a, false)
+	if err := client.RestoreReplace(ctx, a.place.Load().key+":heartbeats:a", time.Hour, snapshot).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if heard := mustBeat(t, a, false); heard.Survived != 3 || heard.Sequence != 6 {
-		t.Errorf("after the last two beats were lost: %+v", heard)
+	if heard := mustHeartbeat(t, a, false); heard.Survived != 3 || heard.Sequence != 6 {
+		t.Errorf("after the last two heartbeats were lost: %+v", heard)
 	}
 }
 
-// Law 4, for beats: one that was on its way while Redis hung, and comes after a later one,
+// Law 4, for heartbeats: one that was on its way while Redis hung, and comes after a later one,
 // takes nothing back.
 func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
-	a.beats.Store(5)
-	mustBeat(t, a, true)
-	a.beats.Store(3) // of before the outage, when all was settled
-	if late := mustBeat(t, a, false); late.Sequence != 4 || late.Survived != 6 {
+	a.heartbeats.Store(5)
+	mustHeartbeat(t, a, true)
+	a.heartbeats.Store(3) // of before the outage, when all was settled
+	if late := mustHeartbeat(t, a, false); late.Sequence != 4 || late.Survived != 6 {
 		t.Errorf("%+v", late)
 	}
-	if heard := mustBeat(t, b, false); heard.Unsettled != 1 {
-		t.Errorf("a late beat settled its instance: %+v", heard)
+	if heard := mustHeartbeat(t, b, false); heard.Unsettled != 1 {
+		t.Errorf("a late heartbeat settled its instance: %+v", heard)
 	}
-	a.beats.Store(6)
-	if heard := mustBeat(t, a, false); heard.Survived != 6 || heard.Unsettled != 0 {
-		t.Errorf("a late beat left %+v", heard)
+	a.heartbeats.Store(6)
+	if heard := mustHeartbeat(t, a, false); heard.Survived != 6 || heard.Unsettled != 0 {
+		t.Errorf("a late heartbeat left %+v", heard)
 	}
-	a.beats.Store(4) // of the recovery, when it had not settled yet
-	if late := mustBeat(t, a, true); late.Unsettled != 0 {
-		t.Errorf("a late beat unsettled its instance: %+v", late)
+	a.heartbeats.Store(4) // of the recovery, when it had not settled yet
+	if late := mustHeartbeat(t, a, true); late.Unsettled != 0 {
+		t.Errorf("a late heartbeat unsettled its instance: %+v", late)
 	}
 }
 
 // Law 8: all that a fleet keeps expires.
 func TestLaw8FleetsExpire(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
-	mustBeat(t, newFleet(t, client, "a", 5*time.Second), true, Loss{"rule", time.Hour})
+	mustHeartbeat(t, newFleet(t, client, "a", 5*time.Second), true, Loss{"rule", time.Hour})
 	keys := client.Keys(ctx, "*").Val()
 	if len(keys) != 5 {
 		t.Errorf("keys %q", keys)
@@ -146,13 +146,13 @@ func TestLaw8FleetsExpire(t *testing.T) {
 }
 
 // All instances hear of which rules any has lost records, and for how long that matters: whatever
-// becomes of the one that has said so. A late beat says nothing new.
+// becomes of the one that has said so. A late heartbeat says nothing new.
 func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
 	check := func(what string, want map[string]time.Duration) {
 		t.Helper()
-		heard := mustBeat(t, b, false)
+		heard := mustHeartbeat(t, b, false)
 		got := make(map[string]time.Duration)
 		for _, loss := range heard.Lost {
 			got[loss.Rule] = loss.For
@@ -167,36 +167,36 @@ func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 		}
 	}
 	check("nothing", nil)
-	mustBeat(t, a, false, Loss{"day", 24 * time.Hour}, Loss{"hour", time.Hour})
+	mustHeartbeat(t, a, false, Loss{"day", 24 * time.Hour}, Loss{"hour", time.Hour})
 	check("two rules", map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour})
-	mustBeat(t, a, false, Loss{"hour", time.Minute})
-	mustBeat(t, b, false, Loss{"other", time.Hour})
+	mustHeartbeat(t, a, false, Loss{"hour", time.Minute})
+	mustHeartbeat(t, b, false, Loss{"other", time.Hour})
 	if err := a.Leave(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	check("and one more", map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour, "other": time.Hour})
 
-	b.beats.Store(0)
-	if late := mustBeat(t, b, false, Loss{"late", time.Hour}); len(late.Lost) != 3 {
-		t.Errorf("a late beat: %+v", late)
+	b.heartbeats.Store(0)
+	if late := mustHeartbeat(t, b, false, Loss{"late", time.Hour}); len(late.Lost) != 3 {
+		t.Errorf("a late heartbeat: %+v", late)
 	}
-	b.beats.Store(100)
-	mustBeat(t, b, false, Loss{"short", 20 * time.Millisecond})
-	await(t, "what has left its window is forgotten", func() bool { return len(mustBeat(t, b, false).Lost) == 3 })
+	b.heartbeats.Store(100)
+	mustHeartbeat(t, b, false, Loss{"short", 20 * time.Millisecond})
+	await(t, "what has left its window is forgotten", func() bool { return len(mustHeartbeat(t, b, false).Lost) == 3 })
 
 	var many []Loss
 	for i := range mostLost {
 		many = append(many, Loss{fmt.Sprint("rule", i), time.Hour})
 	}
-	if heard := mustBeat(t, b, false, many...); len(heard.Lost) != mostLost+3 {
+	if heard := mustHeartbeat(t, b, false, many...); len(heard.Lost) != mostLost+3 {
 		t.Errorf("%d rules are told, want %d", len(heard.Lost), mostLost+3)
 	}
 	for i := range many {
 		many[i].Rule = fmt.Sprint("another", i)
 	}
-	mustBeat(t, b, false, many...)
+	mustHeartbeat(t, b, false, many...)
 	check("more rules than are told by name", map[string]time.Duration{AnyRule: 24 * time.Hour})
 	client.FlushAll(context.Background())
-	mustBeat(t, b, false, append(many, Loss{"one more", 2 * time.Hour})...)
+	mustHeartbeat(t, b, false, append(many, Loss{"one more", 2 * time.Hour})...)
 	check("more rules of one instance than are told by name", map[string]time.Duration{AnyRule: 2 * time.Hour})
 }

@@ -29,7 +29,7 @@ const (
 
 // enqueue gives a call its place in the queue, and reports whether its caller is to lead
 // a trip at once, and whether there are others to wait for.
-func (b *Batcher) enqueue(c *call) (lead, company bool, err error) {
+func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -103,11 +103,11 @@ func (b *Batcher) startNext() {
 }
 
 // lead makes a trip, and has the next one made if anybody waits. The leader's call is nil
-// if a goroutine leads. company says that there may be others to wait for.
-func (b *Batcher) lead(leader *call, company bool) {
+// if a goroutine leads. others says whether there may be any to wait for.
+func (b *Batcher) lead(leader *call, others bool) {
 	defer b.running.Done()
-	if company {
-		b.awaitCompany()
+	if others {
+		b.awaitOthers()
 	}
 	if leader != nil && leader.deadline-localTime() < b.opt.Deadline.Microseconds()/2 {
 		b.resign(leader)
@@ -143,10 +143,10 @@ func (b *Batcher) resign(leader *call) {
 	b.startNext()
 }
 
-// awaitCompany lets callers run who have just been answered: those who ask again at once then
-// ride together on the next trip, and not a few on each of many. If enough wait already there is
+// awaitOthers lets callers run who have just been answered: those who ask again at once then
+// share the next trip, and not a few each of many. If enough wait already there is
 // nothing to wait for; and under load each yield lasts as long as all who can run take.
-func (b *Batcher) awaitCompany() {
+func (b *Batcher) awaitOthers() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()
 		waiting, enough := b.queue.entries, b.opt.MaxBatch*b.last.asked/max(1, b.last.sent)

@@ -55,23 +55,23 @@ func TestFleetsMove(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	const ttl = 100 * time.Millisecond
 	a, b := newFleet(t, client, "a", ttl), newFleet(t, client, "b", time.Minute)
-	before := mustBeat(t, b, false)
-	if heard := mustBeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {
+	before := mustHeartbeat(t, b, false)
+	if heard := mustHeartbeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {
 		t.Fatalf("%+v, %+v", before, heard)
 	}
 	a.MoveTo(77, 2)
-	heard := mustBeat(t, a, false)
+	heard := mustHeartbeat(t, a, false)
 	if heard.Size != 2 || a.Size() != 2 || heard.Place == before.Place || heard.Generation == before.Generation {
 		t.Errorf("after moving alone: %+v", heard)
 	}
-	for start := time.Now(); a.Size() != 1; mustBeat(t, a, false) {
+	for start := time.Now(); a.Size() != 1; mustHeartbeat(t, a, false) {
 		if time.Since(start) > 10*time.Second {
 			t.Fatal("who has not moved is counted for ever")
 		}
 	}
 	b.MoveTo(77, 0)
-	mustBeat(t, b, false)
-	if heard := mustBeat(t, a, false); heard.Size != 2 {
+	mustHeartbeat(t, b, false)
+	if heard := mustHeartbeat(t, a, false); heard.Size != 2 {
 		t.Errorf("after both have moved: %+v", heard)
 	}
 }

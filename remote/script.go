@@ -25,7 +25,7 @@ type Script struct {
 	library form
 	script  form
 	// checked: the server has our library, and not another one of its name. plain is set for good
-	// when libraries turned out not to be had.
+	// when libraries turned out to be unavailable.
 	checked, plain atomic.Bool
 	load           singleflight.Group
 	foreign        func(error)
@@ -83,7 +83,7 @@ func (s *Script) WithoutLibrary() { s.plain.Store(true) }
 // first run.
 func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
-// withoutLibrary is told why libraries are not to be had.
+// withoutLibrary is told why libraries are unavailable.
 func (s *Script) withoutLibrary(why error) {
 	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
 		s.foreign(why)

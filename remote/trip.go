@@ -122,7 +122,7 @@ func (b *Batcher) board(t *trip, calls []*call, most int, passGroups bool) (boar
 			t.left.calls = append(t.left.calls, c)
 			continue
 		case t.batch.add(c, most, b.opt.MaxWork, spread):
-			// If its caller leaves just now, it rides along and is not answered.
+			// If its caller leaves just now, it goes along and is not answered.
 			c.send()
 			t.calls[boarded] = c
 			boarded++

@@ -19,7 +19,7 @@ import (
 // with commas in between.
 func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
-		// A trip takes one connection, whoever rides on it.
+		// A trip takes one connection, however many calls share it.
 		PoolSize: max(s.PoolSize, 4*runtime.GOMAXPROCS(0)),
 	}
 	o.Username, o.Password = userAndPassword(s.Auth)

@@ -74,8 +74,8 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 			}
 		}
 		for _, s := range r.limiter.shards.InUse() {
-			if err := s.Beat(r.limiter.config.deadline); err != nil {
-				t.Errorf("a beat while its slot is moving: %v", err)
+			if err := s.Heartbeat(r.limiter.config.deadline); err != nil {
+				t.Errorf("a heartbeat while its slot is moving: %v", err)
 			}
 		}
 	})

@@ -31,7 +31,7 @@ func newCounters() *counters {
 	c := &counters{
 		trips: newHistogram([]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10}),
 		// A trip has few entries, but calls of one key share an entry: as many calls may
-		// ride as wait.
+		// share a trip as wait.
 		tripCalls: newHistogram([]float64{1, 4, 16, 64, 256, 1024, 4096, 16384}),
 		errors:    make(map[remote.Kind]*counter),
 		rules:     make(map[string]*ruleCounters),

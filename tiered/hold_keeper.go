@@ -280,7 +280,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		var trips sync.WaitGroup
 		for i := range batch {
 			if batch[i].after <= l.now() {
-				trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they ride together
+				trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share one
 			}
 		}
 		trips.Wait()

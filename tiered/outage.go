@@ -42,7 +42,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Hint:       func(err error) string { return tlsHint(l.client, err) },
 		Explain:    l.explain,
 		Met:        l.checkNode,
-		Beat:       l.script.Rest,
+		Heartbeat:  l.script.Rest,
 		Changed:    l.config.onStateChange,
 		Turned:     l.wakeSlots,
 		Forgotten:  l.doubtSlots,

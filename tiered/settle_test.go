@@ -17,11 +17,11 @@ import (
 
 // another is a member of a limiter's fleet that does nothing but say whether it has
 // charged all it granted.
-func another(t *testing.T, l *Limiter) (beat func(unsettled bool)) {
+func another(t *testing.T, l *Limiter) (heartbeat func(unsettled bool)) {
 	f := remote.NewFleet(l.shard.Decider.(*remote.Batcher), l.keys, "another", time.Hour, 1)
 	return func(unsettled bool) {
 		t.Helper()
-		if _, err := f.Beat(context.Background(), unsettled); err != nil {
+		if _, err := f.Heartbeat(context.Background(), unsettled); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 
 // A fleet that is not all back is waited for only as long as memberships last; and nothing
 // is waited for longer than a window.
-func TestEpisodesEnd(t *testing.T) {
+func TestIncidentsEnd(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())

@@ -17,18 +17,18 @@ type memory struct {
 	mu         sync.Mutex // guards the rest
 	place      string     // that it was heard in
 	generation string
-	// beats that were heard, oldest first: a stale replica says which it knows of.
-	beats []beat
+	// heartbeats that were heard, oldest first: a stale replica says which it knows of.
+	heartbeats []heartbeat
 }
 
-type beat struct {
+type heartbeat struct {
 	sequence int64
 	at       int64 // the limiter's time, before it was sent
 }
 
-const beatsKept = 64
+const heartbeatsKept = 64
 
-// remembers compares what a beat found with what is known. since is from when on Redis
+// remembers compares what a heartbeat found with what is known. since is from when on Redis
 // has forgotten.
 func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since int64) {
 	m.mu.Lock()
@@ -36,28 +36,28 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	remembers = true
 	switch {
 	case m.generation == "", m.place != h.Place: // another place has another memory
-		m.beats = nil
+		m.heartbeats = nil
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
-		m.beats = nil
-	case len(m.beats) > 0 && h.Survived < m.beats[len(m.beats)-1].sequence && h.Survived >= 0:
+		m.heartbeats = nil
+	case len(m.heartbeats) > 0 && h.Survived < m.heartbeats[len(m.heartbeats)-1].sequence && h.Survived >= 0:
 		remembers, since = false, math.MinInt64
-		for _, b := range m.beats {
+		for _, b := range m.heartbeats {
 			if b.sequence <= h.Survived {
 				since = b.at
 			}
 		}
-		m.beats = nil
+		m.heartbeats = nil
 	}
 	m.place, m.generation = h.Place, h.Generation
-	m.beats = append(m.beats, beat{h.Sequence, sent})
-	if len(m.beats) > beatsKept {
-		m.beats = m.beats[1:]
+	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent})
+	if len(m.heartbeats) > heartbeatsKept {
+		m.heartbeats = m.heartbeats[1:]
 	}
 	return remembers, since
 }
 
-// forgot begins an episode, or goes on with the one there is: Redis has lost its memory
+// forgot begins an incident, or goes on with the one there is: Redis has lost its memory
 // of what was granted since a time.
 func (s *Shard) forgot(since int64) {
 	l := s.all
@@ -93,7 +93,7 @@ func (s *Shard) forgot(since int64) {
 	}
 }
 
-// suspect asks for a beat at once: Redis counts less than this instance alone was
+// suspect asks for a heartbeat at once: Redis counts less than this instance alone was
 // granted. It never waits.
 func (s *Shard) suspect() {
 	select {

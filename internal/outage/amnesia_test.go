@@ -11,7 +11,7 @@ import (
 
 // A reply that counts less than this instance was granted brings the next heartbeat on at
 // once.
-func TestForgetfulReplyIsFollowedByABeat(t *testing.T) {
+func TestForgetfulReplyIsFollowedByAHeartbeat(t *testing.T) {
 	l := newShards(t, 1)
 	q := question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 50)
 	s := l.first
@@ -32,10 +32,10 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
 	m.heard.Generation = "another"
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	if s.State() != Settling || !s.Settling(r) || l.forgot.Load() != 1 {
 		t.Fatalf("%v, the rule settles: %v", s.State(), s.Settling(r))
 	}
@@ -57,17 +57,17 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 		t.Errorf("%d units charged again, want 80: %+v", units, m.charged)
 	}
 	l.now.Add(int64(30 * minute))
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	if !s.Settling(r) {
 		t.Error("it does not settle for its window")
 	}
 	l.now.Add(int64(31 * minute))
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	if s.Settling(r) || s.State() != Settling {
 		t.Errorf("%v after the rule's window, it settles: %v", s.State(), s.Settling(r))
 	}
 	l.now.Add(int64(24 * time.Hour))
-	if l.beat(t, s); s.State() != Healthy {
+	if l.heartbeat(t, s); s.State() != Healthy {
 		t.Errorf("%v after the longest window", s.State())
 	}
 }
@@ -86,7 +86,7 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 5, Survived: 4}, 500, true, 0},    // a reply was lost
 		{remote.Heard{Generation: "a", Sequence: 6, Survived: 3}, 600, false, 300}, // a replica that was behind
 		{remote.Heard{Generation: "a", Sequence: 7, Survived: 6}, 700, true, 0},    // and goes on
-		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no beat for a day
+		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no heartbeat for a day
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
 		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
@@ -102,7 +102,7 @@ func TestMemory(t *testing.T) {
 	for i := range int64(1000) {
 		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500)
 	}
-	if len(m.beats) > beatsKept {
-		t.Errorf("%d beats are kept", len(m.beats)) // law 7
+	if len(m.heartbeats) > heartbeatsKept {
+		t.Errorf("%d heartbeats are kept", len(m.heartbeats)) // law 7
 	}
 }

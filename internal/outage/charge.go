@@ -122,7 +122,7 @@ func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 		if len(e.Charges) == 0 {
 			continue
 		}
-		trips.Go(func() { // they ride together
+		trips.Go(func() { // they share one
 			reply, err := s.Decide(l.Context, e)
 			switch {
 			case err == nil:

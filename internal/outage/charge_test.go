@@ -94,7 +94,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	s.Without(question(r, "k", 7), l.Now(), errLost)
 	m.err = remote.ErrNoAnswer

@@ -147,29 +147,29 @@ func (l *Shards) followCluster() {
 func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.cluster.routes.Load()
 	next := &routes{shards: old.shards}
-	heirs := old.heirs(m)
-	for i := range heirs {
-		if heirs[i] != nil {
+	successors := old.successors(m)
+	for i := range successors {
+		if successors[i] != nil {
 			continue
 		}
-		if heirs[i] = next.unused(heirs); heirs[i] != nil {
+		if successors[i] = next.unused(successors); successors[i] != nil {
 			continue
 		}
 		if len(next.shards) == maxShards {
-			heirs[i] = next.shards[i%maxShards]
+			successors[i] = next.shards[i%maxShards]
 			continue
 		}
-		heirs[i] = l.newShard(len(next.shards), l.FleetSize())
-		heirs[i].where.Store(&where{})
-		next.shards = append(next.shards[:len(next.shards):len(next.shards)], heirs[i])
-		added = append(added, heirs[i])
+		successors[i] = l.newShard(len(next.shards), l.FleetSize())
+		successors[i].where.Store(&where{})
+		next.shards = append(next.shards[:len(next.shards):len(next.shards)], successors[i])
+		added = append(added, successors[i])
 	}
 	places := make([]where, len(next.shards))
-	for i, s := range heirs {
+	for i, s := range successors {
 		places[s.index].addr = m.Addrs[i]
 	}
 	for slot, master := range m.Of {
-		s := heirs[master]
+		s := successors[master]
 		next.of[slot] = uint8(s.index)
 		w := &places[s.index]
 		if w.slots == 0 || meetsBefore(uint16(slot), w.fleet) {
@@ -191,16 +191,16 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	return added
 }
 
-// heirs is the shard of each master: the one it had; or, if it had none, the one of a
+// successors is the shard of each master: the one it had; or, if it had none, the one of a
 // master that has no slots any more, most of which it has now. It is nil where there is
 // none.
-func (r *routes) heirs(m *remote.Masters) []*Shard {
-	heirs := make([]*Shard, len(m.Addrs))
+func (r *routes) successors(m *remote.Masters) []*Shard {
+	successors := make([]*Shard, len(m.Addrs))
 	taken := make([]bool, len(r.shards))
 	for i, addr := range m.Addrs {
 		for _, s := range r.shards {
 			if w := s.where.Load(); w.slots > 0 && w.addr == addr && !taken[s.index] {
-				heirs[i], taken[s.index] = s, true
+				successors[i], taken[s.index] = s, true
 			}
 		}
 	}
@@ -208,27 +208,27 @@ func (r *routes) heirs(m *remote.Masters) []*Shard {
 	for slot, master := range m.Of {
 		common[master][r.of[slot]]++
 	}
-	for i := range heirs {
-		if heirs[i] != nil {
+	for i := range successors {
+		if successors[i] != nil {
 			continue
 		}
 		most := 0
 		for _, s := range r.shards {
 			if n := common[i][s.index]; n > most && !taken[s.index] {
-				heirs[i], most = s, n
+				successors[i], most = s, n
 			}
 		}
-		if heirs[i] != nil {
-			taken[heirs[i].index] = true
+		if successors[i] != nil {
+			taken[successors[i].index] = true
 		}
 	}
-	return heirs
+	return successors
 }
 
 // unused is a shard whose master has lost all its slots, nil if there is none.
-func (r *routes) unused(heirs []*Shard) *Shard {
+func (r *routes) unused(successors []*Shard) *Shard {
 	for _, s := range r.shards {
-		if !s.inUse() && !slices.Contains(heirs, s) {
+		if !s.inUse() && !slices.Contains(successors, s) {
 			return s
 		}
 	}
@@ -261,7 +261,7 @@ var errInherited = errors.New("the master that had its slots is lost")
 
 // adopt makes a shard settle, or if it is new be lost, like the one that it gets slots from.
 func (s *Shard) adopt(from *Shard) {
-	if from.episode.Load() == nil {
+	if from.incident.Load() == nil {
 		return
 	}
 	if !s.inUse() && !from.Breaker.Closed() {

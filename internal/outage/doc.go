@@ -2,7 +2,7 @@
 // without it. It knows nothing of limiters, metrics or clients, and its tests run without Redis.
 //
 // A [Shard] is what a process knows of one master: a circuit breaker, the fleet that shares it, and
-// an episode while there is an outage. [Shards] has one of them, or on a Cluster one for each
+// an incident while there is an outage. [Shards] has one of them, or on a Cluster one for each
 // master. A limiter asks it
 //
 //   - whose key it is ([Shards.Of]), whether that master is there (Shard.Breaker), and whether Redis

@@ -14,10 +14,10 @@ import (
 // How often an instance is heard of in Redis, after what silence it no longer
 // counts, how often a lost Redis is tried again, and how long New waits for it.
 const (
-	beatEvery   = time.Second
-	FleetTTL    = 5 * time.Second
-	ProbeEvery  = 250 * time.Millisecond
-	StartWithin = time.Second
+	heartbeatEvery = time.Second
+	FleetTTL       = 5 * time.Second
+	ProbeEvery     = 250 * time.Millisecond
+	StartWithin    = time.Second
 )
 
 // Meet makes the first contact: it joins the fleet and measures the way. It
@@ -33,7 +33,7 @@ func (l *Shards) Meet() error {
 
 func (s *Shard) meet() error {
 	l := s.all
-	took, err := s.firstBeat()
+	took, err := s.firstHeartbeat()
 	if err == nil {
 		if took > l.Deadline/2 {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
@@ -64,14 +64,14 @@ func (s *Shard) notMet(err error) error {
 	return nil
 }
 
-// firstBeat joins the fleet and returns the shortest of three round trips.
-func (s *Shard) firstBeat() (took time.Duration, err error) {
+// firstHeartbeat joins the fleet and returns the shortest of three round trips.
+func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
 	best := StartWithin
 	err = s.all.WithinStart(func(ctx context.Context) error {
-		err := s.beatOnce(ctx) // connects, which takes longer
+		err := s.heartbeatOnce(ctx) // connects, which takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			started := time.Now()
-			err = s.beatOnce(ctx)
+			err = s.heartbeatOnce(ctx)
 			best = min(best, time.Since(started))
 		}
 		return err
@@ -103,9 +103,9 @@ func (l *Shards) WithinStart(f func(context.Context) error) error {
 // keep runs in the background: it renews the membership in the fleet, and while
 // Redis is lost, probes for it.
 func (s *Shard) keep() {
-	timer := time.NewTimer(beatEvery)
+	timer := time.NewTimer(heartbeatEvery)
 	defer timer.Stop()
-	var last time.Time // of beats
+	var last time.Time // of heartbeats
 	for {
 		select {
 		case <-s.all.Context.Done():
@@ -113,55 +113,55 @@ func (s *Shard) keep() {
 		case <-s.suspicions:
 			if time.Since(last) >= ProbeEvery && s.Breaker.Closed() {
 				last = time.Now()
-				s.beat()
+				s.heartbeat()
 			}
 			continue
 		case <-timer.C:
 			last = time.Now()
-			if s.all.Beat != nil {
-				s.all.Beat()
+			if s.all.Heartbeat != nil {
+				s.all.Heartbeat()
 			}
 			switch {
 			case !s.inUse():
 			case s.Breaker.Closed():
-				s.beat()
+				s.heartbeat()
 			default:
 				s.probe()
 			}
 		}
-		timer.Reset(s.untilNextBeat())
+		timer.Reset(s.untilNextHeartbeat())
 	}
 }
 
-// untilNextBeat is spread out, so that a fleet does not beat in step.
-func (s *Shard) untilNextBeat() time.Duration {
-	every := beatEvery
+// untilNextHeartbeat is spread out, so that a fleet does not heartbeat in step.
+func (s *Shard) untilNextHeartbeat() time.Duration {
+	every := heartbeatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
 		every = ProbeEvery
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
 }
 
-func (s *Shard) beat() {
+func (s *Shard) heartbeat() {
 	done, err := s.Breaker.Begin()
 	if err != nil {
 		return
 	}
-	if err = s.Beat(s.all.Deadline); err != nil {
+	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
 	}
 	done(err)
 }
 
-// probe asks whether Redis is back. The first beat may have to connect, which
+// probe asks whether Redis is back. The first heartbeat may have to connect, which
 // takes several round trips; only the second must keep the deadline, or else
 // decisions would not keep it either and the breaker would open again at once.
 func (s *Shard) probe() {
 	err := s.Breaker.Probe(func() error {
-		if err := s.Beat(StartWithin); err != nil {
+		if err := s.Heartbeat(StartWithin); err != nil {
 			return err
 		}
-		return s.Beat(s.all.Deadline)
+		return s.Heartbeat(s.all.Deadline)
 	})
 	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.all.Context.Err() == nil {
 		s.Failed(err)
@@ -169,11 +169,11 @@ func (s *Shard) probe() {
 	}
 }
 
-// beatOnce renews the membership, and acts on what it learns.
-func (s *Shard) beatOnce(ctx context.Context) error {
+// heartbeatOnce renews the membership, and acts on what it learns.
+func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	owes, sent := s.Owes(), s.all.Now()
 	// What is lost is looked at last: whoever says that it owes nothing has said what it lost.
-	heard, err := s.fleet.Beat(ctx, owes, s.lostRules()...)
+	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
 	if remote.IsMoving(err) {
 		return nil // Redis is there; it will say more when the slot has moved
 	}
@@ -195,13 +195,13 @@ func (s *Shard) beatOnce(ctx context.Context) error {
 	return nil
 }
 
-// Beat renews the membership in the fleet, and acts on what it learns. It returns an error if that
+// Heartbeat renews the membership in the fleet, and acts on what it learns. It returns an error if that
 // takes longer than d.
-func (s *Shard) Beat(d time.Duration) error {
+func (s *Shard) Heartbeat(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.all.Context, d)
 	defer cancel()
 	started := time.Now()
-	if err := s.beatOnce(ctx); err != nil {
+	if err := s.heartbeatOnce(ctx); err != nil {
 		return err
 	}
 	if took := time.Since(started); took > d {

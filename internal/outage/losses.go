@@ -52,8 +52,8 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 	return lost
 }
 
-// heardOf takes note of what is lost, as a beat told at now.
-func (e *episode) heardOf(lost []remote.Loss, now int64) {
+// heardOf takes note of what is lost, as a heartbeat told at now.
+func (e *incident) heardOf(lost []remote.Loss, now int64) {
 	heard := make(losses, len(lost))
 	for _, loss := range lost {
 		heard[loss.Rule] = now + int64(loss.For)
@@ -62,17 +62,17 @@ func (e *episode) heardOf(lost []remote.Loss, now int64) {
 }
 
 // losses are those that were heard of.
-func (e *episode) losses() losses {
+func (e *incident) losses() losses {
 	if lost := e.lost.Load(); lost != nil {
 		return *lost
 	}
 	return nil
 }
 
-// settles reports whether a rule is still settling of an episode, with Redis there. After a
+// settles reports whether a rule is still settling of an incident, with Redis there. After a
 // window nothing counts any more of what Redis has not heard of; and once all instances have
 // charged what they granted, Redis has not heard of what was lost only.
-func (e *episode) settles(rule string, window time.Duration, now int64) bool {
+func (e *incident) settles(rule string, window time.Duration, now int64) bool {
 	if e == nil || e.isOver(window, now) {
 		return false
 	}

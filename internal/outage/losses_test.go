@@ -10,7 +10,7 @@ import (
 
 // What is said to be lost of all rules is lost of each; and of none when it has left its window.
 func TestLosses(t *testing.T) {
-	e := &episode{}
+	e := &incident{}
 	e.back.Store(1)
 	settles := func(rule string, now int64) bool { return e.settles(rule, time.Hour, now) }
 	if !settles("r", 2) {
@@ -33,13 +33,13 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// Law 11: a rule of which records were lost settles alone once all have charged; the beats say
+// Law 11: a rule of which records were lost settles alone once all have charged; the heartbeats say
 // which. An outage after that is a new one.
 func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	flooded, other := newRule(t, "flooded", limit.PerDay(100), limit.SlidingLog()), newRule(t, "other", limit.PerDay(100), limit.SlidingLog())
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	s.Breaker.ForceOpen(errLost)
 	for i := range 10_000 {
 		s.Without(question(flooded, remote.UserKey(time.Duration(i).String()), 1), l.Now(), errLost)
@@ -54,7 +54,7 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 		s.chargeSome()
 	}
 	l.now.Add(int64(settleAtLeast))
-	if l.beat(t, s); !s.Settling(flooded) || s.Settling(other) || s.State() != Settling {
+	if l.heartbeat(t, s); !s.Settling(flooded) || s.Settling(other) || s.State() != Settling {
 		t.Errorf("the flooded rule settles: %v, the other: %v, %v", s.Settling(flooded), s.Settling(other), s.State())
 	}
 	if n := len(m.told); n != 1 || m.told[0].Rule != "flooded" {
@@ -69,7 +69,7 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	}
 	l.closeBreaker(t, s)
 	l.now.Add(int64(48 * time.Hour))
-	if l.beat(t, s); s.State() != Healthy {
+	if l.heartbeat(t, s); s.State() != Healthy {
 		t.Errorf("%v two windows later", s.State())
 	}
 }

@@ -46,7 +46,7 @@ func TestWhatIsOftenMissed(t *testing.T) {
 func TestMissesPutOffTheEnd(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	miss := func() {
 		for range 20 {
@@ -62,15 +62,15 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 	}
 	l.now.Add(int64(settleAtLeast) - int64(300*time.Millisecond))
 	miss()
-	if l.beat(t, s); s.State() != Settling {
+	if l.heartbeat(t, s); s.State() != Settling {
 		t.Errorf("%v though it is missed all the time", s.State())
 	}
 	l.now.Add(int64(settleAtLeast))
-	if l.beat(t, s); s.State() != Healthy {
+	if l.heartbeat(t, s); s.State() != Healthy {
 		t.Errorf("%v when it is missed no more", s.State())
 	}
 	s.Breaker.ForceOpen(errLost)
-	if miss(); s.State() != Outage || s.episode.Load().back.Load() != 0 {
+	if miss(); s.State() != Outage || s.incident.Load().back.Load() != 0 {
 		t.Errorf("a lost Redis is %v", s.State())
 	}
 }

@@ -105,15 +105,15 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	if a.State() != Outage || b.State() != Outage {
 		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.State(), b.State())
 	}
-	if a.episode.Load().number == b.episode.Load().number {
-		t.Error("two shards have an episode of the same number: shares fixed in one would hold in the other")
+	if a.incident.Load().number == b.incident.Load().number {
+		t.Error("two shards have an incident of the same number: shares fixed in one would hold in the other")
 	}
 	b.Breaker.Probe(func() error { return nil })
 	eventually(t, "a probe closes b's breaker", func() bool {
 		_ = b.Breaker.Probe(func() error { return nil })
 		return b.Breaker.Closed()
 	})
-	if !b.end(b.episode.Load()) || b.State() != Healthy || a.State() != Outage || l.State() != Outage {
+	if !b.end(b.incident.Load()) || b.State() != Healthy || a.State() != Outage || l.State() != Outage {
 		t.Fatalf("b is %v, a %v, the limiter %v", b.State(), a.State(), l.State())
 	}
 	// Some of a's slots are given to b.

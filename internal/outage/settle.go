@@ -18,7 +18,7 @@ func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.W
 // Uncounted reports whether Redis may not know of all grants of a rule by that name, which count for
 // as long as the window.
 func (s *Shard) Uncounted(rule string, window time.Duration) bool {
-	e := s.episode.Load()
+	e := s.incident.Load()
 	return e != nil && e.settles(rule, window, s.all.Now())
 }
 
@@ -59,22 +59,22 @@ func (s *Shard) Release(q *Question, own Reserved) {
 
 // TierSettling is who decides if this instance's share stands in the way.
 func (s *Shard) TierSettling() limit.Tier {
-	if e := s.episode.Load(); e != nil && e.load.Load() {
+	if e := s.incident.Load(); e != nil && e.load.Load() {
 		return limit.TierOverload
 	}
 	return limit.TierFallback
 }
 
-// settleAtLeast is for how long an episode goes on after Redis is back: others who come
+// settleAtLeast is for how long an incident goes on after Redis is back: others who come
 // back must have been heard of, though they still count as members from before.
 const settleAtLeast = time.Second
 
-// settle ends an episode if it is over: when a beat that said this instance has charged
+// settle ends an incident if it is over: when a heartbeat that said this instance has charged
 // all it granted found no other that has not, and all there were, or none more within
 // the time for which they count as members; but for rules of which somebody has lost
 // records. Or else after the longest window.
 func (s *Shard) settle(heard remote.Heard) {
-	e := s.episode.Load()
+	e := s.incident.Load()
 	if e == nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 }
 
-// settlesSoon reports whether an episode may end before a window has passed, if the
+// settlesSoon reports whether an incident may end before a window has passed, if the
 // instances hear of each other.
 func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()

@@ -38,10 +38,10 @@ type Shard struct {
 	silence atomic.Pointer[silence] // nil while Redis answers
 	failure atomic.Pointer[error]   // the last one; nil: none so far
 
-	// episode is the outage, or what follows one; nil while Redis decides alone. It is
+	// incident is the outage, or what follows one; nil while Redis decides alone. It is
 	// changed under mu only.
-	episode atomic.Pointer[episode]
-	mu      sync.Mutex
+	incident atomic.Pointer[incident]
+	mu       sync.Mutex
 }
 
 // newShard makes a shard. assumed is the fleet's size until it is heard.
@@ -65,10 +65,10 @@ func (s *Shard) run() {
 	s.all.Go(s.chargeBack)
 }
 
-// episode is an outage, from the cut until Redis alone decides again. Shares of limits
+// incident is an outage, from the cut until Redis alone decides again. Shares of limits
 // are fixed for as long as it lasts (law 11), also when Redis is lost once more before
 // it is over.
-type episode struct {
+type incident struct {
 	number  uint32
 	fleet   int  // instances before the cut; 0 if the process began without Redis
 	newborn bool // it did
@@ -89,7 +89,7 @@ type episode struct {
 	lost    atomic.Pointer[losses] // nil: nothing was heard of any
 }
 
-// lost begins an episode. Like back it is called under the breaker's lock.
+// lost begins an incident. Like back it is called under the breaker's lock.
 func (s *Shard) lost(now int64, born int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,29 +102,29 @@ func (s *Shard) lost(now int64, born int64) {
 	s.begin(now, born)
 }
 
-// uncharged is the episode in which not all instances have charged what they granted, nil if there
+// uncharged is the incident in which not all instances have charged what they granted, nil if there
 // is none. One in which they have is not gone on with: Redis has decided alone since.
-func (s *Shard) uncharged() *episode {
-	if e := s.episode.Load(); e != nil && !e.charged.Load() {
+func (s *Shard) uncharged() *incident {
+	if e := s.incident.Load(); e != nil && !e.charged.Load() {
 		return e
 	}
 	return nil
 }
 
-// begin begins an episode. Its number is the limiter's, so that a key finds none that its
+// begin begins an incident. Its number is the limiter's, so that a key finds none that its
 // share was fixed in if it comes from another shard.
-func (s *Shard) begin(now, born int64) *episode {
-	e := &episode{newborn: !s.fleet.Heard(), born: born}
+func (s *Shard) begin(now, born int64) *incident {
+	e := &incident{newborn: !s.fleet.Heard(), born: born}
 	if !e.newborn {
 		e.fleet = s.fleet.Size()
 	}
 	if silence := s.silence.Load(); silence != nil {
 		e.number = silence.number
 	} else {
-		e.number = s.all.episodes.Add(1)
+		e.number = s.all.incidents.Add(1)
 	}
 	e.cut.Store(s.since(now))
-	s.episode.Store(e)
+	s.incident.Store(e)
 	return e
 }
 
@@ -138,27 +138,27 @@ func (s *Shard) since(now int64) int64 {
 
 // back begins the settling.
 func (s *Shard) back(now int64) {
-	if e := s.episode.Load(); e != nil {
+	if e := s.incident.Load(); e != nil {
 		e.back.Store(max(1, now))
 	}
 }
 
-// end ends an episode, if Redis has not been lost once more.
-func (s *Shard) end(e *episode) bool {
+// end ends an incident, if Redis has not been lost once more.
+func (s *Shard) end(e *incident) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.CompareAndSwap(e, nil)
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.incident.CompareAndSwap(e, nil)
 }
 
-// endBut ends an episode, but for those rules of which records were lost. It reports whether that
+// endBut ends an incident, but for those rules of which records were lost. It reports whether that
 // is new.
-func (s *Shard) endBut(e *episode) bool {
+func (s *Shard) endBut(e *incident) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.Breaker.Closed() && s.episode.Load() == e && !e.charged.Swap(true)
+	return e.back.Load() != 0 && s.Breaker.Closed() && s.incident.Load() == e && !e.charged.Swap(true)
 }
 
-func (e *episode) isOver(window time.Duration, now int64) bool {
+func (e *incident) isOver(window time.Duration, now int64) bool {
 	back := e.back.Load()
 	return back != 0 && now-back >= int64(window)
 }
@@ -173,7 +173,7 @@ func (s *Shard) fleetSize() int {
 }
 
 // fleetBefore is how many instances there were before the cut, who may come back yet.
-func (s *Shard) fleetBefore(e *episode) int {
+func (s *Shard) fleetBefore(e *incident) int {
 	if e.newborn && s.fleet.Heard() {
 		return s.all.Assumed
 	}
@@ -181,18 +181,18 @@ func (s *Shard) fleetBefore(e *episode) int {
 }
 
 // Outage is what shares depend on now.
-func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.episode.Load()) }
+func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load()) }
 
 // outageOf is what shares of a rule's limit depend on now.
 func (s *Shard) outageOf(r *Rule) ledger.Outage {
-	e := s.episode.Load()
+	e := s.incident.Load()
 	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
 		e = nil
 	}
 	return s.outageIn(e)
 }
 
-func (s *Shard) outageIn(e *episode) ledger.Outage {
+func (s *Shard) outageIn(e *incident) ledger.Outage {
 	size := s.fleetSize()
 	if e == nil {
 		o := ledger.Outage{Fleet: size}
@@ -213,7 +213,7 @@ func (s *Shard) State() State {
 	switch {
 	case !s.Breaker.Closed():
 		return Outage
-	case s.episode.Load() != nil:
+	case s.incident.Load() != nil:
 		return Settling
 	}
 	return Healthy

@@ -44,13 +44,13 @@ type Config struct {
 	Address string
 	// Explain says more of why Redis could not be asked; Hint what may be wrong with the
 	// settings if it could not be reached at the start, or "". Met is told once a shard has been
-	// answered for the first time at the start, Size of the fleet's size at each heartbeat, and Beat before
+	// answered for the first time at the start, Size of the fleet's size at each heartbeat, and Heartbeat before
 	// each. All may be nil.
-	Explain func(error) error
-	Hint    func(error) string
-	Met     func(*Shard)
-	Size    func(int)
-	Beat    func()
+	Explain   func(error) error
+	Hint      func(error) string
+	Met       func(*Shard)
+	Size      func(int)
+	Heartbeat func()
 	// Changed is told when [Shards.State] is another. May be nil.
 	Changed func(State)
 	// Turned is told when a shard's breaker opens or closes; it must not wait. Forgotten is told when
@@ -75,7 +75,7 @@ type Decider interface {
 
 // Membership is that of this instance in the fleet, kept by heartbeats: a [remote.Fleet].
 type Membership interface {
-	Beat(ctx context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error)
+	Heartbeat(ctx context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error)
 	Leave(ctx context.Context) error
 	Size() int
 	Heard() bool
@@ -106,7 +106,7 @@ type Shards struct {
 	cluster *clusterMap // nil: no Cluster
 
 	changes   chan change
-	episodes  atomic.Uint32 // of all shards, the last one's number
+	incidents atomic.Uint32 // of all shards, the last one's number
 	sequences atomic.Int64  // of all shards' charges
 	longest   atomic.Int64  // window of all rules
 }

@@ -21,18 +21,18 @@ const minute = time.Minute
 
 var errLost = breaker.ErrOpen
 
-// master stands in for a master: it answers beats with what it is told to, and notes charges.
+// master stands in for a master: it answers heartbeats with what it is told to, and notes charges.
 type master struct {
 	mu      sync.Mutex
 	heard   remote.Heard
 	err     error // of all that is asked
 	charged []remote.Entry
-	told    []remote.Loss // in the last beat
+	told    []remote.Loss // in the last heartbeat
 	met     bool
 	moved   int // how often the fleet was
 }
 
-func (m *master) Beat(_ context.Context, _ bool, lost ...remote.Loss) (remote.Heard, error) {
+func (m *master) Heartbeat(_ context.Context, _ bool, lost ...remote.Loss) (remote.Heard, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -135,10 +135,10 @@ func newShards(t *testing.T, nodes int) *testShards {
 	return l
 }
 
-// beat makes a heartbeat.
-func (l *testShards) beat(t *testing.T, s *Shard) {
+// heartbeat makes a heartbeat.
+func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 	t.Helper()
-	if err := s.Beat(minute); err != nil {
+	if err := s.Heartbeat(minute); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -181,7 +181,7 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	m.heard.Size = 4
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 	s.Breaker.ForceOpen(errLost)
 	if s.State() != Outage || l.State() != Outage || l.opened.Load() != 1 {
@@ -206,26 +206,26 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	}
 	m.heard.Unsettled = 1 // another has not charged yet
 	l.now.Add(int64(settleAtLeast))
-	if l.beat(t, s); !s.Settling(r) {
+	if l.heartbeat(t, s); !s.Settling(r) {
 		t.Error("does not wait for the other instance")
 	}
 	m.heard.Unsettled, m.heard.Size = 0, 3 // and one is not back
-	if l.beat(t, s); !s.Settling(r) {
+	if l.heartbeat(t, s); !s.Settling(r) {
 		t.Error("does not wait for who was there before")
 	}
 	l.now.Add(int64(FleetTTL))
-	if l.beat(t, s); s.Settling(r) || s.State() != Healthy {
+	if l.heartbeat(t, s); s.Settling(r) || s.State() != Healthy {
 		t.Errorf("%v when all have charged", s.State())
 	}
 }
 
 // An error at a heartbeat counts for the breaker; what is under way while a slot moves does not.
-func TestBeatsThatFail(t *testing.T) {
+func TestHeartbeatsThatFail(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	m.err = remote.ErrNoAnswer
 	for range 3 {
-		s.beat()
+		s.heartbeat()
 	}
 	if s.State() != Outage || !errors.Is(s.reason(), remote.ErrNoAnswer) || !errors.Is(l.Reason(), remote.ErrNoAnswer) {
 		t.Errorf("%v: %v", s.State(), s.reason())

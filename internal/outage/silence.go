@@ -8,7 +8,7 @@ import "time"
 // If it becomes an outage, that is when the outage began, and not three deadlines later, when
 // the breaker opens: what leaves the window until then, and is granted by nobody, would be
 // missing in all shares for as long as the outage lasts. So shares are fixed as of that moment
-// (law 11), under the number that the episode will have.
+// (law 11), under the number that the incident will have.
 type silence struct {
 	number uint32
 	began  int64
@@ -25,6 +25,6 @@ func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
 	case err == nil && known != nil:
 		s.silence.CompareAndSwap(known, nil)
 	case err != nil && known == nil:
-		s.silence.CompareAndSwap(nil, &silence{s.all.episodes.Add(1), s.all.Now() - int64(took)})
+		s.silence.CompareAndSwap(nil, &silence{s.all.incidents.Add(1), s.all.Now() - int64(took)})
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	if o := s.Outage(); o.Number != 0 {
 		t.Fatalf("an outage before any: %+v", o)
 	}
@@ -48,7 +48,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o.Number != second.Number {
 		t.Errorf("shares are fixed for as long as the outage settles: %+v, was %+v", o, second)
 	}
-	if !s.end(s.episode.Load()) {
+	if !s.end(s.incident.Load()) {
 		t.Fatal("the outage does not end")
 	}
 	if o := s.Outage(); o.Number != 0 {
@@ -56,7 +56,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	}
 	// Where no trips are made, a heartbeat is an answer.
 	fails(took)
-	if l.beat(t, s); s.Outage().Number != 0 {
+	if l.heartbeat(t, s); s.Outage().Number != 0 {
 		t.Errorf("after a heartbeat: %+v", s.Outage())
 	}
 }
@@ -67,7 +67,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	l := newShards(t, 1)
 	r, s := newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), l.first
 	l.masters[0].heard.Size = 4
-	l.beat(t, s)
+	l.heartbeat(t, s)
 	for i := range int64(40) {
 		s.Learned(question(r, "k", 1), &remote.Reply{Granted: 1, Remaining: 99 - i})
 	}
