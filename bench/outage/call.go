@@ -45,14 +45,18 @@ const (
 	callBytes   = 16
 	tookUnit    = 100 * time.Nanosecond
 	tookMost    = 1<<24 - 1
-	flagAllowed = 1 << 4
-	flagLost    = 1 << 5
+
+	// Of the flags, the lowest bits are the tier.
+	tierBits    = 3
+	subjectBits = 2
+	flagAllowed = 1 << (tierBits + subjectBits)
+	flagLost    = flagAllowed << 1
 )
 
 func (c call) encode() (b [callBytes]byte) {
 	binary.LittleEndian.PutUint64(b[:], uint64(c.at))
 	binary.LittleEndian.PutUint32(b[8:], c.key)
-	flags := byte(c.tier) | byte(c.by)<<2
+	flags := byte(c.tier) | byte(c.by)<<tierBits
 	if c.allowed {
 		flags |= flagAllowed
 	}
@@ -69,8 +73,8 @@ func decodeCall(b []byte, instance int) call {
 		at:       int64(binary.LittleEndian.Uint64(b)),
 		key:      binary.LittleEndian.Uint32(b[8:]),
 		took:     time.Duration(last>>8) * tookUnit,
-		tier:     limit.Tier(last & 3),
-		by:       subject(last >> 2 & 3),
+		tier:     limit.Tier(last & (1<<tierBits - 1)),
+		by:       subject(last >> tierBits & (1<<subjectBits - 1)),
 		allowed:  last&flagAllowed != 0,
 		degraded: last&flagLost != 0,
 		instance: instance,
