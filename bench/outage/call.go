@@ -42,9 +42,9 @@ type call struct {
 }
 
 const (
-	callBytes   = 16
-	tookUnit    = 100 * time.Nanosecond
-	tookMost    = 1<<24 - 1
+	callBytes = 16
+	tookUnit  = 100 * time.Nanosecond
+	tookMost  = 1<<24 - 1
 
 	// Of the flags, the lowest bits are the tier.
 	tierBits    = 3
