@@ -11,7 +11,7 @@ func (i inside) Health() inspect.Health {
 	var h inspect.Health
 	for _, s := range l.shards.InUse() {
 		m := inspect.Master{Address: s.Address(), State: s.State().String(), Since: s.Since()}
-		if err, at := s.LastFailure(); err != nil {
+		if at, err := s.LastFailure(); err != nil {
 			m.LastError, m.LastErrorAt = err.Error(), at
 		}
 		h.Masters = append(h.Masters, m)

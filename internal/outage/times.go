@@ -13,12 +13,12 @@ type times struct {
 // Since is since when the shard has been in its state.
 func (s *Shard) Since() time.Time { return time.Unix(0, s.times.changed.Load()) }
 
-// LastFailure is why Redis could not be asked last, and when that was; nil if it always could.
-func (s *Shard) LastFailure() (reason error, at time.Time) {
+// LastFailure is when Redis could not be asked last, and why; nil if it always could.
+func (s *Shard) LastFailure() (at time.Time, reason error) {
 	if reason = s.reason(); reason == nil {
-		return nil, time.Time{}
+		return time.Time{}, nil
 	}
-	return reason, time.Unix(0, s.times.failed.Load())
+	return time.Unix(0, s.times.failed.Load()), reason
 }
 
 // Address is where the shard's Redis is; "" if that is not known.
