@@ -132,7 +132,7 @@ func TestAnUpgradeGrantsNoLess(t *testing.T) {
 func TestABurstChoosesGCRA(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for _, quota := range []int64{100, 5_000, 500_000} {
-		r := newRule(t, l, fmt.Sprint("r", quota), limit.PerMinute(quota).WithBurst(7))
+		r := newRule(t, l, fmt.Sprint("r", quota), limit.Per(quota, 30*24*time.Hour).WithBurst(7))
 		if p := r.Plan(); p.Candidate.String() != "gcra:burst=7" || r.WorstCase() != quota+6 || !strings.Contains(p.Why, "burst") {
 			t.Errorf("%v", p)
 		}

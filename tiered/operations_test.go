@@ -152,7 +152,7 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		t.Helper()
 		ctx := context.Background()
 		tenant := newRule(t, l, "tenant", limit.PerHour(10))
-		endpoint := newRule(t, l, "endpoint", limit.PerHour(1_000_000)) // GCRA
+		endpoint := newRule(t, l, "endpoint", limit.Per(1_000_000, 30*24*time.Hour)) // GCRA, a unit in 2.6 s
 		all := func(tenantKey string, cost int64) []limit.Decision {
 			t.Helper()
 			ds, err := l.AllowAll(ctx, Request{endpoint, "/search", 5}, Request{tenant, tenantKey, cost})
