@@ -36,11 +36,14 @@ type Client struct {
 // ClientOption sets something for a [Client].
 type ClientOption func(*Client) error
 
-// NewClient returns interceptors that charge calls to a rule before they are sent.
-// Errors wrap [limit.ErrInvalidOption].
+// NewClient returns interceptors that charge calls to a rule before they are sent. The rule's
+// limit must be a rate: one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 	if rule == nil {
 		return nil, option.Invalid("the client's rule is nil")
+	}
+	if rule.Limit().IsConcurrent() {
+		return nil, option.Invalid("rule %q has the limit %v: outgoing calls are limited by rates only", rule.Name(), rule.Limit())
 	}
 	c := &Client{rule: rule, key: Everyone, maxWait: DefaultMaxWait}
 	for _, option := range options {

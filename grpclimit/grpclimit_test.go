@@ -412,6 +412,9 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
+	if _, err := NewClient(newRule(t, l, "in-flight", limit.Concurrent(1))); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("a rule of what is in flight: error %v", err)
+	}
 	if _, err := NewClient(nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil rule: error %v", err)
 	}

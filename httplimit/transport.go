@@ -77,11 +77,14 @@ type Transport struct {
 type TransportOption func(*Transport) error
 
 // NewTransport returns a transport that charges requests to a rule before it passes
-// them on to base, or to http.DefaultTransport if that is nil. Errors wrap
-// [limit.ErrInvalidOption].
+// them on to base, or to http.DefaultTransport if that is nil. The rule's limit must be a rate:
+// one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...TransportOption) (*Transport, error) {
 	if rule == nil {
 		return nil, option.Invalid("the transport's rule is nil")
+	}
+	if rule.Limit().IsConcurrent() {
+		return nil, option.Invalid("rule %q has the limit %v: outgoing calls are limited by rates only", rule.Name(), rule.Limit())
 	}
 	if base == nil {
 		base = http.DefaultTransport

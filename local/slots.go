@@ -458,7 +458,7 @@ func (t *Slots) EndAll(now int64) {
 	}
 }
 
-// Units is how many units are held, and Lost how many slots were lost so far.
+// Units is how many units are held.
 func (t *Slots) Units() (units int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

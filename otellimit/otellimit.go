@@ -26,7 +26,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tierlimit/tierlimit/internal/metrics"
-	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -46,11 +46,8 @@ type config struct {
 // otel.GetMeterProvider().
 func MeterProvider(provider metric.MeterProvider) Option {
 	return func(c *config) error {
-		if provider == nil {
-			return fmt.Errorf("%w: the meter provider is nil", limit.ErrInvalidOption)
-		}
 		c.provider = provider
-		return nil
+		return option.NotNil(provider != nil, "MeterProvider")
 	}
 }
 
@@ -70,7 +67,7 @@ func Attributes(attributes ...attribute.KeyValue) Option {
 // Errors wrap [limit.ErrInvalidOption], or come from the provider.
 func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, error) {
 	if limiter == nil {
-		return nil, fmt.Errorf("%w: the limiter is nil", limit.ErrInvalidOption)
+		return nil, option.Invalid("the limiter is nil")
 	}
 	var c config
 	for _, option := range options {

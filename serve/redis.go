@@ -8,9 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -136,26 +134,4 @@ func readCertificates(path string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("%w: %s has no certificate in PEM form", ErrInvalidSetting, path)
 	}
 	return pool, nil
-}
-
-// startEmbedded starts a Redis inside the process, for trying the service out.
-func startEmbedded() (address string, stop func(), err error) {
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		return "", nil, fmt.Errorf("starting the embedded Redis: %w", err)
-	}
-	ended := make(chan struct{})
-	go func() { // its keys expire only when it is told that time passes
-		second := time.NewTicker(time.Second)
-		defer second.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-second.C:
-				server.FastForward(time.Second)
-			}
-		}
-	}()
-	return server.Addr(), func() { close(ended); server.Close() }, nil
 }

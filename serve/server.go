@@ -20,6 +20,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/livepage"
 	"github.com/tierlimit/tierlimit/promlimit"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
@@ -42,7 +43,6 @@ type Server struct {
 	grpc      *grpc.Server
 	http      []*http.Server
 	listeners map[string]net.Listener // by what is served
-	embedded  func()                  // ends the embedded Redis; nil: there is none
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -140,16 +140,6 @@ func (s *Server) followConfig(ctx context.Context) error {
 
 // openLimiters opens the way to Redis, or to each of two.
 func (s *Server) openLimiters(registry *prometheus.Registry) error {
-	if s.settings.Redis.URL == "" {
-		address, stop, err := startEmbedded()
-		if err != nil {
-			return err
-		}
-		s.embedded = stop
-		s.settings.Redis = RedisSettings{Type: "single", Network: "tcp", URL: address, PoolSize: s.settings.Redis.PoolSize}
-		s.settings.Deadline = max(s.settings.Deadline, embeddedDeadline)
-		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
-	}
 	if !s.settings.PerSecond {
 		var err error
 		s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, registry)
@@ -170,13 +160,8 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 const embeddedDeadline = 250 * time.Millisecond
 
 func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
-	o, err := where.options(prefix)
-	if err != nil {
-		return nil, err
-	}
-	s.log.Info("Redis", "at", where.shown())
 	part := "redis " + prefix
-	limiter, err := tiered.Open(o,
+	limiter, err := s.openRedis(prefix, where,
 		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline), tiered.FleetSize(s.settings.FleetSize),
 		tiered.Logger(s.log),
 		tiered.OnStateChange(func(state tiered.State) {
@@ -185,11 +170,29 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 			}
 		}))
 	if err != nil {
-		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
+		return nil, err
 	}
 	registry.MustRegister(promlimit.NewCollector(limiter))
 	if s.settings.HealthyWithRedis {
 		s.health.set(part, !limiter.Degraded())
+	}
+	return limiter, nil
+}
+
+// openRedis opens a limiter on a Redis, or if none is named on one inside the process.
+func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiered.Option) (*tiered.Limiter, error) {
+	if where.URL == "" {
+		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
+		return embedded.Open(append(options, tiered.Deadline(max(s.settings.Deadline, embeddedDeadline)))...)
+	}
+	o, err := where.options(prefix)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("Redis", "at", where.shown())
+	limiter, err := tiered.Open(o, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
 	}
 	return limiter, nil
 }
@@ -333,9 +336,6 @@ func (s *Server) Close() {
 			if err := limiter.Close(); err != nil {
 				s.log.Warn("ending", "error", err)
 			}
-		}
-		if s.embedded != nil {
-			s.embedded()
 		}
 	})
 }

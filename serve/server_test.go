@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -417,6 +418,11 @@ func TestSettings(t *testing.T) {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	for _, one := range []string{"REDIS_URL=redis:6379", "REDIS_PERSECOND_URL=redis:6379"} {
+		if _, _, err := FromEnvironment([]string{"REDIS_PERSECOND=true", one}); !errors.Is(err, ErrInvalidSetting) {
+			t.Errorf("two Redis, one named by %s: %v", one, err)
 		}
 	}
 }

@@ -138,6 +138,9 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
 	}
+	if s.PerSecond && (s.Redis.URL == "") != (s.PerSecondRedis.URL == "") {
+		e.fail("REDIS_PERSECOND is set, and only one of REDIS_URL and REDIS_PERSECOND_URL: name both, or neither to count in this process")
+	}
 	return s, e.meaningless(), errors.Join(e.errs...)
 }
 

@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -13,16 +12,6 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
-
-// Slot is units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
-// may be called on nil, which is no slot, and are safe for concurrent use.
-type Slot struct {
-	rule     *Rule
-	key      callKey
-	local    local.Slot
-	dry      bool // of a dry run that would have denied: nothing is held
-	released atomic.Bool
-}
 
 // Acquire acquires units of a limit of [limit.Concurrent] for a key, if they are free now, and
 // returns them as a slot; if not, the decision says so, and slot is nil. Release the slot when the
@@ -59,57 +48,6 @@ func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 		return &Slot{rule: r, dry: true}
 	}
 	return slot
-}
-
-// AcquireWait is [Rule.Acquire] that waits until the units are free. Those who wait in one process
-// for the same key of a rule stand in one line: first come, first served. Who is first asks again
-// as soon as this process has released units of the key, and every 50 ms, since nothing tells when
-// others release theirs; so it learns of those that late at most, plus the time of a trip.
-//
-// Errors are those of Acquire, or ctx's own once it has ended.
-func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
-	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
-		slot, _, err := r.Acquire(ctx, key, units) // which says what is wrong; and a dry run never waits
-		return slot, err
-	}
-	w := r.newWaiter(ctx, key, units)
-	_, err := w.wait(ctx)
-	return w.slot, err
-}
-
-// acquireFor asks for who is first in a line, and for those behind who want the same.
-func (q *line) acquireFor(w *waiter, count int64) {
-	slots, d, err := w.rule.acquire(context.Background(), &w.key, w.cost, count)
-	granted := make([]limit.Decision, len(slots))
-	for i := range slots {
-		granted[i] = d
-		granted[i].Allowed, granted[i].Granted, granted[i].RetryAfter = true, w.cost, 0
-		w.rule.count(w.key.said, &granted[i], nil)
-	}
-	var denied *limit.Decision
-	if err == nil && int64(len(slots)) < count {
-		denied = &d
-		if len(slots) == 0 {
-			w.rule.count(w.key.said, denied, nil)
-		}
-	}
-	left := q.answered(w, granted, slots, denied, err)
-	for _, slot := range slots[len(slots)-len(left):] {
-		slot.Release()
-	}
-}
-
-// AcquireAll is [Limiter.AllowAll] for requests of which some, or all, are of rules with limits of
-// [limit.Concurrent]: all are charged and acquired, or none. slots has the slots of those, at the
-// places of their requests, and nil at all others; release each of them.
-//
-// Errors are those of AllowAll; for deadlines and contexts see [Rule.Acquire].
-func (l *Limiter) AcquireAll(ctx context.Context, requests ...Request) (slots []*Slot, decisions []limit.Decision, err error) {
-	slots = make([]*Slot, len(requests))
-	if decisions, err = l.allowOrAcquireAll(ctx, requests, slots); err != nil {
-		return nil, nil, err
-	}
-	return slots, decisions, nil
 }
 
 // checkSlots is check for acquiring.
@@ -305,43 +243,6 @@ func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
 	})
 }
 
-// peekSlots is decide of a peek.
-func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
-	r, units := q.rule, q.cost
-	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
-		return limit.Decision{}, err
-	}
-	l := r.limiter
-	l.roundOfSlots()
-	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
-		return d, nil
-	}
-	s, err := q.shard(), breaker.ErrOpen
-	if s.Breaker.Closed() {
-		var reply remote.Reply
-		if reply, err = s.Decide(ctx, q.entry()); err == nil {
-			d := r.fromRedis(&reply, units, lua.Peek)
-			r.slotsDenied(&d)
-			return d, nil
-		}
-	}
-	if !l.outage(err) {
-		return limit.Decision{}, err
-	}
-	d := r.decision(s.TierWithout(err))
-	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
-	switch {
-	case r.config.policy == Allow:
-		d.Remaining = r.limit.Quota()
-	case r.config.policy == Approximate && !s.Breaker.Closed():
-		d.Remaining = l.slots.table.Room(l.now(), r.heldKey(&q.key), r.limit.Quota(), sharing(s))
-	}
-	if d.Allowed = d.Remaining >= units; d.Allowed {
-		d.RetryAfter = 0
-	}
-	return d, nil
-}
-
 // resetSlots follows a reset of a key in Redis.
 func (r *Rule) resetSlots(key *callKey) {
 	l := r.limiter
@@ -349,115 +250,4 @@ func (r *Rule) resetSlots(key *callKey) {
 	l.slots.table.Doubt(l.now(), func(owner any, key string) bool { return key == held.Key && owner.(*Rule).name == r.name })
 	r.forgetDenial(key.hash)
 	l.lines.release(r.name, key.inRedis())
-}
-
-// Release gives the units back, and returns when Redis has been told, which is within the
-// limiter's deadline; if it cannot be reached it is told later. Releasing again, or a slot that
-// was lost, does nothing.
-func (s *Slot) Release() {
-	if s == nil || s.dry || s.released.Swap(true) {
-		return
-	}
-	r := s.rule
-	l := r.limiter
-	shard := l.shardOf(&s.key)
-	h, units, told := s.local.Release(l.now(), shard.Breaker.Closed())
-	if told {
-		reply, err := shard.Decide(context.Background(), remote.Entry{
-			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
-		})
-		switch now := l.now(); {
-		case err != nil:
-			h.Unknown(now, l.unsettledUntil(now))
-		case reply.Granted != units: // Redis knew of fewer: it has lost its memory of them
-			h.Unknown(now, now)
-		default:
-			h.Left(now, reply.Remaining)
-		}
-	}
-	r.forgetDenial(s.key.hash)
-	l.lines.release(r.name, s.key.inRedis())
-}
-
-// Held reports whether the slot is held: it was not released, and its time is not over. It takes
-// the time of reading a clock, and is right also directly after this process stood still, when no
-// timer has fired yet: ask it before each step that must not be done without the slot.
-func (s *Slot) Held() bool {
-	switch {
-	case s == nil:
-		return false
-	case s.dry:
-		return true
-	}
-	return s.local.Held(s.rule.limiter.now())
-}
-
-// closed is the channel of what has ended.
-var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-// Lost returns a channel that is closed when the slot is lost or released. It may be closed some
-// milliseconds after Held has become false.
-func (s *Slot) Lost() <-chan struct{} {
-	switch {
-	case s == nil:
-		return closed
-	case s.dry:
-		return nil
-	}
-	return s.local.Ended()
-}
-
-// enter enters all requests of a part that are to be acquired; nil if there are none. It waits for
-// a key in doubt with none entered: what Redis is told of the others waits for those that are.
-func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error) {
-	if g.slots == nil {
-		return nil, nil
-	}
-	for until := time.Now().Add(within); ; {
-		entered, wait := g.enterAll(part)
-		if wait == nil {
-			return entered, nil
-		}
-		if err := g.limiter.awaitTold(wait, until); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan struct{}) {
-	table := g.limiter.slots.table
-	entered = make([]*local.Held, len(part))
-	for j, i := range part {
-		r := g.questions[i].rule
-		if r.slots == nil {
-			continue
-		}
-		if entered[j], wait = table.Enter(r.heldKey(&g.questions[i].key), r, r.slots.ttl); wait == nil {
-			continue
-		}
-		for _, h := range entered {
-			if h != nil {
-				h.Left(g.limiter.now(), -1)
-			}
-		}
-		return nil, wait
-	}
-	return entered, nil
-}
-
-// leave takes note of what has come of the requests of a part that were entered.
-func (g *together) leave(part []int, entered []*local.Held, sent int64, replies []remote.Reply, err error) {
-	for j, i := range part {
-		if entered[j] == nil {
-			continue
-		}
-		var reply remote.Reply
-		if err == nil {
-			reply = replies[j]
-		}
-		q := &g.questions[i]
-		if slots := q.rule.leave(entered[j], &q.key, q.cost, sent, &reply, err); slots != nil {
-			g.slots[i] = slots[0]
-		}
-	}
 }

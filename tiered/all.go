@@ -51,20 +51,22 @@ func (l *Limiter) allowOrAcquireAll(ctx context.Context, requests []Request, slo
 }
 
 func (l *Limiter) allowAll(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
-	return l.allowAllOf(ctx, requests, l.keysOf(requests), slots)
+	return l.allowAllOf(ctx, requests, questionsOf(requests), slots)
 }
 
-// keysOf are the keys of requests.
-func (l *Limiter) keysOf(requests []Request) []callKey {
-	keys := make([]callKey, len(requests))
-	for i := range requests {
-		keys[i] = l.key(requests[i].Key)
+// questionsOf are the questions that requests ask; of one without a rule, which is a mistake, none.
+func questionsOf(requests []Request) []question {
+	questions := make([]question, len(requests))
+	for i, q := range requests {
+		if q.Rule != nil {
+			questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
+		}
 	}
-	return keys
+	return questions
 }
 
-func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []callKey, slots []*Slot) ([]limit.Decision, error) {
-	decisions, err := l.decideAll(ctx, requests, keys, slots)
+func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, questions []question, slots []*Slot) ([]limit.Decision, error) {
+	decisions, err := l.decideAll(ctx, requests, questions, slots)
 	for i, q := range requests {
 		var d *limit.Decision
 		if err == nil {
@@ -77,7 +79,7 @@ func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, keys []cal
 	return decisions, err
 }
 
-func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []callKey, slots []*Slot) ([]limit.Decision, error) {
+func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions []question, slots []*Slot) ([]limit.Decision, error) {
 	check := (*Rule).check
 	if slots != nil {
 		check = (*Rule).checkCall
@@ -87,14 +89,13 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, keys []call
 		return nil, err
 	}
 	now := l.now()
-	questions := make([]question, len(requests))
-	decisions := make([]limit.Decision, len(requests))
+	decisions := make([]limit.Decision, len(questions))
 	known := false
-	for i, q := range requests {
-		questions[i] = question{rule: q.Rule, key: keys[i], cost: q.Cost, operation: lua.Take}
-		d, denied := q.Rule.remembered(keys[i].hash, now, q.Cost)
+	for i := range questions {
+		q := &questions[i]
+		d, denied := q.rule.remembered(q.key.hash, now, q.cost)
 		if !denied {
-			d = q.Rule.heldBack(limit.TierLocal)
+			d = q.rule.heldBack(limit.TierLocal)
 		}
 		decisions[i] = d
 		known = known || denied

@@ -139,17 +139,12 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 			entries[j] = g.entries[i]
 		}
 	}
-	entered, err := g.enter(part, within)
 	var replies []remote.Reply
-	sent := g.limiter.slotNow()
-	if err == nil {
-		if entered != nil {
-			ctx = context.WithoutCancel(ctx) // see Rule.Acquire
-		}
-		replies, err = g.questions[part[0]].shard().DecideAll(ctx, entries, within)
-	}
-	if entered != nil {
-		g.leave(part, entered, sent, replies, err)
+	var err error
+	if s := g.questions[part[0]].shard(); g.slots == nil {
+		replies, err = s.DecideAll(ctx, entries, within)
+	} else {
+		replies, err = g.acquire(ctx, s, part, entries, within)
 	}
 	for _, i := range part {
 		g.unreserve(i)

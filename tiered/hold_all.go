@@ -53,19 +53,19 @@ func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...R
 
 // holdAll is HoldAll without dry runs.
 func (l *Limiter) holdAll(ctx context.Context, life time.Duration, requests []Request) ([]*Hold, []limit.Decision, error) {
-	keys := l.keysOf(requests)
-	for i := range keys {
-		keys[i].hold = l.newHolding(life)
+	questions := questionsOf(requests)
+	for i := range questions {
+		questions[i].key.hold = l.newHolding(life)
 	}
 	asked := l.now()
-	decisions, err := l.allowAllOf(ctx, requests, keys, nil)
+	decisions, err := l.allowAllOf(ctx, requests, questions, nil)
 	holds := make([]*Hold, len(requests))
 	for i, q := range requests {
 		if err != nil {
-			q.Rule.abandon(&keys[i], q.Cost, err)
+			q.Rule.abandon(&questions[i].key, q.Cost, err)
 			continue
 		}
-		holds[i] = q.Rule.newHold(&keys[i], q.Cost, &decisions[i], asked)
+		holds[i] = q.Rule.newHold(&questions[i].key, q.Cost, &decisions[i], asked)
 	}
 	return holds, decisions, err
 }

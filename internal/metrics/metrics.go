@@ -32,6 +32,18 @@ type Metric struct {
 // Tell takes a value and those of its labels.
 type Tell func(value float64, labels ...string)
 
+// counter returns a counter without labels.
+func counter(name, help string, value func(*tiered.Stats) float64) Metric {
+	return Metric{Name: name, Help: help, Read: func(s *tiered.Stats, tell Tell) { tell(value(s)) }}
+}
+
+// gauge returns a gauge without labels.
+func gauge(name, help string, value func(*tiered.Stats) float64) Metric {
+	m := counter(name, help, value)
+	m.Kind = Gauge
+	return m
+}
+
 // All returns all metrics, in the order of their description in docs/operating.md.
 func All() []Metric {
 	return []Metric{
@@ -97,17 +109,10 @@ func All() []Metric {
 				tell(float64(highest))
 			},
 		},
-		{
-			Name: "tierlimit_breaker_opened_total",
-			Help: "How often the circuit breaker opened, also for less than the time between two scrapes.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Outages)) },
-		},
-		{
-			Name: "tierlimit_state",
-			Help: "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.State)) },
-		},
+		counter("tierlimit_breaker_opened_total", "How often the circuit breaker opened, also for less than the time between two scrapes.",
+			func(s *tiered.Stats) float64 { return float64(s.Outages) }),
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
+			func(s *tiered.Stats) float64 { return float64(s.State) }),
 		{
 			Name:   "tierlimit_shards",
 			Help:   "Masters of a Cluster by state (healthy, outage, settling); one node is one.",
@@ -125,89 +130,36 @@ func All() []Metric {
 				}
 			},
 		},
-		{
-			Name: "tierlimit_uncharged_units",
-			Help: "Units granted without Redis that wait to be charged there.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.UnchargedUnits)) },
-		},
-		{
-			Name: "tierlimit_charged_back_units_total",
-			Help: "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.ChargedBackUnits)) },
-		},
-		{
-			Name: "tierlimit_amnesia_total",
-			Help: "How often Redis was found to have lost its memory, or a part of it.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.MemoryLosses)) },
-		},
-		{
-			Name: "tierlimit_fleet_size",
-			Help: "Instances that share the limits, as last heard from Redis.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.FleetSize)) },
-		},
-		{
-			Name: "tierlimit_remembered_denials",
-			Help: "Keys whose denial is remembered in process.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.RememberedDenials)) },
-		},
-		{
-			Name: "tierlimit_leased_units",
-			Help: "Units that are charged in Redis and held to be spent in process.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.LeasedUnits)) },
-		},
-		{
-			Name: "tierlimit_open_holds",
-			Help: "Holds of this process that are neither settled nor cancelled.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Open)) },
-		},
-		{
-			Name: "tierlimit_open_hold_units",
-			Help: "Units of those holds.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Units)) },
-		},
-		{
-			Name: "tierlimit_waiting_settlements",
-			Help: "Settlements of holds that wait for Redis.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Unsettled)) },
-		},
-		{
-			Name: "tierlimit_settlements_total",
-			Help: "Holds that were settled or cancelled.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Settled)) },
-		},
-		{
-			Name: "tierlimit_late_settlements_total",
-			Help: "Those of them that came after the end of the hold.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Late)) },
-		},
-		{
-			Name: "tierlimit_reclaimed_holds_total",
-			Help: "Those of them whose units had been given back by then.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Reclaimed)) },
-		},
-		{
-			Name: "tierlimit_lost_settlements_total",
-			Help: "Settlements of holds that Redis did not know any more, or that were given up.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Holds.Lost)) },
-		},
-		{
-			Name: "tierlimit_held_units",
-			Help: "Units of limits on what is in flight that this process holds.",
-			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Slots.Units)) },
-		},
-		{
-			Name: "tierlimit_lost_slots_total",
-			Help: "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
-			Read: func(s *tiered.Stats, tell Tell) { tell(float64(s.Slots.Lost)) },
-		},
+		gauge("tierlimit_uncharged_units", "Units granted without Redis that wait to be charged there.",
+			func(s *tiered.Stats) float64 { return float64(s.UnchargedUnits) }),
+		counter("tierlimit_charged_back_units_total", "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
+			func(s *tiered.Stats) float64 { return float64(s.ChargedBackUnits) }),
+		counter("tierlimit_amnesia_total", "How often Redis was found to have lost its memory, or a part of it.",
+			func(s *tiered.Stats) float64 { return float64(s.MemoryLosses) }),
+		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
+			func(s *tiered.Stats) float64 { return float64(s.FleetSize) }),
+		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
+			func(s *tiered.Stats) float64 { return float64(s.RememberedDenials) }),
+		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
+			func(s *tiered.Stats) float64 { return float64(s.LeasedUnits) }),
+		gauge("tierlimit_open_holds", "Holds of this process that are neither settled nor cancelled.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Open) }),
+		gauge("tierlimit_open_hold_units", "Units of those holds.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Units) }),
+		gauge("tierlimit_waiting_settlements", "Settlements of holds that wait for Redis.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Unsettled) }),
+		counter("tierlimit_settlements_total", "Holds that were settled or cancelled.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Settled) }),
+		counter("tierlimit_late_settlements_total", "Those of them that came after the end of the hold.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Late) }),
+		counter("tierlimit_reclaimed_holds_total", "Those of them whose units had been given back by then.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Reclaimed) }),
+		counter("tierlimit_lost_settlements_total", "Settlements of holds that Redis did not know any more, or that were given up.",
+			func(s *tiered.Stats) float64 { return float64(s.Holds.Lost) }),
+		gauge("tierlimit_held_units", "Units of limits on what is in flight that this process holds.",
+			func(s *tiered.Stats) float64 { return float64(s.Slots.Units) }),
+		counter("tierlimit_lost_slots_total", "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
+			func(s *tiered.Stats) float64 { return float64(s.Slots.Lost) }),
 		{
 			Name:   "tierlimit_shadow_decisions_total",
 			Help:   "Decisions of sampled keys, compared with those of the exact log, by rule and result (agreed, wrongly_allowed, wrongly_denied).",

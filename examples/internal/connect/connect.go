@@ -1,51 +1,54 @@
-// Package connect lets the examples run on a machine with nothing but Go: without a
-// Redis of yours they start a stand-in inside the process (miniredis).
+// Package connect lets the examples run on a machine with nothing but Go: without a Redis of
+// yours they count inside the process.
 package connect
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"net"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limiter makes a limiter on the Redis at url (redis://host:port), or on a stand-in if
-// that is "". The function closes it.
-func Limiter(url string, options ...tiered.Option) (*tiered.Limiter, func(), error) {
-	server, stop, err := Options(url)
+// Limiter makes a limiter on the Redis at url (redis://host:port), or on none if that is "". The
+// function closes it.
+func Limiter(url string, options ...tiered.Option) (limiter *tiered.Limiter, stop func(), err error) {
+	if url == "" {
+		limiter, err = embedded.Open(options...)
+	} else {
+		limiter, err = tiered.OpenURL(url, options...)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	limiter, err := tiered.Open(server, options...)
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return limiter, func() { _ = limiter.Close(); stop() }, nil
+	return limiter, func() { _ = limiter.Close() }, nil
 }
 
-// Options is how to reach the Redis at url, or a stand-in if that is "". The function
-// ends the stand-in.
+// Options is how a client of the example's own reaches the Redis at url, or a stand-in for it if
+// that is "". The function ends the stand-in.
 func Options(url string) (*redis.UniversalOptions, func(), error) {
-	stop := func() {}
 	if url == "" {
-		server := miniredis.NewMiniRedis()
-		if err := server.StartAddr("127.0.0.1:0"); err != nil {
-			return nil, nil, fmt.Errorf("starting the stand-in for Redis: %w", err)
+		server, err := standin.Start()
+		if err != nil {
+			return nil, nil, err
 		}
-		url, stop = "redis://"+server.Addr(), server.Close
+		return &redis.UniversalOptions{
+			Addrs:           []string{standin.Addr},
+			Dialer:          func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			DisableIdentity: true,
+		}, server.Close, nil
 	}
 	parsed, err := redis.ParseURL(url)
 	if err != nil {
-		stop()
 		// What the parser says quotes what it could not read: a part of a password, maybe.
 		return nil, nil, errors.New("the URL of the Redis cannot be read; write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	return &redis.UniversalOptions{
 		Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password,
 		DB: parsed.DB, TLSConfig: parsed.TLSConfig,
-	}, stop, nil
+	}, func() {}, nil
 }

@@ -1,0 +1,45 @@
+package tiered
+
+import (
+	"context"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// AcquireWait is [Rule.Acquire] that waits until the units are free. Those who wait in one process
+// for the same key of a rule stand in one line: first come, first served. Who is first asks again
+// as soon as this process has released units of the key, and every 50 ms, since nothing tells when
+// others release theirs; so it learns of those that late at most, plus the time of a trip.
+//
+// Errors are those of Acquire, or ctx's own once it has ended.
+func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
+	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
+		slot, _, err := r.Acquire(ctx, key, units) // which says what is wrong; and a dry run never waits
+		return slot, err
+	}
+	w := r.newWaiter(ctx, key, units)
+	_, err := w.wait(ctx)
+	return w.slot, err
+}
+
+// acquireFor asks for who is first in a line, and for those behind who want the same.
+func (q *line) acquireFor(w *waiter, count int64) {
+	slots, d, err := w.rule.acquire(context.Background(), &w.key, w.cost, count)
+	granted := make([]limit.Decision, len(slots))
+	for i := range slots {
+		granted[i] = d
+		granted[i].Allowed, granted[i].Granted, granted[i].RetryAfter = true, w.cost, 0
+		w.rule.count(w.key.said, &granted[i], nil)
+	}
+	var denied *limit.Decision
+	if err == nil && int64(len(slots)) < count {
+		denied = &d
+		if len(slots) == 0 {
+			w.rule.count(w.key.said, denied, nil)
+		}
+	}
+	left := q.answered(w, granted, slots, denied, err)
+	for _, slot := range slots[len(slots)-len(left):] {
+		slot.Release()
+	}
+}

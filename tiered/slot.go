@@ -1,0 +1,76 @@
+package tiered
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Slot is units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
+// may be called on nil, which is no slot, and are safe for concurrent use.
+type Slot struct {
+	rule     *Rule
+	key      callKey
+	local    local.Slot
+	dry      bool // of a dry run that would have denied: nothing is held
+	released atomic.Bool
+}
+
+// Release gives the units back, and returns when Redis has been told, which is within the
+// limiter's deadline; if it cannot be reached it is told later. Releasing again, or a slot that
+// was lost, does nothing.
+func (s *Slot) Release() {
+	if s == nil || s.dry || s.released.Swap(true) {
+		return
+	}
+	r := s.rule
+	l := r.limiter
+	shard := l.shardOf(&s.key)
+	h, units, told := s.local.Release(l.now(), shard.Breaker.Closed())
+	if told {
+		reply, err := shard.Decide(context.Background(), remote.Entry{
+			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
+		})
+		switch now := l.now(); {
+		case err != nil:
+			h.Unknown(now, l.unsettledUntil(now))
+		case reply.Granted != units: // Redis knew of fewer: it has lost its memory of them
+			h.Unknown(now, now)
+		default:
+			h.Left(now, reply.Remaining)
+		}
+	}
+	r.forgetDenial(s.key.hash)
+	l.lines.release(r.name, s.key.inRedis())
+}
+
+// Held reports whether the slot is held: it was not released, and its time is not over. It takes
+// the time of reading a clock, and is right also directly after this process stood still, when no
+// timer has fired yet: ask it before each step that must not be done without the slot.
+func (s *Slot) Held() bool {
+	switch {
+	case s == nil:
+		return false
+	case s.dry:
+		return true
+	}
+	return s.local.Held(s.rule.limiter.now())
+}
+
+// closed is the channel of what has ended.
+var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Lost returns a channel that is closed when the slot is lost or released. It may be closed some
+// milliseconds after Held has become false.
+func (s *Slot) Lost() <-chan struct{} {
+	switch {
+	case s == nil:
+		return closed
+	case s.dry:
+		return nil
+	}
+	return s.local.Ended()
+}
