@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -19,6 +20,7 @@ type Server struct {
 	ended  chan struct{}
 	close  sync.Once
 	sweeps sync.WaitGroup
+	expiry *expiry
 }
 
 // Addr is what a stand-in has in place of an address.
@@ -26,6 +28,16 @@ const Addr = "embedded"
 
 // Start starts a stand-in. Nobody outside the process can connect to it.
 func Start() (*Server, error) {
+	s, err := start(time.Now)
+	if err != nil {
+		return nil, err
+	}
+	s.sweeps.Go(s.sweep)
+	return s, nil
+}
+
+// start is Start, but keys expire only when the expiry is told to.
+func start(now func() time.Time) (*Server, error) {
 	s := &Server{redis: miniredis.NewMiniRedis(), ended: make(chan struct{})}
 	first, err := s.redis.Dial() // which starts it
 	if err != nil {
@@ -39,24 +51,24 @@ func Start() (*Server, error) {
 		s.redis.Close()
 		return nil, err
 	}
-	s.redis.Server().SetPreHook(interpreter.hook)
-	s.sweeps.Go(s.sweep)
+	s.expiry = newExpiry(s.redis, now)
+	s.redis.Server().SetPreHook(func(peer *server.Peer, command string, args ...string) bool {
+		s.expiry.prolong(command, args)
+		return interpreter.hook(peer, command, args...)
+	})
 	return s, nil
 }
 
-// sweep lets keys expire: miniredis's do when it is told that time has passed. All keys are
-// looked at each time, so it is not done at each command.
+// sweep lets keys expire. All keys are looked at each time, so it is not done at each command.
 func (s *Server) sweep() {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	before := time.Now()
 	for {
 		select {
 		case <-s.ended:
 			return
-		case now := <-second.C:
-			s.redis.FastForward(now.Sub(before))
-			before = now
+		case <-second.C:
+			s.expiry.sweep()
 		}
 	}
 }

@@ -1,0 +1,55 @@
+package standin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Keys live as long as they were told to, however shortly before a sweep they were written.
+func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
+	start0 := time.Now()
+	now := start0
+	s, err := start(func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client := redis.NewClient(s.Options())
+	defer client.Close()
+	at := func(passed time.Duration) { now = start0.Add(passed) }
+	write := redis.NewScript("return redis.call('SET', KEYS[1], 'x', 'PX', '500')")
+	ctx := t.Context()
+
+	at(900 * time.Millisecond)
+	for _, err := range []error{
+		client.Set(ctx, "set", "x", 500*time.Millisecond).Err(),
+		client.Set(ctx, "expire", "x", 0).Err(),
+		client.PExpire(ctx, "expire", 500*time.Millisecond).Err(),
+		write.Run(ctx, client, []string{"script"}).Err(),
+		client.Set(ctx, "long", "x", time.Second).Err(), // go-redis says EX 1
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		passed time.Duration
+		short  int64
+		long   int64
+	}{
+		{1000 * time.Millisecond, 3, 1},
+		{1399 * time.Millisecond, 3, 1},
+		{1400 * time.Millisecond, 0, 1},
+		{1899 * time.Millisecond, 0, 1},
+		{2900 * time.Millisecond, 0, 0}, // seconds are rounded up
+	} {
+		at(step.passed)
+		s.expiry.sweep()
+		short, long := client.Exists(ctx, "set", "expire", "script").Val(), client.Exists(ctx, "long").Val()
+		if short != step.short || long != step.long {
+			t.Errorf("after %v: %d and %d keys, want %d and %d", step.passed, short, long, step.short, step.long)
+		}
+	}
+}
