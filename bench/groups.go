@@ -80,6 +80,7 @@ const (
 	nameReturn    = `floor: EVALSHA "return 1"`
 	nameRistretto = "floor: ristretto Get + time.Now"
 	nameXTimeRate = "floor: x/time/rate, one process"
+	nameAtMost    = "floor: 512 calls at a time, others return"
 	nameGathering = "floor: callers wait and are let go"
 )
 
@@ -136,9 +137,10 @@ func groups(s settings, run string) []group {
 			workload: func() workload { return inOutage(run) }, reference: nameRistretto,
 			contenders: []contender{{nameOutage, ours, openOutage}, ristretto}, share: 0.4},
 		{name: "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide, deadline %v", keys, overTimes, deadline),
-			workload:   func() workload { return manyKeys(run+":over", s.Keys) },
-			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1]},
-			sizes:      inThisProcess(512), share: 1, overload: true},
+			workload: func() workload { return manyKeys(run+":over", s.Keys) },
+			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1],
+				{nameAtMost, floor, openAtMost(512, openDefault(limit.GCRA()))}},
+			sizes: inThisProcess(512), share: 1, overload: true},
 	}
 	groups = append(groups, fleetGroups(s, run, peers)...)
 	var kept []group

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"runtime"
 	"runtime/pprof"
+	"sync/atomic"
 	"time"
 )
 
@@ -117,4 +118,26 @@ func (o overload) MarshalJSON() ([]byte, error) {
 		"median":  named(o.values[:], overloadNames[:]),
 		"rounds":  rounds,
 	})
+}
+
+// openAtMost is a limiter of which no more is asked at a time than its callers would ask if they
+// waited for their answers: all other calls return at once. No limiter does less for a call
+// that it cannot decide.
+func openAtMost(calls int, open opener) opener {
+	return func(ctx context.Context, e environment, w *workload) (*subject, error) {
+		s, err := open(ctx, e, w)
+		if err != nil {
+			return nil, err
+		}
+		inner := s.decides[0]
+		var inFlight atomic.Int64
+		s.decides[0] = func(ctx context.Context, key string) (outcome, error) {
+			defer inFlight.Add(-1)
+			if inFlight.Add(1) > int64(calls) {
+				return degraded, nil
+			}
+			return inner(ctx, key)
+		}
+		return s, nil
+	}
 }

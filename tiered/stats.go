@@ -20,6 +20,9 @@ type Stats struct {
 	Since time.Time
 	// State is [Limiter.State].
 	State State
+	// TimeInState is how long the limiter has been in each state. It lags behind State by some
+	// milliseconds when that changes.
+	TimeInState map[State]time.Duration
 	// FleetSize is [Limiter.FleetSize].
 	FleetSize int
 	// Shards has an element for each master of a Cluster that holds slots; without a Cluster it
@@ -191,11 +194,12 @@ func (l *Limiter) Stats() Stats {
 	c := l.metrics
 	uncharged, _ := l.ledger.Waiting()
 	s := Stats{
-		Since:     l.start.Add(beforeStart),
-		State:     l.State(),
-		FleetSize: l.FleetSize(),
-		Trips:     TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
-		Missed:    MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load()},
+		Since:       l.start.Add(beforeStart),
+		State:       l.State(),
+		TimeInState: l.shards.TimeSpent(),
+		FleetSize:   l.FleetSize(),
+		Trips:       TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
+		Missed:      MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load()},
 
 		Outages:           c.opened.Load(),
 		MemoryLosses:      c.amnesia.Load(),

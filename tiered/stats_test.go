@@ -59,6 +59,7 @@ func TestAnOutageIsCountedOnce(t *testing.T) {
 	if opened := l.Stats().Outages; opened != 1 {
 		t.Errorf("opened %v times, want 1", opened)
 	}
+	eventually(t, "the time is counted for the outage", func() bool { return l.Stats().TimeInState[Outage] > 0 })
 }
 
 func TestStatsCountWhatHappened(t *testing.T) {

@@ -32,6 +32,8 @@ type Metric struct {
 // Tell takes a value and those of its labels.
 type Tell func(value float64, labels ...string)
 
+var states = []tiered.State{tiered.Healthy, tiered.Outage, tiered.Settling}
+
 // counter returns a counter without labels.
 func counter(name, help string, value func(*tiered.Stats) float64) Metric {
 	return Metric{Name: name, Help: help, Read: func(s *tiered.Stats, tell Tell) { tell(value(s)) }}
@@ -114,12 +116,22 @@ func All() []Metric {
 		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
 			func(s *tiered.Stats) float64 { return float64(s.State) }),
 		{
+			Name:   "tierlimit_state_seconds_total",
+			Help:   "Seconds spent in each state (healthy, outage, settling); of a Cluster's masters, the worst's.",
+			Labels: []string{"state"},
+			Read: func(s *tiered.Stats, tell Tell) {
+				for _, state := range states {
+					tell(s.TimeInState[state].Seconds(), state.String())
+				}
+			},
+		},
+		{
 			Name:   "tierlimit_shards",
 			Help:   "Masters of a Cluster by state (healthy, outage, settling); one node is one.",
 			Kind:   Gauge,
 			Labels: []string{"state"},
 			Read: func(s *tiered.Stats, tell Tell) {
-				for _, state := range []tiered.State{tiered.Healthy, tiered.Outage, tiered.Settling} {
+				for _, state := range states {
 					shards := 0
 					for _, shard := range s.Shards {
 						if shard.State == state {

@@ -31,6 +31,7 @@ func (l *Shards) tellChanges() {
 	for {
 		select {
 		case <-l.Context.Done():
+			l.spent.end(time.Now())
 			return
 		case c := <-l.changes:
 			if c.shard != nil {
@@ -40,10 +41,14 @@ func (l *Shards) tellChanges() {
 			for _, s := range l.InUse() {
 				state = worse(state, s.told)
 			}
-			if state != told && l.Changed != nil {
-				l.Changed(state)
+			if state == told {
+				continue
 			}
 			told = state
+			l.spent.enter(state, time.Now())
+			if l.Changed != nil {
+				l.Changed(state)
+			}
 		}
 	}
 }

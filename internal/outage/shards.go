@@ -106,6 +106,7 @@ type Shards struct {
 	cluster *clusterMap // nil: no Cluster
 
 	changes   chan change
+	spent     spent
 	incidents atomic.Uint32 // of all shards, the last one's number
 	sequences atomic.Int64  // of all shards' charges
 	longest   atomic.Int64  // window of all rules
@@ -113,7 +114,7 @@ type Shards struct {
 
 // New returns shards that have not met Redis yet, see [Shards.Meet].
 func New(c Config) *Shards {
-	l := &Shards{Config: c, changes: make(chan change, changesKept)}
+	l := &Shards{Config: c, changes: make(chan change, changesKept), spent: spent{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
 	l.alone = []*Shard{l.first}
 	if c.Masters != nil {
