@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -293,16 +294,22 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 	if asksToHold(e) && reply.Remaining >= cost {
 		return // if it was denied, then for too many holds: that says nothing of other requests
 	}
-	if denials := r.limiter.denials; reply.Status == remote.Denied && denials != nil && r.config.denialLife > 0 {
-		denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
-			Cost:       cost,
-			RetryAfter: reply.RetryAfter,
-			NextAfter:  reply.NextAfter,
-			ResetAfter: reply.ResetAfter,
-			Remaining:  reply.Remaining,
-			Life:       r.config.denialLife,
-		})
+	r.remember(e, reply, sent, cost, r.config.denialLife)
+}
+
+// remember keeps a denial for the next requests, if a reply is one.
+func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
+	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
+		return
 	}
+	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
+		Cost:       cost,
+		RetryAfter: reply.RetryAfter,
+		NextAfter:  reply.NextAfter,
+		ResetAfter: reply.ResetAfter,
+		Remaining:  reply.Remaining,
+		Life:       life,
+	})
 }
 
 // fromRedis turns the reply to a single request into a decision.
