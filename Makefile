@@ -22,8 +22,9 @@ GO_TEST := $(ROOT)/scripts/go-test -p 1 -count=1
 TESTED := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 
 # The race detector has nothing to say about the benchmark: what it runs side by side are
-# the peers, and ours as its own tests do. To compile the peers for it takes minutes.
-RACE_MODULES := $(filter-out ./bench,$(MODULES))
+# the peers, and ours as its own tests do. To compile the peers for it takes minutes. Played
+# outages have no peers.
+RACE_MODULES := $(filter-out ./bench,$(MODULES)) ./bench/outage
 
 # Nor about these tests, which take long there. They compute on one goroutine, or do with a
 # whole day, or on another server, what a shorter test does with the same goroutines; of the

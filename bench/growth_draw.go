@@ -6,28 +6,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/tierlimit/tierlimit/bench/internal/chart"
 )
 
-// Colours that are readable on a light and on a dark page; the background is the page's.
+// The curves' looks. The shapes are there so that nobody needs the colours.
 var (
-	grey   = color.RGBA{0x80, 0x80, 0x80, 0xff}
-	faint  = color.NRGBA{0x80, 0x80, 0x80, 0x40}
-	colors = []color.Color{
-		color.RGBA{0x3b, 0x82, 0xf6, 0xff}, // blue
-		color.RGBA{0xea, 0x7a, 0x1a, 0xff}, // orange
-		color.RGBA{0x2f, 0xa0, 0x6a, 0xff}, // green
-		color.RGBA{0xdc, 0x4c, 0x4c, 0xff}, // red
-		color.RGBA{0x9b, 0x6d, 0xd6, 0xff}, // violet
-	}
-	// So that nobody needs the colours.
+	colors = []color.Color{chart.Blue, chart.Orange, chart.Green, chart.Red, chart.Violet}
 	shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{}, draw.CrossGlyph{}}
 )
 
@@ -69,28 +60,15 @@ func (p *picture) svg() (string, error) {
 	}
 	canvas := vgsvg.New(18*vg.Centimeter, 10*vg.Centimeter)
 	drawing.Draw(draw.Crop(draw.New(canvas), vg.Points(4), -vg.Points(12), vg.Points(4), -vg.Points(4)))
-	var svg strings.Builder
-	if _, err := canvas.WriteTo(&svg); err != nil {
-		return "", err
-	}
-	// For readers without these fonts.
-	return strings.ReplaceAll(svg.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,sans-serif"), nil
+	return chart.SVG(canvas)
 }
 
 func newPlot(p *picture) *plot.Plot {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	drawing := plot.New()
-	drawing.BackgroundColor = nil
-	drawing.Title.Text, drawing.X.Label.Text, drawing.Y.Label.Text = p.title, p.x, p.y
-	drawing.Title.TextStyle.Color, drawing.Legend.TextStyle.Color = grey, grey
-	drawing.Legend.Top, drawing.Legend.Left, drawing.Legend.Padding = true, true, vg.Points(2)
+	drawing := chart.New(p.title, p.x, p.y)
+	drawing.Legend.Padding = vg.Points(2)
 	for _, axis := range []*plot.Axis{&drawing.X, &drawing.Y} {
-		axis.Color, axis.Label.TextStyle.Color, axis.Tick.Color, axis.Tick.Label.Color = grey, grey, grey, grey
 		axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ticks)
 	}
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
-	drawing.Add(grid)
 	return drawing
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tierlimit/tierlimit/bench/internal/proxy"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -25,12 +26,12 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProxy(o.Addr)
+	p, err := proxy.Start(o.Addr)
 	if err != nil {
 		return nil, err
 	}
-	defer p.cut()
-	if e.url, err = onHost(e.url, p.addr()); err != nil {
+	defer p.Stop()
+	if e.url, err = onHost(e.url, p.Addr()); err != nil {
 		return nil, err
 	}
 	limiter, rule, err := newLimiter(e, w.window, limit.GCRA(), nil, tiered.Logger(slog.New(slog.DiscardHandler)))
@@ -40,7 +41,7 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 	if limiter.Degraded() {
 		return nil, errors.Join(errors.New("no Redis behind the proxy"), limiter.Close())
 	}
-	p.cut()
+	p.Stop()
 	decide := decideBy(rule)
 	for until := time.Now().Add(10 * time.Second); !limiter.Degraded(); {
 		if time.Now().After(until) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
@@ -39,11 +40,8 @@ type ClientOption func(*Client) error
 // NewClient returns interceptors that charge calls to a rule before they are sent. The rule's
 // limit must be a rate: one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
-	if rule == nil {
-		return nil, option.Invalid("the client's rule is nil")
-	}
-	if rule.Limit().IsConcurrent() {
-		return nil, option.Invalid("rule %q has the limit %v: outgoing calls are limited by rates only", rule.Name(), rule.Limit())
+	if err := admission.CheckOutgoing(rule, "client"); err != nil {
+		return nil, err
 	}
 	c := &Client{rule: rule, key: Everyone, maxWait: DefaultMaxWait}
 	for _, option := range options {
@@ -76,11 +74,8 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 // 0 no call waits.
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
-		if d < 0 {
-			return option.Invalid("longest wait %v, must not be negative", d)
-		}
 		c.maxWait = d
-		return nil
+		return admission.CheckWait(d)
 	}
 }
 
@@ -107,23 +102,14 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	if c.cost != nil {
 		cost = c.cost(ctx, method, message)
 	}
-	var d limit.Decision
-	var err error
-	if c.maxWait == 0 {
-		d, err = c.rule.AllowN(ctx, key, cost)
-	} else {
-		waiting, cancel := context.WithTimeout(ctx, c.maxWait)
-		defer cancel()
-		d, err = c.rule.Wait(waiting, key, cost)
-		if errors.Is(err, limit.ErrWouldExceedDeadline) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = nil // a denial, which d tells
-		}
-	}
+	waiting, cancel := context.WithTimeout(ctx, c.maxWait)
+	defer cancel()
+	d, err := admission.Wait(ctx, waiting, c.maxWait, c.rule, key, cost)
 	switch {
-	case err != nil:
-		return errorStatus(ctx, method, err)
-	case d.Allowed:
+	case err == nil:
 		return nil
+	case !errors.Is(err, limit.ErrWouldExceedDeadline):
+		return errorStatus(ctx, method, err)
 	}
 	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}
 	return withDetails(codes.ResourceExhausted, "not sent: the quota is used up", retryInfo(d.RetryAfter), quota)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -17,15 +18,10 @@ type Option func(*Server) error
 // tiered.Limiter.AllowAll). Each needs a rule of its own.
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(s *Server) error {
-		if rule == nil || key == nil {
-			return option.Invalid("a limit's rule or key is nil")
+		if err := s.names.Add(rule, key != nil); err != nil {
+			return err
 		}
-		for _, other := range s.limits {
-			if other.rule.Name() == rule.Name() {
-				return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
-			}
-		}
-		l := &rateLimit{rule: rule, key: key}
+		l := &rateLimit{Limit: admission.Limit[call]{Rule: rule, Key: func(c call) string { return key(c.ctx, c.method) }}}
 		for _, option := range options {
 			if err := option(l); err != nil {
 				return fmt.Errorf("limit %q: %w", rule.Name(), err)
@@ -45,19 +41,22 @@ type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a server.
 type rateLimit struct {
-	rule       *tiered.Rule
-	key        KeyFunc
-	when       func(context.Context, string) bool         // nil: always
-	ruleFor    func(context.Context, string) *tiered.Rule // nil: rule
-	cost       func(context.Context, string, any) int64   // nil: 1
+	admission.Limit[call]
 	perMessage bool
+}
+
+// call is what limits are told of a call. The message is that of [Cost].
+type call struct {
+	ctx     context.Context
+	method  string
+	message any
 }
 
 // When says which calls the limit is for, by context and full method name; the others
 // pass it, uncharged. Without it the limit is for all.
 func When(applies func(ctx context.Context, method string) bool) LimitOption {
 	return func(l *rateLimit) error {
-		l.when = applies
+		l.When = func(c call) bool { return applies(c.ctx, c.method) }
 		return option.NotNil(applies != nil, "When")
 	}
 }
@@ -68,7 +67,7 @@ func When(applies func(ctx context.Context, method string) bool) LimitOption {
 // (see [OnError]): bound what comes out of the message.
 func Cost(of func(ctx context.Context, method string, message any) int64) LimitOption {
 	return func(l *rateLimit) error {
-		l.cost = of
+		l.Cost = func(c call) int64 { return of(c.ctx, c.method, c.message) }
 		return option.NotNil(of != nil, "Cost")
 	}
 }
@@ -76,10 +75,10 @@ func Cost(of func(ctx context.Context, method string, message any) int64) LimitO
 // RuleFor chooses the rule for a call, such as that of its tenant's plan (see
 // tiered.Rule.WithLimit), or the newest version of a rule that changes at run time. nil
 // stands for the limit's own rule.
-func RuleFor(call func(ctx context.Context, method string) *tiered.Rule) LimitOption {
+func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.ruleFor = call
-		return option.NotNil(call != nil, "RuleFor")
+		l.RuleFor = func(c call) *tiered.Rule { return choose(c.ctx, c.method) }
+		return option.NotNil(choose != nil, "RuleFor")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
-	"github.com/tierlimit/tierlimit/internal/keys"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -18,7 +17,8 @@ import (
 type Server struct {
 	limiter    *tiered.Limiter
 	limits     []*rateLimit
-	perMessage bool // at least one limit is
+	names      admission.Names // of their rules
+	perMessage bool            // at least one limit is
 	onError    func(context.Context, string, error) error
 }
 
@@ -89,19 +89,12 @@ func (s *limitedStream) RecvMsg(message any) error {
 func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) ([]*tiered.Slot, error) {
 	requests := make([]tiered.Request, 0, len(s.limits))
 	for _, l := range s.limits {
-		if streamed && !l.perMessage || l.when != nil && !l.when(ctx, method) {
+		if streamed && !l.perMessage {
 			continue
 		}
-		q := tiered.Request{Rule: l.rule, Key: keys.OrNone(l.key(ctx, method)), Cost: 1}
-		if l.ruleFor != nil {
-			if rule := l.ruleFor(ctx, method); rule != nil {
-				q.Rule = rule
-			}
+		if q, applies := l.Request(call{ctx, method, message}); applies {
+			requests = append(requests, q)
 		}
-		if l.cost != nil {
-			q.Cost = l.cost(ctx, method, message)
-		}
-		requests = append(requests, q)
 	}
 	if len(requests) == 0 {
 		return nil, nil

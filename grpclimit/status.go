@@ -46,8 +46,7 @@ func errorStatus(_ context.Context, _ string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
-	case errors.Is(err, limit.ErrInvalidCost), errors.Is(err, limit.ErrCostExceedsLimit),
-		errors.Is(err, limit.ErrInvalidRule), errors.Is(err, limit.ErrInvalidKey):
+	case admission.IsMistake(err):
 		return status.Error(codes.Internal, "the call could not be counted")
 	}
 	return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retryInfo(time.Second))

@@ -47,7 +47,7 @@ func setDraft(h http.Header, charges []charge, requests []tiered.Request, decisi
 		if i > 0 {
 			policy = append(policy, ", "...)
 		}
-		if rule := requests[i].Rule; rule == c.limit.rule {
+		if rule := requests[i].Rule; rule == c.limit.Rule {
 			policy = append(policy, c.limit.policy...)
 		} else {
 			policy = appendPolicy(policy, rule, c.limit.unit)

@@ -2,13 +2,11 @@ package httplimit
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
-	"github.com/tierlimit/tierlimit/internal/keys"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -43,6 +41,7 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 type middleware struct {
 	limiter   *tiered.Limiter
 	limits    []*rateLimit
+	names     admission.Names // of their rules
 	headers   HeaderStyle
 	settles   bool // at least one limit does
 	inContext bool // handlers may ask what was decided
@@ -104,17 +103,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // requests appends what to charge for a request: by the limits that are for it.
 func (m *middleware) requests(r *http.Request, charges []charge, requests []tiered.Request) ([]charge, []tiered.Request) {
 	for _, l := range m.limits {
-		if l.when != nil && !l.when(r) {
+		q, applies := l.Request(r)
+		if !applies {
 			continue
-		}
-		q := tiered.Request{Rule: l.rule, Key: keys.OrNone(l.key(r)), Cost: 1}
-		if l.ruleFor != nil {
-			if rule := l.ruleFor(r); rule != nil {
-				q.Rule = rule
-			}
-		}
-		if l.cost != nil {
-			q.Cost = l.cost(r)
 		}
 		c := charge{limit: l}
 		if l.partition != nil {
@@ -187,24 +178,12 @@ func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int
 // answerError is what OnError replaces.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
-	if isMistake(err) {
+	if admission.IsMistake(err) {
 		status = http.StatusInternalServerError
 		m.log.error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)
 	} else {
 		w.Header()[fieldRetryAfter] = []string{"1"}
 	}
 	sendError(w, status)
-	return false
-}
-
-// isMistake reports whether an error will come again until the program is changed.
-func isMistake(err error) bool {
-	for _, mistake := range []error{
-		limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey,
-	} {
-		if errors.Is(err, mistake) {
-			return true
-		}
-	}
 	return false
 }

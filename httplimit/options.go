@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -20,15 +21,10 @@ type Option func(*middleware) error
 // Each needs a rule of its own; its name is the policy's name that clients see.
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(m *middleware) error {
-		if rule == nil || key == nil {
-			return option.Invalid("a limit's rule or key is nil")
+		if err := m.names.Add(rule, key != nil); err != nil {
+			return err
 		}
-		for _, other := range m.limits {
-			if other.rule.Name() == rule.Name() {
-				return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
-			}
-		}
-		l := &rateLimit{rule: rule, key: key}
+		l := &rateLimit{Limit: admission.Limit[*http.Request]{Rule: rule, Key: key}}
 		for _, option := range options {
 			if err := option(l); err != nil {
 				return fmt.Errorf("limit %q: %w", rule.Name(), err)
@@ -53,23 +49,19 @@ type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a middleware.
 type rateLimit struct {
-	rule      *tiered.Rule
-	key       KeyFunc
-	when      func(*http.Request) bool         // nil: always
-	ruleFor   func(*http.Request) *tiered.Rule // nil: rule
-	cost      func(*http.Request) int64        // nil: 1
+	admission.Limit[*http.Request]
 	settle    func(*http.Request, Response) int64
 	byHandler bool // SetCost says what a request took
 	unit      string
 	partition KeyFunc // nil: not shown
-	policy    string  // what the client is told of rule
+	policy    string  // what the client is told of Rule
 }
 
 // When says which requests the limit is for; the others pass it, uncharged. Without
 // it the limit is for all.
 func When(applies func(*http.Request) bool) LimitOption {
 	return func(l *rateLimit) error {
-		l.when = applies
+		l.When = applies
 		return option.NotNil(applies != nil, "When")
 	}
 }
@@ -79,7 +71,7 @@ func When(applies func(*http.Request) bool) LimitOption {
 // what comes out of the request.
 func Cost(of func(*http.Request) int64) LimitOption {
 	return func(l *rateLimit) error {
-		l.cost = of
+		l.Cost = of
 		return option.NotNil(of != nil, "Cost")
 	}
 }
@@ -89,7 +81,7 @@ func Cost(of func(*http.Request) int64) LimitOption {
 // nil stands for the limit's own rule.
 func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.ruleFor = request
+		l.RuleFor = request
 		return option.NotNil(request != nil, "RuleFor")
 	}
 }
@@ -212,7 +204,7 @@ func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (pro
 func FailOpen() Option {
 	return func(m *middleware) error {
 		m.onError = func(_ http.ResponseWriter, r *http.Request, err error) bool {
-			if isMistake(err) {
+			if admission.IsMistake(err) {
 				m.log.error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
 			}
 			return true

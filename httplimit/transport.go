@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
@@ -80,11 +81,8 @@ type TransportOption func(*Transport) error
 // them on to base, or to http.DefaultTransport if that is nil. The rule's limit must be a rate:
 // one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...TransportOption) (*Transport, error) {
-	if rule == nil {
-		return nil, option.Invalid("the transport's rule is nil")
-	}
-	if rule.Limit().IsConcurrent() {
-		return nil, option.Invalid("rule %q has the limit %v: outgoing calls are limited by rates only", rule.Name(), rule.Limit())
+	if err := admission.CheckOutgoing(rule, "transport"); err != nil {
+		return nil, err
 	}
 	if base == nil {
 		base = http.DefaultTransport
@@ -143,11 +141,8 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 // With 0 no request waits.
 func MaxWait(d time.Duration) TransportOption {
 	return func(t *Transport) error {
-		if d < 0 {
-			return option.Invalid("longest wait %v, must not be negative", d)
-		}
 		t.maxWait = d
-		return nil
+		return admission.CheckWait(d)
 	}
 }
 
@@ -198,7 +193,7 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		if err := t.waitForHold(r.Context(), ctx, u); err != nil {
 			return err
 		}
-		d, err := t.charge(r.Context(), ctx, u.key, cost)
+		d, err := admission.Wait(r.Context(), ctx, t.maxWait, t.rule, u.key, cost)
 		switch {
 		case errors.Is(err, limit.ErrWouldExceedDeadline):
 			return &NotSentError{Reason: ErrQuota, Host: u.host, RetryAfter: d.RetryAfter}
@@ -233,25 +228,4 @@ func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error 
 			return request.Err()
 		}
 	}
-}
-
-// charge waits for room and charges a request. That the longest wait is over is told
-// as limit.ErrWouldExceedDeadline, with the decision that says for how long; the end
-// of the request itself as its error.
-func (t *Transport) charge(request, ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	if t.maxWait == 0 {
-		d, err := t.rule.AllowN(request, key, cost)
-		if err == nil && !d.Allowed {
-			err = limit.ErrWouldExceedDeadline
-		}
-		return d, err
-	}
-	d, err := t.rule.Wait(ctx, key, cost)
-	if err != nil && request.Err() != nil {
-		return d, request.Err()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = limit.ErrWouldExceedDeadline
-	}
-	return d, err
 }

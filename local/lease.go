@@ -11,14 +11,14 @@ import (
 
 // Leases holds units that were charged in Redis in advance, for this process to spend
 // without a trip until they end; and it measures for which keys, and how many, that is
-// worth while. It is safe for concurrent use.
+// worth while. O is whose the leases are. It is safe for concurrent use.
 //
 // The table is of a fixed size, in sets. Spending takes no lock: the units left of a
 // lease are in one word with a generation, which changes before anything else about
 // the record does. Who exchanges the word that it began with has read what belongs
 // together. All else happens once a lease or once a trip, under the lock of the set.
-type Leases struct {
-	sets   []leaseSet
+type Leases[O any] struct {
+	sets   []leaseSet[O]
 	mask   uint64
 	lastID atomic.Uint64
 	held   atomic.Int64
@@ -44,15 +44,15 @@ const (
 	asking = math.MaxInt64 // as since: a lease is on its way
 )
 
-type leaseSet struct {
+type leaseSet[O any] struct {
 	hashes  [leaseWays]atomic.Uint64
-	records [leaseWays]leaseRecord
+	records [leaseWays]leaseRecord[O]
 	mu      sync.Mutex // guards since, used and lease of the records, and all writes but spending
 	_       [56]byte   // so that records start where cache lines do
 }
 
 // leaseRecord fills one cache line of 64 bytes.
-type leaseRecord struct {
+type leaseRecord[O any] struct {
 	word  atomic.Uint64 // the generation, and in the low 32 bits the units left
 	ends  atomic.Int64  // when they must no longer be spent
 	stamp atomic.Int64  // the charge's, on the key's clock in Redis
@@ -63,12 +63,12 @@ type leaseRecord struct {
 	// before.
 	since int64
 	used  int64 // units granted by Redis since then, those of the lease not included
-	lease *heldLease
+	lease *heldLease[O]
 }
 
 // heldLease is what nobody needs to know who spends a lease.
-type heldLease struct {
-	Lease
+type heldLease[O any] struct {
+	Lease[O]
 	old    bool   // what was spent of it is no sign of present demand
 	idle   int64  // how long it may lie unused
 	word   uint64 // when it was last seen to be used
@@ -76,11 +76,11 @@ type heldLease struct {
 }
 
 // Lease is a lease as it was granted. All times are the process's, in ns.
-type Lease struct {
+type Lease[O any] struct {
 	ID    uint64 // see [Leases.NextID]
 	Key   string // the user's
 	Hash  uint64 // of the key, unsalted
-	Owner any    // whatever the caller needs to give units back
+	Owner O      // whom units are given back for
 	Units int64  // charged
 	Stamp int64  // of the charge, on the key's clock in Redis
 	Ends  int64  // when it must no longer be spent
@@ -89,8 +89,8 @@ type Lease struct {
 }
 
 // Ended is a lease that can no longer be spent, and the units that never were.
-type Ended struct {
-	Lease
+type Ended[O any] struct {
+	Lease[O]
 	Left int64
 }
 
@@ -102,19 +102,19 @@ type Spent struct {
 }
 
 // NewLeases returns a table for at least the given number of keys, at 80 bytes each.
-func NewLeases(keys int) *Leases {
+func NewLeases[O any](keys int) *Leases[O] {
 	sets := uint64(1)
 	if keys > leaseWays {
 		sets = 1 << bits.Len64(uint64(keys-1)/leaseWays)
 	}
-	l := &Leases{sets: make([]leaseSet, sets), mask: sets - 1}
+	l := &Leases[O]{sets: make([]leaseSet[O], sets), mask: sets - 1}
 	l.lastID.Store(rand.Uint64())
 	return l
 }
 
 // NextID returns an ID for a lease. Those of one process differ; those of two come to
 // be equal as good as never.
-func (l *Leases) NextID() uint64 {
+func (l *Leases[O]) NextID() uint64 {
 	for {
 		if id := l.lastID.Add(1); id != 0 {
 			return id
@@ -124,16 +124,16 @@ func (l *Leases) NextID() uint64 {
 
 // Spend takes cost units of the lease held for a key, if it has so many. hash is the
 // salted hash of the key.
-func (l *Leases) Spend(hash uint64, now, cost int64) (Spent, bool) {
+func (l *Leases[O]) Spend(hash uint64, now, cost int64) (Spent, bool) {
 	return l.look(hash, now, cost, cost)
 }
 
 // Peek is what Spend would say of Remaining before it took the units.
-func (l *Leases) Peek(hash uint64, now, cost int64) (Spent, bool) {
+func (l *Leases[O]) Peek(hash uint64, now, cost int64) (Spent, bool) {
 	return l.look(hash, now, cost, 0)
 }
 
-func (l *Leases) look(hash uint64, now, needed, cost int64) (Spent, bool) {
+func (l *Leases[O]) look(hash uint64, now, needed, cost int64) (Spent, bool) {
 	set := l.set(hash)
 	for i := range set.hashes {
 		if set.hashes[i].Load() == hash {
@@ -143,7 +143,7 @@ func (l *Leases) look(hash uint64, now, needed, cost int64) (Spent, bool) {
 	return Spent{}, false
 }
 
-func (r *leaseRecord) look(is *atomic.Uint64, hash uint64, now, needed, cost int64) (Spent, bool) {
+func (r *leaseRecord[O]) look(is *atomic.Uint64, hash uint64, now, needed, cost int64) (Spent, bool) {
 	for {
 		word := r.word.Load()
 		left := int64(uint32(word))
@@ -164,7 +164,7 @@ func (r *leaseRecord) look(is *atomic.Uint64, hash uint64, now, needed, cost int
 // Wanted counts cost units that Redis granted now, and returns how many units to ask
 // for a lease, at most most; 0 for none. If not 0, [Leases.Hold] or [Leases.Refused]
 // must follow: no other caller is told to ask before.
-func (l *Leases) Wanted(hash uint64, now, cost int64, life time.Duration, most int64) int64 {
+func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, most int64) int64 {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -207,7 +207,7 @@ func (l *Leases) Wanted(hash uint64, now, cost int64, life time.Duration, most i
 
 // Hold puts a lease up for being spent. It reports whether there is a place for it; if
 // not, the units are the caller's to give back.
-func (l *Leases) Hold(hash uint64, now int64, lease Lease) bool {
+func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) bool {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -221,7 +221,7 @@ func (l *Leases) Hold(hash uint64, now int64, lease Lease) bool {
 	r.reset.Store(lease.Reset)
 	r.since, r.used = now, 0
 	word := nextGeneration(r.word.Load()) | uint64(lease.Units)
-	r.lease = &heldLease{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
+	r.lease = &heldLease[O]{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
 	r.word.Store(word) // from here on it is spent
 	l.held.Add(1)
 	return true
@@ -229,7 +229,7 @@ func (l *Leases) Hold(hash uint64, now int64, lease Lease) bool {
 
 // Refused says that a lease that was [Leases.Wanted] was not granted: another one is
 // not asked for before the given time.
-func (l *Leases) Refused(hash uint64, until int64) {
+func (l *Leases[O]) Refused(hash uint64, until int64) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -239,20 +239,20 @@ func (l *Leases) Refused(hash uint64, until int64) {
 }
 
 // End ends the lease held for a key, if there is one.
-func (l *Leases) End(hash uint64) (Ended, bool) {
+func (l *Leases[O]) End(hash uint64) (Ended[O], bool) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if r := set.find(hash); r != nil && r.lease != nil {
 		return l.end(r), true
 	}
-	return Ended{}, false
+	return Ended[O]{}, false
 }
 
 // EndIdle ends the leases whose time is over or that lie unused, and returns those
 // that have units left.
-func (l *Leases) EndIdle(now int64) []Ended {
-	return l.endAll(func(r *leaseRecord) bool {
+func (l *Leases[O]) EndIdle(now int64) []Ended[O] {
+	return l.endAll(func(r *leaseRecord[O]) bool {
 		h := r.lease
 		if word := r.word.Load(); word != h.word {
 			h.word, h.usedAt = word, now
@@ -262,11 +262,11 @@ func (l *Leases) EndIdle(now int64) []Ended {
 }
 
 // EndAll ends all leases, and returns those that have units left.
-func (l *Leases) EndAll() []Ended {
-	return l.endAll(func(*leaseRecord) bool { return true })
+func (l *Leases[O]) EndAll() []Ended[O] {
+	return l.endAll(func(*leaseRecord[O]) bool { return true })
 }
 
-func (l *Leases) endAll(which func(r *leaseRecord) bool) (ended []Ended) {
+func (l *Leases[O]) endAll(which func(r *leaseRecord[O]) bool) (ended []Ended[O]) {
 	for i := range l.sets {
 		set := &l.sets[i]
 		set.mu.Lock()
@@ -283,11 +283,11 @@ func (l *Leases) endAll(which func(r *leaseRecord) bool) (ended []Ended) {
 }
 
 // end takes what is left out of a record that has a lease. The lock is held.
-func (l *Leases) end(r *leaseRecord) Ended {
+func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
 	for {
 		word := r.word.Load()
 		if r.word.CompareAndSwap(word, nextGeneration(word)) {
-			ended := Ended{Lease: r.lease.Lease, Left: int64(uint32(word))}
+			ended := Ended[O]{Lease: r.lease.Lease, Left: int64(uint32(word))}
 			r.lease = nil
 			l.held.Add(-1)
 			return ended
@@ -296,10 +296,10 @@ func (l *Leases) end(r *leaseRecord) Ended {
 }
 
 // Held is how many leases are held, spent or not.
-func (l *Leases) Held() int { return int(l.held.Load()) }
+func (l *Leases[O]) Held() int { return int(l.held.Load()) }
 
 // Left is how many units of leases could still be spent now.
-func (l *Leases) Left(now int64) (units int64) {
+func (l *Leases[O]) Left(now int64) (units int64) {
 	for i := range l.sets {
 		for j := range l.sets[i].records {
 			if r := &l.sets[i].records[j]; now < r.ends.Load() {
@@ -312,10 +312,10 @@ func (l *Leases) Left(now int64) (units int64) {
 
 func nextGeneration(word uint64) uint64 { return (word>>32 + 1) << 32 }
 
-func (l *Leases) set(hash uint64) *leaseSet { return &l.sets[hash>>24&l.mask] }
+func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&l.mask] }
 
 // find returns the record of a key, or nil. The lock is held.
-func (s *leaseSet) find(hash uint64) *leaseRecord {
+func (s *leaseSet[O]) find(hash uint64) *leaseRecord[O] {
 	for i := range s.hashes {
 		if s.hashes[i].Load() == hash {
 			return &s.records[i]
@@ -326,7 +326,7 @@ func (s *leaseSet) find(hash uint64) *leaseRecord {
 
 // create returns a record for a key that has none, in place of the one not asked for
 // for longest; nil if leases of all others are held or on their way. The lock is held.
-func (s *leaseSet) create(hash uint64) *leaseRecord {
+func (s *leaseSet[O]) create(hash uint64) *leaseRecord[O] {
 	oldest := -1
 	for i := range s.records {
 		r := &s.records[i]

@@ -12,12 +12,12 @@ import (
 
 const leaseLife = time.Second
 
-func lease(id uint64, now, units int64) Lease {
-	return Lease{ID: id, Key: "k", Units: units, Stamp: 7, Ends: now + int64(leaseLife), Free: 100, Reset: now + 2*second}
+func lease(id uint64, now, units int64) Lease[string] {
+	return Lease[string]{ID: id, Key: "k", Units: units, Stamp: 7, Ends: now + int64(leaseLife), Free: 100, Reset: now + 2*second}
 }
 
 // hold has a lease of a key held, as after it was wanted and granted.
-func hold(t testing.TB, l *Leases, hash uint64, now, units int64) {
+func hold(t testing.TB, l *Leases[string], hash uint64, now, units int64) {
 	t.Helper()
 	for l.Wanted(hash, now, units, leaseLife, 1000) == 0 {
 	}
@@ -27,7 +27,7 @@ func hold(t testing.TB, l *Leases, hash uint64, now, units int64) {
 }
 
 func TestALeaseIsSpentUntilItEnds(t *testing.T) {
-	l, hash := NewLeases(100), testHasher.Hash("k")
+	l, hash := NewLeases[string](100), testHasher.Hash("k")
 	if _, ok := l.Spend(hash, noon, 1); ok {
 		t.Fatal("spent without a lease")
 	}
@@ -61,7 +61,7 @@ func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 
 // Who finds a key's record just before it becomes another key's spends nothing of that.
 func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
-	l, hash := NewLeases(1), testHasher.Hash("k")
+	l, hash := NewLeases[string](1), testHasher.Hash("k")
 	hold(t, l, hash, noon, 10)
 	set := l.set(hash)
 	for i := range set.records {
@@ -76,7 +76,7 @@ func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
 
 // However many spend, end and renew leases at once, every unit is spent once or left.
 func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
-	l := NewLeases(leaseWays)             // one set
+	l := NewLeases[string](leaseWays)     // one set
 	hashes := make([]uint64, leaseWays+4) // more than have a place
 	for i := range hashes {
 		hashes[i] = testHasher.Hash(fmt.Sprint(i))
@@ -140,7 +140,7 @@ func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 // A lease is sized to be spent in half of its life at the demand there was; what is not
 // used often is not leased at all, and only one caller is told to ask.
 func TestLeasesFollowDemand(t *testing.T) {
-	l, hash, now := NewLeases(1), testHasher.Hash("k"), noon
+	l, hash, now := NewLeases[string](1), testHasher.Hash("k"), noon
 	for range 100 {
 		now += second / 4 // four a second: half a life's are fewer than is worth while
 		if want := l.Wanted(hash, now, 1, leaseLife, 1000); want != 0 {
@@ -206,7 +206,7 @@ func TestLeasesFollowDemand(t *testing.T) {
 }
 
 func TestUnusedLeasesEnd(t *testing.T) {
-	l := NewLeases(100)
+	l := NewLeases[string](100)
 	used, idle, spent := testHasher.Hash("used"), testHasher.Hash("idle"), testHasher.Hash("spent")
 	for _, hash := range []uint64{used, idle, spent} {
 		hold(t, l, hash, noon, 10)
@@ -237,7 +237,7 @@ func TestUnusedLeasesEnd(t *testing.T) {
 // A set that is full of leases has no place for another key, and none is forgotten.
 func TestNoLeaseMakesWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := NewLeases(leaseWays)
+		l := NewLeases[string](leaseWays)
 		held := int64(0)
 		for hash := uint64(1); hash <= 40; hash++ {
 			for range 10 {
@@ -257,13 +257,13 @@ func TestNoLeaseMakesWay(t *testing.T) {
 }
 
 func benchSpend(b testing.TB) func() {
-	l, hash := NewLeases(1000), testHasher.Hash("user:12345678")
+	l, hash := NewLeases[string](1000), testHasher.Hash("user:12345678")
 	hold(b, l, hash, noon, 10)
 	return func() {
 		if _, ok := l.Spend(hash, noon, 1); !ok {
 			l.End(hash)
 			l.Wanted(hash, noon+2*second, 10, leaseLife, 1000)
-			l.Hold(hash, noon, Lease{ID: 1, Units: 1 << 31, Ends: noon + second})
+			l.Hold(hash, noon, Lease[string]{ID: 1, Units: 1 << 31, Ends: noon + second})
 		}
 	}
 }

@@ -26,19 +26,26 @@ var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", Err
 var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version. Until it expires, Rule.Reset of the key makes it anew")
 
 // Hooks connect the batcher to what it must not know. They are called once for each
-// trip, or for each of its entries, by the goroutine that makes it.
+// trip, by the goroutine that makes it.
 type Hooks struct {
 	// Begin is asked before each trip; an error means not to make it, and becomes
 	// the error of the decisions that waited for it. done is told how the trip
 	// went, exactly once.
 	Begin func() (done func(error), err error)
-	// Now is read before each trip is sent, for Answered. Both may be nil.
+	// Now is read before each trip is sent, for askers. It may be nil.
 	Now func() int64
-	// Answered is told of each entry that was answered, before its callers are: what
-	// it asked, the reply, and what Now said.
-	Answered func(e *Entry, r *Reply, sent int64)
+	// Shard tells askers which batcher it was.
+	Shard int
 	// Trip is told of each trip made: how many callers it carried and how long it took.
 	Trip func(callers int, took time.Duration, err error)
+}
+
+// Asker is who asks for the entries of a rule, see [Rule.Named].
+type Asker interface {
+	// Answered is told of each entry that was answered, once, before its callers are: by which
+	// batcher (Hooks.Shard), what it asked, the reply, and what Hooks.Now said before it was sent.
+	// The goroutine that makes the trip calls it.
+	Answered(shard int, e *Entry, r *Reply, sent int64)
 }
 
 // Options tune a [Batcher]. All numbers must be positive.
@@ -91,7 +98,6 @@ type Batcher struct {
 func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	if hooks.Now == nil {
 		hooks.Now = func() int64 { return 0 }
-		hooks.Answered = func(*Entry, *Reply, int64) {}
 	}
 	b := &Batcher{
 		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,

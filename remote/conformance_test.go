@@ -3,9 +3,9 @@ package remote_test
 import (
 	"testing"
 
+	"github.com/tierlimit/tierlimit/internal/conformance"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/remote"
-	"github.com/tierlimit/tierlimit/remote/remotetest"
 )
 
 // The scripts decide as the models do, on a real Redis and on miniredis: they need
@@ -13,14 +13,14 @@ import (
 func TestLaws1And5And10Conformance(t *testing.T) {
 	embedded, _ := redistest.Embedded(t)
 	t.Run("redis", func(t *testing.T) {
-		remotetest.Conformance(t, remote.NewScript(redistest.Shared(t).Client(t)))
+		conformance.Test(t, remote.NewScript(redistest.Shared(t).Client(t)))
 	})
 	t.Run("redis without a library", func(t *testing.T) {
 		script := remote.NewScript(redistest.Shared(t).Client(t))
 		script.WithoutLibrary()
-		remotetest.Conformance(t, script)
+		conformance.Test(t, script)
 	})
 	t.Run("miniredis", func(t *testing.T) {
-		remotetest.Conformance(t, remote.NewScript(embedded))
+		conformance.Test(t, remote.NewScript(embedded))
 	})
 }

@@ -3,7 +3,7 @@
 // keeps fleet membership.
 //
 // It knows nothing of the in-process tier, of breakers or of metrics; package
-// tiered connects it to them through [Hooks].
+// tiered connects it to them through [Hooks] and [Asker].
 //
 // From keys to replies:
 //

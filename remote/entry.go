@@ -31,7 +31,7 @@ const ChargeRepeats = 10 * time.Minute
 type Entry struct {
 	// Key is the Redis key; or a [UserKey], if the rule was named (see [Rule.Named]).
 	Key string
-	// Hash is the asker's own, for Hooks.Answered.
+	// Hash is for the rule's [Asker].
 	Hash uint64
 	// Rule is what to hold it to.
 	Rule *Rule

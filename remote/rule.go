@@ -35,7 +35,7 @@ type Rule struct {
 
 	keys  Keyspace
 	name  string // "" if entries bring their Redis key along
-	owner any
+	asker Asker  // nil: nobody is told of answers
 }
 
 // packedRule is the rule as the script reads it: algorithm (1 byte), quota (7),
@@ -107,15 +107,12 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 }
 
 // Named returns the rule for entries that bring the user's key: their Redis keys are
-// made by keys under that name. Owner is for whoever is told of answers, see [Hooks].
-func (r *Rule) Named(keys Keyspace, name string, owner any) *Rule {
+// made by keys under that name. asker, which may be nil, is told of their answers.
+func (r *Rule) Named(keys Keyspace, name string, asker Asker) *Rule {
 	named := *r
-	named.keys, named.name, named.owner = keys, name, owner
+	named.keys, named.name, named.asker = keys, name, asker
 	return &named
 }
-
-// Owner is what the rule was named with.
-func (r *Rule) Owner() any { return r.owner }
 
 func (r *Rule) redisKey(key string) string {
 	if r.name == "" {

@@ -285,8 +285,9 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	}
 	b.answered.Add(int64(decisions))
 	for i := range replies {
-		if r := &replies[i]; r.Err == nil && r.Status != Expired && r.Status != Unreadable {
-			b.hooks.Answered(&from.entries[i], r, sent)
+		e, r := &from.entries[i], &replies[i]
+		if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
+			asker.Answered(b.hooks.Shard, e, r, sent)
 		}
 	}
 	var again []*call

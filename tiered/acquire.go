@@ -140,10 +140,10 @@ func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remo
 	case reply.Granted == 0:
 		h.Left(now, reply.Remaining)
 	default:
-		owned := callKey{said: key.said, hash: key.hash, name: key.inRedis()}
+		kept := key.kept()
 		all := make([]*local.Slot, reply.Granted/units)
 		for i := range all {
-			slot := &Slot{rule: r, key: owned}
+			slot := &Slot{rule: r, key: kept}
 			slots, all[i] = append(slots, slot), &slot.local
 		}
 		h.Granted(now, l.slotsTill(sent, r.slots.ttl), reply.Remaining, units, all...)
@@ -196,7 +196,7 @@ func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err erro
 	case s.Breaker.Closed():
 		return nil, d
 	}
-	slot := &Slot{rule: r, key: callKey{said: key.said, hash: key.hash, name: key.inRedis()}}
+	slot := &Slot{rule: r, key: key.kept()}
 	d.Allowed, d.Remaining = l.slots.table.GrantAlone(l.now(), r.heldKey(key), r, r.slots.ttl, share, units, &slot.local)
 	if !d.Allowed {
 		return nil, d
@@ -230,17 +230,7 @@ func (r *Rule) deniedSettling(s *outage.Shard, key *callKey, units int64) (d lim
 
 // slotsAnswered remembers a denial: for a short time, as units come back at any time.
 func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
-	if reply.Status != remote.Denied || r.limiter.denials == nil || r.config.denialLife == 0 {
-		return
-	}
-	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
-		Cost:       e.Cost,
-		RetryAfter: reply.RetryAfter,
-		NextAfter:  reply.NextAfter,
-		ResetAfter: reply.ResetAfter,
-		Remaining:  reply.Remaining,
-		Life:       min(r.config.denialLife, slotDenialLife),
-	})
+	r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife))
 }
 
 // resetSlots follows a reset of a key in Redis.
@@ -248,6 +238,5 @@ func (r *Rule) resetSlots(key *callKey) {
 	l := r.limiter
 	held := r.heldKey(key)
 	l.slots.table.Doubt(l.now(), func(owner any, key string) bool { return key == held.Key && owner.(*Rule).name == r.name })
-	r.forgetDenial(key.hash)
-	l.lines.release(r.name, key.inRedis())
+	r.unitsCameBack(key)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +32,16 @@ func mustBeFull(t testing.TB, r *Rule, key string, units int64) limit.Decision {
 		t.Fatalf("slot %v, %+v, %v", slot, d, err)
 	}
 	return d
+}
+
+// Law 7: what is held keeps no more of a long key than Redis does.
+func TestLaw7SlotsKeepNoLongKeys(t *testing.T) {
+	r := newRule(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), "jobs", limit.Concurrent(1))
+	slot := mustAcquire(t, r, strings.Repeat("k", limit.MaxKey), 1)
+	defer slot.Release()
+	if said, name := len(slot.key.said), len(slot.key.name); said > 0 || name == 0 || name > 100 {
+		t.Errorf("a slot keeps %d and %d bytes of its key", said, name)
+	}
 }
 
 func TestAcquireAndRelease(t *testing.T) {

@@ -20,7 +20,6 @@ func TestServicesLinkNoTestOracle(t *testing.T) {
 	}{
 		{[]string{"tiered", "plan", "httplimit", "livepage", "grpclimit"}, slices.Concat(oracle, others)},
 		{[]string{"rulesfile", "tiertest", "serve/..."}, oracle},
-		{[]string{"remote/remotetest"}, others},
 	} {
 		args := []string{"list", "-deps"}
 		for _, p := range tc.packages {

@@ -170,7 +170,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 // [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
 // [limit.ErrClosed].
 func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
-	r, err := l.prepare(name, lim, options)
+	r, err := l.PrepareRule(name, lim, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -206,28 +206,11 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // Instances of a fleet that change at different times stay correct: each holds the
 // common counts to its own limit. Errors are those of [Limiter.Rule].
 func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
-	r, err := l.prepare(name, lim, options)
+	r, err := l.PrepareRule(name, lim, options...)
 	if err != nil {
 		return nil, err
 	}
 	return r, l.PutInForce(r)
-}
-
-// prepare makes a rule, without putting it in force.
-func (l *Limiter) prepare(name string, lim limit.Limit, options []RuleOption) (*Rule, error) {
-	if l.closed.Load() {
-		return nil, limit.ErrClosed
-	}
-	if err := remote.CheckRuleName(name); err != nil {
-		return nil, err
-	}
-	c := ruleConfig{denialLife: denialLife}
-	for _, option := range options {
-		if err := option(&c); err != nil {
-			return nil, fmt.Errorf("rule %q: %w", name, err)
-		}
-	}
-	return l.newRule(name, lim, c)
 }
 
 // FleetSize is the number of instances that share the limits: as last heard from

@@ -112,8 +112,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	}
 	q := r.inOutageOf(&k, 0, lua.Forget)
 	l.shardOf(&k).Reset(&q)
-	r.forgetDenial(k.hash)
-	l.lines.release(r.name, k.inRedis())
+	r.unitsCameBack(&k)
 	return nil
 }
 

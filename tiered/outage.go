@@ -34,8 +34,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Instance: l.instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
-				Begin: s.Breaker.Begin, Now: l.now, Trip: s.TripEnded,
-				Answered: func(e *remote.Entry, r *remote.Reply, sent int64) { l.answered(s, e, r, sent) },
+				Begin: s.Breaker.Begin, Now: l.now, Trip: s.TripEnded, Shard: s.Index(),
 			})
 			return b, remote.NewFleet(b, l.keys, l.instance, outage.FleetTTL, assumed)
 		},

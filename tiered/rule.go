@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -107,7 +108,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		shadow:     shadow,
 		inRedis:    inRedis,
 	}
-	r.encoded = encoded.Named(l.keys, name, r)
+	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
 		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
@@ -262,16 +263,19 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	return ctx.Err()
 }
 
-// answered remembers what Redis answered, at once for all callers that asked for the
+// asker is a rule, as it is told of what Redis answered.
+type asker Rule
+
+// Answered remembers what Redis answered, at once for all callers that asked for the
 // same: denials for the next requests, grants for a possible outage. Sent is the
 // limiter's time before it was asked: what Redis says of the time from its reply on
 // then holds from there on all the more (law 2).
-func (l *Limiter) answered(s *outage.Shard, e *remote.Entry, reply *remote.Reply, sent int64) {
+func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
 	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
 	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
 	}
-	r := e.Rule.Owner().(*Rule)
+	r := (*Rule)(a)
 	if r.slots != nil {
 		r.slotsAnswered(e, reply, sent)
 		return
@@ -281,7 +285,7 @@ func (l *Limiter) answered(s *outage.Shard, e *remote.Entry, reply *remote.Reply
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
-		s.Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
+		r.limiter.shards.At(shard).Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
 	}
 	cost := e.Cost
 	if upTo {
@@ -290,16 +294,22 @@ func (l *Limiter) answered(s *outage.Shard, e *remote.Entry, reply *remote.Reply
 	if asksToHold(e) && reply.Remaining >= cost {
 		return // if it was denied, then for too many holds: that says nothing of other requests
 	}
-	if reply.Status == remote.Denied && l.denials != nil && r.config.denialLife > 0 {
-		l.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
-			Cost:       cost,
-			RetryAfter: reply.RetryAfter,
-			NextAfter:  reply.NextAfter,
-			ResetAfter: reply.ResetAfter,
-			Remaining:  reply.Remaining,
-			Life:       r.config.denialLife,
-		})
+	r.remember(e, reply, sent, cost, r.config.denialLife)
+}
+
+// remember keeps a denial for the next requests, if a reply is one.
+func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
+	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
+		return
 	}
+	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
+		Cost:       cost,
+		RetryAfter: reply.RetryAfter,
+		NextAfter:  reply.NextAfter,
+		ResetAfter: reply.ResetAfter,
+		Remaining:  reply.Remaining,
+		Life:       life,
+	})
 }
 
 // fromRedis turns the reply to a single request into a decision.

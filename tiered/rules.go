@@ -4,13 +4,26 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // PrepareRule makes a rule as [Limiter.ChangeRule] does, and does not yet put it in
 // force: so that several are changed together, or none if one of them cannot be. See
 // [Limiter.PutInForce]. Errors are those of [Limiter.Rule].
 func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
-	return l.prepare(name, lim, options)
+	if l.closed.Load() {
+		return nil, limit.ErrClosed
+	}
+	if err := remote.CheckRuleName(name); err != nil {
+		return nil, err
+	}
+	c := ruleConfig{denialLife: denialLife}
+	for _, option := range options {
+		if err := option(&c); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", name, err)
+		}
+	}
+	return l.newRule(name, lim, c)
 }
 
 // PutInForce makes each of the rules the one of its name, all at the same moment: what

@@ -43,8 +43,7 @@ func (s *Slot) Release() {
 			h.Left(now, reply.Remaining)
 		}
 	}
-	r.forgetDenial(s.key.hash)
-	l.lines.release(r.name, s.key.inRedis())
+	r.unitsCameBack(&s.key)
 }
 
 // Held reports whether the slot is held: it was not released, and its time is not over. It takes

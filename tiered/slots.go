@@ -93,7 +93,7 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		metrics:    l.metrics.rule(name, c.dryRun),
 		slots:      terms,
 	}
-	r.encoded = encoded.Named(l.keys, name, r)
+	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	return r, nil
 }
 

@@ -6,30 +6,20 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
-)
 
-// Colours that are readable on a light and on a dark page; the background is the page's.
-var (
-	grey   = color.RGBA{0x80, 0x80, 0x80, 0xff}
-	blue   = color.RGBA{0x3b, 0x82, 0xf6, 0xff}
-	orange = color.RGBA{0xea, 0x7a, 0x1a, 0xff}
-	red    = color.RGBA{0xdc, 0x4c, 0x4c, 0xff}
-	green  = color.RGBA{0x2f, 0xa0, 0x6a, 0xff}
+	"github.com/tierlimit/tierlimit/bench/internal/chart"
 )
 
 // drawTimeline draws an outage: above, who admitted how much; below, how much of the
 // limit each window held.
 func drawTimeline(path string, s settings, o outcome) error {
-	above, below := newPlot("admitted per second"), newPlot("units in the last window / limit")
-	below.X.Label.Text = "seconds since Redis was lost"
+	above, below := chart.New(fmt.Sprintf("%s: %s", o.Name, o.About), "", "admitted per second"), chart.New("", "seconds since Redis was lost", "units in the last window / limit")
 	line := func(p *plot.Plot, name, subject string, c color.Color, value func(interval) float64) error {
 		var points plotter.XYs
 		for _, i := range o.Timeline {
@@ -55,17 +45,16 @@ func drawTimeline(path string, s settings, o outcome) error {
 		color         color.Color
 		value         func(interval) float64
 	}{
-		{above, "by Redis", ours.String(), blue, func(i interval) float64 { return i.Redis }},
-		{above, "without Redis", ours.String(), orange, func(i interval) float64 { return i.Without }},
-		{below, naive.String(), naive.String(), red, func(i interval) float64 { return i.Window }},
-		{below, static.String(), static.String(), green, func(i interval) float64 { return i.Window }},
-		{below, ours.String(), ours.String(), blue, func(i interval) float64 { return i.Window }},
+		{above, "by Redis", ours.String(), chart.Blue, func(i interval) float64 { return i.Redis }},
+		{above, "without Redis", ours.String(), chart.Orange, func(i interval) float64 { return i.Without }},
+		{below, naive.String(), naive.String(), chart.Red, func(i interval) float64 { return i.Window }},
+		{below, static.String(), static.String(), chart.Green, func(i interval) float64 { return i.Window }},
+		{below, ours.String(), ours.String(), chart.Blue, func(i interval) float64 { return i.Window }},
 	} {
 		if err := line(l.plot, l.name, l.subject, l.color, l.value); err != nil {
 			return err
 		}
 	}
-	above.Title.Text = fmt.Sprintf("%s: %s", o.Name, o.About)
 	for _, p := range []*plot.Plot{above, below} {
 		p.X.Min = o.Timeline[0].Seconds
 		p.X.Tick.Marker = ticks(s.Window.Seconds())
@@ -82,12 +71,10 @@ func drawTimeline(path string, s settings, o outcome) error {
 	canvases := plot.Align(rows, tiles, draw.New(canvas))
 	above.Draw(canvases[0][0])
 	below.Draw(canvases[1][0])
-	var svg strings.Builder
-	if _, err := canvas.WriteTo(&svg); err != nil {
+	text, err := chart.SVG(canvas)
+	if err != nil {
 		return err
 	}
-	// For readers without these fonts.
-	text := strings.ReplaceAll(svg.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,sans-serif")
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
@@ -110,23 +97,4 @@ func ticks(step float64) plot.Ticker {
 		}
 		return all
 	})
-}
-
-func newPlot(title string) *plot.Plot {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.Y.Label.Text = title
-	p.Title.TextStyle.Color = grey
-	p.Legend.TextStyle.Color = grey
-	p.Legend.Top = true
-	p.Legend.Left = true
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Color, axis.Label.TextStyle.Color, axis.Tick.Color, axis.Tick.Label.Color = grey, grey, grey, grey
-	}
-	grid := plotter.NewGrid()
-	faint := color.NRGBA{0x80, 0x80, 0x80, 0x40}
-	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
-	p.Add(grid)
-	return p
 }

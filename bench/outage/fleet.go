@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tierlimit/tierlimit/bench/internal/proxy"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
@@ -18,7 +19,7 @@ type fleet struct {
 	bed       *testbed
 	server    *redistest.Server
 	duty      duty
-	proxies   []proxy
+	proxies   []proxy.Proxy
 	instances []*instance // as they are now
 	replaced  []*instance // ended before
 	started   uint64      // instances, for their seeds
@@ -52,9 +53,9 @@ func newFleet(ctx context.Context, s settings, sc scenario) (*fleet, error) {
 }
 
 // add starts one more instance, behind a proxy that something may befall first.
-func (f *fleet) add(prepare func(proxy) error) error {
+func (f *fleet) add(prepare func(proxy.Proxy) error) error {
 	i := len(f.instances)
-	p, err := startProxy(fmt.Sprint("instance", i), f.server.Addr())
+	p, err := proxy.Start(f.server.Addr())
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (f *fleet) add(prepare func(proxy) error) error {
 
 func (f *fleet) start(i int) (*instance, error) {
 	d := f.duty
-	d.Redis = f.proxies[i].Listen
+	d.Redis = f.proxies[i].Addr()
 	f.started++
 	d.Seed = f.Seed + f.started
 	return startInstance(i, f.bed.dir, d)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tierlimit/tierlimit/bench/internal/proxy"
 )
 
 // scenario is one way to lose Redis.
@@ -34,7 +36,7 @@ func scenarios() []scenario {
 		{name: "partition", about: "the network loses everything, silently", weights: skewed, baselines: true,
 			play: outage(dropAll, healAll), judge: judgeOutage},
 		{name: "one-cut-off", about: "one of four instances is cut off, that with 15 % of the traffic", weights: skewed, baselines: true,
-			play: outage(func(f *fleet) error { return f.proxies[cutOff].drop() }, healAll), judge: judgeCutOff},
+			play: outage(func(f *fleet) error { return f.proxies[cutOff].Drop() }, healAll), judge: judgeCutOff},
 		{name: "slow", about: "answers take about as long as the deadline", weights: skewed, crowded: true,
 			play: outage(delayAll, healAll), judge: judgeOutage},
 		{name: "flapping", about: "Redis hangs every 300 ms for as long", weights: skewed, crowded: true,
@@ -115,7 +117,7 @@ func playOne(ctx context.Context, s settings, sc scenario) (o outcome, err error
 
 func dropAll(f *fleet) (err error) {
 	for _, p := range f.proxies {
-		err = errors.Join(err, p.drop())
+		err = errors.Join(err, p.Drop())
 	}
 	return err
 }
@@ -124,14 +126,14 @@ func dropAll(f *fleet) (err error) {
 func delayAll(f *fleet) (err error) {
 	ms := int(f.Deadline.Milliseconds())
 	for _, p := range f.proxies {
-		err = errors.Join(err, p.delay(ms*44/100, ms*10/100))
+		err = errors.Join(err, p.Delay(ms*44/100, ms*10/100))
 	}
 	return err
 }
 
 func healAll(f *fleet) error {
 	for _, p := range f.proxies {
-		p.heal()
+		p.Heal()
 	}
 	return nil
 }
@@ -245,7 +247,7 @@ func playScaleUp(f *fleet) error {
 		return err
 	}
 	for i := len(f.instances); i < scaledUp; i++ {
-		if err := f.add(proxy.drop); err != nil {
+		if err := f.add(proxy.Proxy.Drop); err != nil {
 			return err
 		}
 		if err := f.offerOne(i, 0.5); err != nil {

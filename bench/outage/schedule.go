@@ -73,10 +73,10 @@ func (f *fleet) strike(t fault) error {
 	case "partition":
 		err = dropAll(f)
 	case "cut off":
-		err = f.proxies[t.instance].drop()
+		err = f.proxies[t.instance].Drop()
 	case "delay":
 		for _, p := range f.proxies {
-			err = errors.Join(err, p.delay(t.delay, t.delay/4))
+			err = errors.Join(err, p.Delay(t.delay, t.delay/4))
 		}
 	case "flushall":
 		err = f.flushAll()

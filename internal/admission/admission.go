@@ -1,9 +1,10 @@
-// Package admission decides about a request that several limits apply to. The
-// middlewares for HTTP and gRPC have it in common.
+// Package admission decides about a call that several limits apply to ([Limit], [Decide]), and lets
+// outgoing calls wait ([Wait]). The middlewares and clients for HTTP and gRPC have it in common.
 package admission
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -57,6 +58,18 @@ func RetryAfter(decisions []limit.Decision) time.Duration {
 		after = max(after, d.RetryAfter)
 	}
 	return after
+}
+
+// IsMistake reports whether an error of [Decide] will come again until the program is changed.
+func IsMistake(err error) bool {
+	for _, mistake := range []error{
+		limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey,
+	} {
+		if errors.Is(err, mistake) {
+			return true
+		}
+	}
+	return false
 }
 
 // ByOutage reports whether a request was denied not for what it used but because

@@ -51,9 +51,9 @@ type Keeper struct {
 	c     Config
 	trips sync.WaitGroup
 
-	mu       sync.Mutex    // guards the fields below
-	table    *local.Leases // nil until a rule needs it; not changed after
-	wake     chan struct{} // told when there are leases; made with table
+	mu       sync.Mutex           // guards the fields below
+	table    *local.Leases[*Rule] // nil until a rule needs it; not changed after
+	wake     chan struct{}        // told when there are leases; made with table
 	underWay int
 	closed   bool
 }
@@ -66,7 +66,7 @@ func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.table == nil {
-		k.table, k.wake = local.NewLeases(leasedKeys), make(chan struct{}, 1)
+		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), make(chan struct{}, 1)
 		if !k.c.Virtual && !k.closed {
 			k.c.Go(k.keep)
 		}
@@ -156,14 +156,14 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		return
 	}
 	s.Leased(q, reply.Granted)
-	lease := local.Lease{
+	lease := local.Lease[*Rule]{
 		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
 		Ends: sent + int64(reply.Life-reply.Life/Drift),
 		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
 	}
 	if !k.table.Hold(hash, now, lease) {
-		k.giveBack([]local.Ended{{Lease: lease, Left: lease.Units}})
+		k.giveBack([]local.Ended[*Rule]{{Lease: lease, Left: lease.Units}})
 		return
 	}
 	select {
@@ -212,7 +212,7 @@ func (k *Keeper) Close() {
 
 // giveBack returns what is left of leases to Redis. Where Redis is lost the units stay
 // charged there until they leave the window.
-func (k *Keeper) giveBack(ended []local.Ended) {
+func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
 	}
@@ -231,7 +231,7 @@ func (k *Keeper) giveBack(ended []local.Ended) {
 					k.c.NotGivenBack(err)
 					return
 				}
-				e.Owner.(*Rule).ForgetDenial(e.Hash)
+				e.Owner.ForgetDenial(e.Hash)
 			})
 		}
 		returns.Wait()
@@ -240,16 +240,16 @@ func (k *Keeper) giveBack(ended []local.Ended) {
 
 // unrecord takes what is left of a lease out of the ledger: before Redis is told, since
 // this instance's own record may say less than Redis, never more.
-func (k *Keeper) unrecord(e *local.Ended) {
+func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key := remote.UserKey(e.Key)
-	q := outage.Question{Rule: e.Owner.(*Rule).Outage, Hash: e.Hash, Key: key}
+	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
 	k.c.Shard(key).Returned(&q, e.Left, false)
 }
 
 // unspent is the refund of what is left of a lease.
-func unspent(e *local.Ended) remote.Entry {
+func unspent(e *local.Ended[*Rule]) remote.Entry {
 	return remote.Entry{
-		Key: e.Key, Rule: e.Owner.(*Rule).Outage.Encoded, Operation: lua.Refund,
+		Key: e.Key, Rule: e.Owner.Outage.Encoded, Operation: lua.Refund,
 		Cost: e.Left, Charged: e.Units, Stamp: e.Stamp,
 	}
 }

@@ -58,6 +58,14 @@ func (l *Shards) Of(key remote.UserKey) *Shard {
 	return r.shards[r.of[l.Slot(key)]]
 }
 
+// At is the shard of that [Shard.Index].
+func (l *Shards) At(index int) *Shard {
+	if l.cluster == nil {
+		return l.first
+	}
+	return l.cluster.routes.Load().shards[index]
+}
+
 // Only is the shard of all keys, nil on a Cluster.
 func (l *Shards) Only() *Shard {
 	if l.cluster != nil {

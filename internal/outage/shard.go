@@ -59,6 +59,9 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 	return s
 }
 
+// Index tells the shard from the others. It does not change.
+func (s *Shard) Index() int { return s.index }
+
 // run starts what a shard does in the background.
 func (s *Shard) run() {
 	s.all.Go(s.keep)

@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/conformance"
 	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
-	"github.com/tierlimit/tierlimit/remote/remotetest"
 )
 
 func start(t *testing.T) *redis.Client {
@@ -30,7 +30,7 @@ func start(t *testing.T) *redis.Client {
 
 // The script decides as the models do, also in an interpreter that is kept.
 func TestLaws1And5And10Conformance(t *testing.T) {
-	remotetest.Conformance(t, remote.NewScript(start(t)))
+	conformance.Test(t, remote.NewScript(start(t)))
 }
 
 // Callers at once share one interpreter: of a limit of 100 exactly 100 units are granted.

@@ -1,4 +1,4 @@
-package remotetest
+package conformance
 
 import (
 	"context"
@@ -25,10 +25,10 @@ type Backend interface {
 // epoch is where virtual time starts: an odd moment of 2026.
 const epoch = 1_790_123_456_789_012
 
-// Conformance runs the whole suite against a backend, as subtests of t. It uses keys
+// Test runs the whole suite against a backend, as subtests of t. It uses keys
 // that no earlier run has used and leaves them behind. The number of random cases is
 // rapid's: -rapid.checks, or RAPID_CHECKS.
-func Conformance(t *testing.T, backend Backend) {
+func Test(t *testing.T, backend Backend) {
 	s := suite{backend: backend, prefix: "conformance:" + rand.Text()[:8] + ":", keys: new(atomic.Int64)}
 	t.Run("one by one", func(t *testing.T) { rapid.Check(t, s.oneByOne) })
 	t.Run("on Redis's clock", func(t *testing.T) { rapid.Check(t, s.onRedisClock) })
