@@ -235,7 +235,11 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 			var workers sync.WaitGroup
 			for range 4 {
 				workers.Go(func() {
-					for taken.Load() < 150 || lose.lost.Load() < 40 {
+					for start := time.Now(); taken.Load() < 150 || lose.lost.Load() < 40; {
+						if time.Since(start) > 30*time.Second {
+							t.Errorf("only %d were taken, as if something leaked", taken.Load())
+							return
+						}
 						g, _, err := s.take(1 + rand.Int64N(5))
 						switch {
 						case err != nil:
@@ -287,7 +291,7 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 // without Redis is settled and released like the rest.
 func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(200*time.Millisecond))
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(2*time.Second))
 	s := newTakers(t, l, Approximate, 2*time.Second)
 	strict := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny))
 	kept, _, err := s.take(300)
