@@ -43,12 +43,12 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 // Unary is a grpc.UnaryServerInterceptor. Units of a rule with a limit of [limit.Concurrent] are
 // held until the handler returns; those of a stream, too.
 func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	slots, err := s.admit(ctx, info.FullMethod, request, false)
+	grants, err := s.admit(ctx, info.FullMethod, request, false)
 	if err != nil {
 		return nil, err
 	}
-	if slots != nil {
-		defer admission.Release(slots)
+	if grants != nil {
+		defer grants.End(ctx)
 	}
 	return handler(ctx, request)
 }
@@ -56,12 +56,12 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 // Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and
 // the messages received where a limit is told so ([PerMessage]).
 func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	slots, err := s.admit(stream.Context(), info.FullMethod, nil, false)
+	grants, err := s.admit(stream.Context(), info.FullMethod, nil, false)
 	if err != nil {
 		return err
 	}
-	if slots != nil {
-		defer admission.Release(slots)
+	if grants != nil {
+		defer grants.End(stream.Context())
 	}
 	if s.perMessage {
 		stream = &limitedStream{ServerStream: stream, server: s, method: info.FullMethod}
@@ -80,13 +80,13 @@ func (s *limitedStream) RecvMsg(message any) error {
 	if err := s.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	_, err := s.server.admit(s.Context(), s.method, message, true) // no limit per message has slots
+	_, err := s.server.admit(s.Context(), s.method, message, true) // no limit per message is to be ended
 	return err
 }
 
 // admit charges a call, or a message of a stream, and returns the status that it is
-// denied with, or the slots to release when it is over.
-func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) ([]*tiered.Slot, error) {
+// denied with, or the grants to end when it is over.
+func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) (tiered.Grants, error) {
 	requests := make([]tiered.Request, 0, len(s.limits))
 	for _, l := range s.limits {
 		if streamed && !l.perMessage {
@@ -100,13 +100,12 @@ func (s *Server) admit(ctx context.Context, method string, message any, streamed
 		return nil, nil
 	}
 	decisions := make([]limit.Decision, len(requests))
-	slots, err := admission.Decide(ctx, s.limiter, requests, decisions)
+	grants, err := admission.Decide(ctx, s.limiter, requests, decisions)
 	if err != nil {
 		return nil, s.onError(ctx, method, err)
 	}
 	if admission.Denied(decisions) {
-		admission.Release(slots) // of rules on a dry run
 		return nil, deniedStatus(requests, decisions)
 	}
-	return slots, nil
+	return grants, nil
 }

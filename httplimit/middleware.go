@@ -73,9 +73,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		decisions = make([]limit.Decision, len(requests))
 	}
 	decisions = decisions[:len(requests)]
-	slots, err := admission.Decide(r.Context(), m.limiter, requests, decisions)
-	if slots != nil {
-		defer admission.Release(slots)
+	grants, err := admission.Decide(r.Context(), m.limiter, requests, decisions)
+	if grants != nil {
+		defer grants.End(r.Context())
 	}
 	if err != nil {
 		if m.onError(w, r, err) {

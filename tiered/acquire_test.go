@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
@@ -147,51 +145,6 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// All or none (law 9), with rules whose units are used up.
-func TestLaw9AcquireAll(t *testing.T) {
-	for name, client := range map[string]redis.UniversalClient{
-		"one node":  redistest.Shared(t).Client(t),
-		"a Cluster": redistest.StartCluster(t, 3).Client(t),
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := context.Background()
-			l := newLimiterOn(t, client, redistest.Prefix())
-			jobs, other := newRule(t, l, "jobs", limit.Concurrent(2)), newRule(t, l, "other", limit.Concurrent(1))
-			rate := newRule(t, l, "rate", limit.PerHour(3))
-			ask := func() ([]*Slot, []limit.Decision) {
-				t.Helper()
-				slots, ds, err := l.AcquireAll(ctx, Request{jobs, "a", 1}, Request{rate, "b", 1}, Request{other, "c", 1})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return slots, ds
-			}
-			slots, ds := ask()
-			if !ds[0].Allowed || !ds[1].Allowed || !ds[2].Allowed || !slots[0].Held() || slots[1] != nil || !slots[2].Held() {
-				t.Fatalf("%v, %+v", slots, ds)
-			}
-			none, ds := ask()
-			if ds[0].Allowed || ds[1].Allowed || ds[2].Allowed || none[0] != nil || none[2] != nil || !ds[2].Denied() {
-				t.Fatalf("%v, %+v", none, ds)
-			}
-			eventually(t, "nothing is left of what was denied", func() bool {
-				d, err := jobs.Peek(ctx, "a", 1)
-				used, err2 := rate.Peek(ctx, "b", 1)
-				return err == nil && err2 == nil && d.Remaining == 1 && used.Remaining == 2 && l.slots.table.Units() == 2
-			})
-			for _, slot := range slots {
-				slot.Release()
-			}
-			if slots, ds = ask(); !ds[0].Allowed || !slots[2].Held() {
-				t.Fatalf("%v, %+v", slots, ds)
-			}
-			for _, slot := range slots {
-				slot.Release()
-			}
-		})
-	}
-}
-
 // What does not go with a limit is an error that names the rule, at once.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
@@ -202,9 +155,17 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 		"AllowUpTo": func() error { _, err := jobs.AllowUpTo(ctx, "k", 1); return err },
 		"Wait":      func() error { _, err := jobs.Wait(ctx, "k", 1); return err },
 		"Refund":    func() error { return jobs.Refund(ctx, "k", &limit.Decision{Granted: 1}, 1) },
-		"AllowAll":  func() error { _, err := l.AllowAll(ctx, Request{jobs, "k", 1}); return err },
-		"AllowEach": func() error { _, err := l.AllowEach(ctx, Request{jobs, "k", 1}); return err },
-		"Acquire":   func() error { _, _, err := rate.Acquire(ctx, "k", 1); return err },
+		"AllowAll":  func() error { _, err := l.AllowAll(ctx, Request{Rule: jobs, Key: "k", Cost: 1}); return err },
+		"AllowEach": func() error { _, err := l.AllowEach(ctx, Request{Rule: jobs, Key: "k", Cost: 1}); return err },
+		"TakeAll, to hold": func() error {
+			_, _, err := l.TakeAll(ctx, Request{Rule: jobs, Key: "k", Cost: 1, Hold: time.Minute})
+			return err
+		},
+		"HoldAll": func() error {
+			_, _, err := l.HoldAll(ctx, time.Minute, Request{Rule: jobs, Key: "k", Cost: 1})
+			return err
+		},
+		"Acquire": func() error { _, _, err := rate.Acquire(ctx, "k", 1); return err },
 		"AcquireWait": func() error {
 			_, err := rate.AcquireWait(ctx, "k", 1)
 			return err
@@ -370,11 +331,11 @@ func TestAcquireOnADryRun(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun())
 	for i := range 2 {
-		slots, ds, err := l.AcquireAll(context.Background(), Request{r, "k", 1})
-		if err != nil || !slots[0].Held() || !ds[0].Allowed || ds[0].WouldDeny != (i == 1) {
-			t.Errorf("%v, %+v, %v", slots, ds, err)
+		grants, ds, err := l.TakeAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1})
+		if err != nil || !grants[0].Slot.Held() || !ds[0].Allowed || ds[0].WouldDeny != (i == 1) {
+			t.Errorf("%v, %+v, %v", grants, ds, err)
 		}
-		defer slots[0].Release()
+		defer grants[0].Slot.Release()
 	}
 	if units := l.slots.table.Units(); units != 1 {
 		t.Errorf("%d units are held", units)

@@ -3,6 +3,8 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,14 +13,19 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Request is one of several that are decided together by [Limiter.AllowAll].
+// Request is one of several that are decided together: by [Limiter.AllowAll], [Limiter.TakeAll],
+// [Limiter.HoldAll] or [Limiter.AllowEach].
 type Request struct {
 	Rule *Rule
 	Key  string
 	Cost int64
+	// Hold is for how long TakeAll holds the units, to be settled later, as [Rule.Hold] does: 1 ms to
+	// a day. If it is 0, they are charged for good; or acquired, if the rule has a limit of
+	// [limit.Concurrent], whose units are never held for a time.
+	Hold time.Duration
 }
 
-// MaxTogether is how many requests [Limiter.AllowAll] takes at once: what one trip carries, so
+// MaxTogether is how many requests are decided together at most: what one trip carries, so
 // that nobody waits for somebody else's list.
 const MaxTogether = maxBatch
 
@@ -35,58 +42,73 @@ const MaxTogether = maxBatch
 // whose refund is lost stay charged until they leave the window. Requests whose master is
 // lost are decided by their rules' outage policies, the others by Redis.
 //
-// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again.
+// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Units that come back,
+// those of slots and holds, are for [Limiter.TakeAll]: here they are an error that wraps
+// [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
-	return l.allowOrAcquireAll(ctx, requests, nil)
+	return l.decideTogether(ctx, requests, nil)
 }
 
-// allowOrAcquireAll is AllowAll if slots is nil, otherwise AcquireAll: they are put there.
-func (l *Limiter) allowOrAcquireAll(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
+// decideTogether is AllowAll if grants is nil, otherwise TakeAll: what is granted is put there.
+func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	for i := range requests {
 		if requests[i].isDryRun() {
-			return l.allowAllBesideDryRuns(ctx, requests, slots)
+			return l.decideBesideDryRuns(ctx, requests, grants)
 		}
 	}
-	return l.allowAll(ctx, requests, slots)
+	return l.allOrNone(ctx, requests, grants)
 }
 
-func (l *Limiter) allowAll(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
-	return l.allowAllOf(ctx, requests, questionsOf(requests), slots)
-}
-
-// questionsOf are the questions that requests ask; of one without a rule, which is a mistake, none.
-func questionsOf(requests []Request) []question {
-	questions := make([]question, len(requests))
+// allOrNone is decideTogether without dry runs.
+func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
+	asked, questions := l.now(), l.questionsOf(requests)
+	decisions, err := l.decideAll(ctx, requests, questions, grants)
 	for i, q := range requests {
-		if q.Rule != nil {
-			questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
+		if q.Rule == nil {
+			continue // a mistake
 		}
-	}
-	return questions
-}
-
-func (l *Limiter) allowAllOf(ctx context.Context, requests []Request, questions []question, slots []*Slot) ([]limit.Decision, error) {
-	decisions, err := l.decideAll(ctx, requests, questions, slots)
-	for i, q := range requests {
 		var d *limit.Decision
 		if err == nil {
 			d = &decisions[i]
 		}
-		if q.Rule != nil {
-			q.Rule.count(q.Key, d, err)
+		q.Rule.count(q.Key, d, err)
+		switch key := &questions[i].key; {
+		case key.hold == nil:
+		case err != nil:
+			q.Rule.abandon(key, q.Cost, err)
+		default:
+			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, asked)
 		}
 	}
 	return decisions, err
 }
 
-func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions []question, slots []*Slot) ([]limit.Decision, error) {
-	check := (*Rule).check
-	if slots != nil {
-		check = (*Rule).checkCall
-		l.roundOfSlots()
+// questionsOf are the questions that requests ask; of one without a rule, which is a mistake, none.
+func (l *Limiter) questionsOf(requests []Request) []question {
+	questions := make([]question, len(requests))
+	for i, q := range requests {
+		if q.Rule == nil {
+			continue
+		}
+		questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
+		if q.Hold != 0 {
+			questions[i].key.hold = l.newHolding(q.Hold)
+		}
+	}
+	return questions
+}
+
+func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions []question, grants Grants) ([]limit.Decision, error) {
+	check := (*Request).checkForGood
+	if grants != nil {
+		check = (*Request).checkTaken
 	}
 	if err := l.checkAll(ctx, requests, check); err != nil {
 		return nil, err
+	}
+	acquires := slices.ContainsFunc(requests, func(q Request) bool { return q.Rule.slots != nil })
+	if acquires {
+		l.roundOfSlots()
 	}
 	now := l.now()
 	decisions := make([]limit.Decision, len(questions))
@@ -103,7 +125,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, slots: slots}
+	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, grants: grants, acquires: acquires}
 	if !g.reserve() {
 		return decisions, nil
 	}
@@ -129,7 +151,7 @@ func (l *Limiter) checkTogether(requests []Request) error {
 	return nil
 }
 
-func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*Rule, context.Context, string, int64) error) error {
+func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*Request, context.Context) error) error {
 	if err := l.checkTogether(requests); err != nil {
 		return err
 	}
@@ -137,11 +159,11 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 	seen := make(map[counter]int) // by the number of the request, from 1
 	for i := range requests {
 		q := &requests[i]
+		if err := check(q, ctx); err != nil {
+			return err
+		}
 		if q.Rule.config.countDenied {
 			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
-		}
-		if err := check(q.Rule, ctx, q.Key, q.Cost); err != nil {
-			return err
 		}
 		key := counter{q.Rule.name, q.Key}
 		if first := seen[key]; first != 0 {
@@ -150,4 +172,30 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 		seen[key] = i + 1
 	}
 	return nil
+}
+
+// checkForGood finds what is wrong with a request whose units are to be used up.
+func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(ctx, q.Cost) }
+
+// checkCost is checkForGood for another cost.
+func (q *Request) checkCost(ctx context.Context, cost int64) error {
+	if q.Hold != 0 {
+		return fmt.Errorf("%w: the units of rule %q are to be held for %v by a call that charges them for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, q.Hold)
+	}
+	return q.Rule.check(ctx, q.Key, cost)
+}
+
+// checkTaken finds what is wrong with a request whose units may come back.
+func (q *Request) checkTaken(ctx context.Context) error {
+	r := q.Rule
+	switch {
+	case q.Hold == 0:
+	case r.slots != nil:
+		return fmt.Errorf("%w: units of rule %q are to be held for %v, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, q.Hold, r.asked)
+	default:
+		if err := r.checkHold(q.Hold); err != nil {
+			return err
+		}
+	}
+	return r.checkCall(ctx, q.Key, q.Cost)
 }

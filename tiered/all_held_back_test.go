@@ -42,8 +42,8 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 			const groups = 4 // the first is denied by who decides, and the others from memory if it was Redis
 			for i := range groups {
 				for _, q := range [][]Request{
-					{{tenant, "acme", 1}, {address, "192.0.2.1", 1}},
-					{{address, "192.0.2.1", 1}, {tenant, "acme", 1}},
+					{{Rule: tenant, Key: "acme", Cost: 1}, {Rule: address, Key: "192.0.2.1", Cost: 1}},
+					{{Rule: address, Key: "192.0.2.1", Cost: 1}, {Rule: tenant, Key: "acme", Cost: 1}},
 				} {
 					ds, err := l.AllowAll(context.Background(), q...)
 					if err != nil {
@@ -79,7 +79,7 @@ func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	full, dry := newRule(t, l, "full", limit.PerHour(1)), newRule(t, l, "dry", limit.PerHour(1), DryRun())
 	mustAllow(t, full, "k", 1)
-	ds, err := l.AllowAll(context.Background(), Request{dry, "k", 1}, Request{full, "k", 1})
+	ds, err := l.AllowAll(context.Background(), Request{Rule: dry, Key: "k", Cost: 1}, Request{Rule: full, Key: "k", Cost: 1})
 	if err != nil || !ds[0].HeldBack || ds[0].Denied() || ds[1].HeldBack || !ds[1].Denied() {
 		t.Errorf("%+v, %v", ds, err)
 	}

@@ -23,7 +23,8 @@ type together struct {
 	entries   []remote.Entry // of the questions
 	decisions []limit.Decision
 
-	slots []*Slot // of requests to acquire; nil if units are used up only, see AcquireAll
+	grants   Grants // where slots are put; nil if units are used up only, see AllowAll
+	acquires bool   // there are requests to acquire
 
 	reserved []outage.Reserved // by this instance's share, because their rules are settling; nil if none is
 	charged  []int             // in Redis
@@ -141,7 +142,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	}
 	var replies []remote.Reply
 	var err error
-	if s := g.questions[part[0]].shard(); g.slots == nil {
+	if s := g.questions[part[0]].shard(); !g.acquires {
 		replies, err = s.DecideAll(ctx, entries, within)
 	} else {
 		replies, err = g.acquire(ctx, s, part, entries, within)
@@ -168,7 +169,7 @@ func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
 		if q.rule.slots != nil {
-			g.slots[i], g.decisions[i] = q.rule.acquireAlone(q.shard(), &q.key, q.cost, err)
+			g.grants[i].Slot, g.decisions[i] = q.rule.acquireAlone(q.shard(), &q.key, q.cost, err)
 			continue
 		}
 		g.decisions[i] = q.fallback(g.limiter.now(), err)
@@ -190,10 +191,10 @@ func (g *together) takeBack() {
 		g.holdBack(by.request)
 	}
 	var refunds sync.WaitGroup
-	for i, slot := range g.slots {
-		if slot != nil {
+	for i := range g.grants {
+		if slot := g.grants[i].Slot; slot != nil {
 			refunds.Go(slot.Release)
-			g.slots[i] = nil
+			g.grants[i].Slot = nil
 			g.holdBack(i)
 		}
 	}

@@ -44,7 +44,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	}
 	before := free()
 	for i := range int64(10) {
-		ds := all(Request{r, kept, 1}, Request{larger, lost, 1})
+		ds := all(Request{Rule: r, Key: kept, Cost: 1}, Request{Rule: larger, Key: lost, Cost: 1})
 		if d := ds[0]; !d.Allowed || d.Tier != limit.TierRedis || d.ChargedAt == 0 || d.Remaining != 9-i {
 			t.Fatalf("group %d, of the master that is there: %+v", i, d)
 		}
@@ -52,7 +52,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 			t.Fatalf("group %d, of the lost master: %+v", i, d)
 		}
 	}
-	ds := all(Request{r, kept, 1}, Request{larger, lost, 1})
+	ds := all(Request{Rule: r, Key: kept, Cost: 1}, Request{Rule: larger, Key: lost, Cost: 1})
 	if ds[0].Allowed || ds[1].Allowed || ds[1].Granted != 0 || ds[0].RetryAfter == 0 || ds[1].RetryAfter != 0 {
 		t.Errorf("above the limit: %+v", ds)
 	}
@@ -60,7 +60,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 		t.Errorf("10 groups took %d of the lost key's share", n)
 	}
 
-	ds = all(Request{larger, kept, 1}, Request{closed, lost, 1})
+	ds = all(Request{Rule: larger, Key: kept, Cost: 1}, Request{Rule: closed, Key: lost, Cost: 1})
 	if ds[0].Allowed || ds[0].Granted != 0 || ds[0].ChargedAt != 0 || ds[1].Allowed {
 		t.Errorf("denied by policy: %+v", ds)
 	}
@@ -79,7 +79,7 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 		var ds []limit.Decision
 		for _, other := range []string{"c", "d"} {
 			var err error
-			if ds, err = l.AllowAll(context.Background(), Request{r, other, 4}, Request{r, full, 1}); err != nil {
+			if ds, err = l.AllowAll(context.Background(), Request{Rule: r, Key: other, Cost: 4}, Request{Rule: r, Key: full, Cost: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if d := ds[0]; d.Allowed || d.Granted != 0 || d.ChargedAt != 0 {
@@ -108,7 +108,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	gaveUp := make(chan error, 1)
 	master.Pause()
 	go func() {
-		_, err := l.AllowAll(ctx, Request{r, others[0], 4}, Request{r, its[0], 4})
+		_, err := l.AllowAll(ctx, Request{Rule: r, Key: others[0], Cost: 4}, Request{Rule: r, Key: its[0], Cost: 4})
 		gaveUp <- err
 	}()
 	eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })

@@ -48,7 +48,7 @@ func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 	var entries []remote.Entry
 	for _, key := range []string{"a", "b", "c"} {
 		mustAllow(t, r, key, 1) // the slots are known, and connections made
-		requests = append(requests, Request{r, key, 5})
+		requests = append(requests, Request{Rule: r, Key: key, Cost: 5})
 		entries = append(entries, remote.Entry{Key: key, Rule: r.encoded})
 	}
 	if slots := len(remote.BySlot(entries)); slots != 3 {

@@ -22,7 +22,7 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 		}
 		all()
 		for range 3 { // granted, denied, and with Redis denied from memory
-			one, same := all(Request{r, "one", 7})[0], mustAllow(t, r, "same", 7)
+			one, same := all(Request{Rule: r, Key: "one", Cost: 7})[0], mustAllow(t, r, "same", 7)
 			if one.Allowed != same.Allowed || one.Granted != same.Granted || one.Remaining != same.Remaining {
 				t.Errorf("%+v, by AllowN %+v", one, same)
 			}
@@ -49,7 +49,7 @@ func TestDeniedGroupLeavesTheRecordAlone(t *testing.T) {
 
 			for range 8 {
 				clock.advance(5 * time.Second)
-				ds, err := l.AllowAll(context.Background(), Request{counted, "k", 4}, Request{open, "k", 1}, Request{blocked, "k", 1})
+				ds, err := l.AllowAll(context.Background(), Request{Rule: counted, Key: "k", Cost: 4}, Request{Rule: open, Key: "k", Cost: 1}, Request{Rule: blocked, Key: "k", Cost: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

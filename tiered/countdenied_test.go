@@ -50,7 +50,7 @@ func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 		}
 	}
 	one := func() Request {
-		return Request{rules[random.IntN(2)], keys[random.IntN(2)], random.Int64N(8)}
+		return Request{Rule: rules[random.IntN(2)], Key: keys[random.IntN(2)], Cost: random.Int64N(8)}
 	}
 	for range 500 {
 		if random.IntN(20) == 0 {
@@ -135,7 +135,7 @@ func TestCountDeniedRemembered(t *testing.T) {
 	if d := mustAllow(t, r, "other", 1); d.Allowed || d.Tier != limit.TierLocal {
 		t.Errorf("%+v", d)
 	}
-	ds, err := l.AllowEach(context.Background(), Request{r, "other", 1}, Request{larger, "other", 1})
+	ds, err := l.AllowEach(context.Background(), Request{Rule: r, Key: "other", Cost: 1}, Request{Rule: larger, Key: "other", Cost: 1})
 	if err != nil || ds[0].Tier != limit.TierLocal || ds[1].Tier != limit.TierRedis || ds[1].Used != 6 {
 		t.Errorf("%+v, %v", ds, err)
 	}
@@ -148,7 +148,7 @@ func TestCountDeniedInOutage(t *testing.T) {
 	r := newRule(t, l, "hour", limit.PerHour(10), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
 	mustAllow(t, r, "k", 4)
 	loseRedis(server, l)
-	ds, err := l.AllowEach(context.Background(), Request{r, "k", 3}, Request{r, "k", 7}, Request{r, "k", 3}, Request{r, "k", 0})
+	ds, err := l.AllowEach(context.Background(), Request{Rule: r, Key: "k", Cost: 3}, Request{Rule: r, Key: "k", Cost: 7}, Request{Rule: r, Key: "k", Cost: 3}, Request{Rule: r, Key: "k", Cost: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestCountDeniedRefused(t *testing.T) {
 		}
 	}
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.FixedWindow()), CountDenied())
-	if _, err := l.AllowAll(context.Background(), Request{r, "k", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+	if _, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}); !errors.Is(err, limit.ErrInvalidRule) {
 		t.Errorf("all or none: %v", err)
 	}
 	if n := r.WorstCase(); n != 200 {

@@ -15,8 +15,8 @@ import (
 // have been one is counted as such, and the request allowed without a charge. Only
 // [Rule.Refund] and [Rule.Reset], which decide nothing, have theirs.
 //
-// In [Limiter.AllowAll] the other rules are charged all or none, as if the rule were not
-// there. If they grant, it is asked after them, within the same deadline, and charged by
+// In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule
+// were not there. If they grant, it is asked after them, within the same deadline, and charged by
 // itself if the cost fits; if they deny, it is not asked: the request it would have
 // counted does not happen.
 //
@@ -34,17 +34,17 @@ func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 // isDryRun reports whether a request stands in nobody's way.
 func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
 
-// allowAllBesideDryRuns is [Limiter.AllowAll] where some rules are on a dry run.
-func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request, slots []*Slot) ([]limit.Decision, error) {
+// decideBesideDryRuns is decideTogether where some rules are on a dry run.
+func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	var real []Request
 	for _, q := range requests {
 		if !q.isDryRun() {
 			real = append(real, q)
 		}
 	}
-	var realSlots []*Slot
-	if slots != nil {
-		realSlots = make([]*Slot, len(real))
+	var realGrants Grants
+	if grants != nil {
+		realGrants = make(Grants, len(real))
 	}
 	// One deadline for both (law 7). Only the dry runs are given it as a context: to the
 	// others it would look like a caller's haste, which says nothing of Redis.
@@ -53,7 +53,7 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request,
 	var decided []limit.Decision
 	if len(real) > 0 {
 		var err error
-		if decided, err = l.allowAll(ctx, real, realSlots); err != nil {
+		if decided, err = l.allOrNone(ctx, real, realGrants); err != nil {
 			return nil, err
 		}
 	}
@@ -64,18 +64,31 @@ func (l *Limiter) allowAllBesideDryRuns(ctx context.Context, requests []Request,
 		switch {
 		case !q.isDryRun():
 			decisions[i], decided = decided[0], decided[1:]
-			if slots != nil {
-				slots[i], realSlots = realSlots[0], realSlots[1:]
+			if grants != nil {
+				grants[i], realGrants = realGrants[0], realGrants[1:]
 			}
-		case granted && q.Rule.slots != nil && slots != nil:
-			dry.Go(func() { slots[i], decisions[i], _ = q.Rule.Acquire(rest, q.Key, q.Cost) }) // has no errors
-		case granted:
-			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
-		default:
+		case !granted:
 			decisions[i] = q.Rule.heldBack(limit.TierLocal)
 			decisions[i].DryRun = true
+		case grants == nil:
+			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
+		default:
+			dry.Go(func() { grants[i], decisions[i] = q.takeDry(rest) })
 		}
 	}
 	dry.Wait()
 	return decisions, nil
+}
+
+// takeDry takes for a rule on a dry run, by itself. It has no errors.
+func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
+	switch {
+	case q.Hold != 0:
+		g.Hold, d, _ = q.Rule.Hold(ctx, q.Key, q.Cost, q.Hold)
+	case q.Rule.slots != nil:
+		g.Slot, d, _ = q.Rule.Acquire(ctx, q.Key, q.Cost)
+	default:
+		d, _ = q.Rule.AllowN(ctx, q.Key, q.Cost)
+	}
+	return g, d
 }

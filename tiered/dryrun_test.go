@@ -23,7 +23,7 @@ func TestDryRunDecidesAsInEarnest(t *testing.T) {
 			"AllowUpTo": func(r *Rule) (limit.Decision, error) { return r.AllowUpTo(ctx, "u", 4) },
 			"Peek":      func(r *Rule) (limit.Decision, error) { return r.Peek(ctx, "a", 4) },
 			"AllowAll": func(r *Rule) (limit.Decision, error) {
-				ds, err := r.limiter.AllowAll(ctx, Request{r, "all", 4})
+				ds, err := r.limiter.AllowAll(ctx, Request{Rule: r, Key: "all", Cost: 4})
 				return ds[0], err
 			},
 		} {
@@ -111,12 +111,12 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(rt, "groups") {
 			clock.advance(time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond)
 			cost := func(name string) int64 { return rapid.Int64Range(1, 3).Draw(rt, name) }
-			qa, qb, qd := Request{a, key, cost("a")}, Request{b, key, cost("b")}, Request{dry, key, rapid.Int64Range(-1, 8).Draw(rt, "dry")}
+			qa, qb, qd := Request{Rule: a, Key: key, Cost: cost("a")}, Request{Rule: b, Key: key, Cost: cost("b")}, Request{Rule: dry, Key: key, Cost: rapid.Int64Range(-1, 8).Draw(rt, "dry")}
 			got, err := l.AllowAll(ctx, qa, qd, qb)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			want, err := alone.AllowAll(ctx, Request{a2, key, qa.Cost}, Request{b2, key, qb.Cost})
+			want, err := alone.AllowAll(ctx, Request{Rule: a2, Key: key, Cost: qa.Cost}, Request{Rule: b2, Key: key, Cost: qb.Cost})
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	began := time.Now()
-	ds, err := l.AllowAll(context.Background(), Request{r, "k", 1}, Request{dry, "k", 1})
+	ds, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 1})
 	if took := time.Since(began); took > deadline*3/2 {
 		t.Errorf("took %v with a deadline of %v", took, deadline)
 	}
@@ -159,7 +159,7 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 		t.Errorf("%+v, %v", ds, err)
 	}
 	eventually(t, "the breaker opens", func() bool {
-		_, err := l.AllowAll(context.Background(), Request{r, "k", 1}, Request{dry, "k", 1})
+		_, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 1})
 		return err == nil && l.Degraded()
 	})
 }

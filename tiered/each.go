@@ -20,8 +20,8 @@ import (
 //
 // On a Cluster it takes a trip for each slot that keys lie in, all at the same time.
 //
-// Errors and deadline are those of [Rule.AllowN]. If there is an error, other requests may
-// have been charged.
+// Errors and deadline are those of [Rule.AllowN], and of [Limiter.AllowAll] for units that come back.
+// If there is an error, other requests may have been charged.
 func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	if err := l.checkTogether(requests); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 		if cost == 0 {
 			cost = 1
 		}
-		if err := q.Rule.check(ctx, q.Key, cost); err != nil {
+		if err := q.checkCost(ctx, cost); err != nil {
 			return nil, err
 		}
 	}

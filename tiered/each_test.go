@@ -34,7 +34,7 @@ func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 		var want []limit.Decision
 		for range 1 + random.IntN(5) {
 			rule, key, cost := random.IntN(len(algorithms)), fmt.Sprint(random.IntN(2)), random.Int64N(4)
-			requests = append(requests, Request{each[rule], key, cost})
+			requests = append(requests, Request{Rule: each[rule], Key: key, Cost: cost})
 			var d limit.Decision
 			if cost == 0 {
 				var err error
@@ -64,7 +64,7 @@ func TestAllowEachTakesOneTrip(t *testing.T) {
 	r := newRule(t, l, "r", limit.PerDay(100))
 	var requests []Request
 	for i := range MaxTogether {
-		requests = append(requests, Request{r, fmt.Sprint(i), 1})
+		requests = append(requests, Request{Rule: r, Key: fmt.Sprint(i), Cost: 1})
 	}
 	before := tripsOf(l)
 	if ds, err := l.AllowEach(context.Background(), requests...); err != nil || len(ds) != MaxTogether {
@@ -78,15 +78,15 @@ func TestAllowEachTakesOneTrip(t *testing.T) {
 	}
 	for want, bad := range map[error][]Request{
 		limit.ErrInvalidRule:      append(requests, requests[0]),
-		limit.ErrInvalidKey:       {{r, "", 1}},
-		limit.ErrInvalidCost:      {{r, "k", -1}},
-		limit.ErrCostExceedsLimit: {{r, "k", 101}},
+		limit.ErrInvalidKey:       {{Rule: r, Key: "", Cost: 1}},
+		limit.ErrInvalidCost:      {{Rule: r, Key: "k", Cost: -1}},
+		limit.ErrCostExceedsLimit: {{Rule: r, Key: "k", Cost: 101}},
 	} {
 		if _, err := l.AllowEach(context.Background(), bad...); !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	if _, err := l.AllowEach(context.Background(), Request{nil, "k", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+	if _, err := l.AllowEach(context.Background(), Request{Rule: nil, Key: "k", Cost: 1}); !errors.Is(err, limit.ErrInvalidRule) {
 		t.Error(err)
 	}
 }
@@ -106,9 +106,9 @@ func TestAllowEachOnCluster(t *testing.T) {
 	for round := range 4 {
 		var requests []Request
 		for _, key := range keys {
-			requests = append(requests, Request{r, key, 1})
+			requests = append(requests, Request{Rule: r, Key: key, Cost: 1})
 		}
-		ds, err := l.AllowEach(context.Background(), append([]Request{{full, "full", 1}}, requests...)...)
+		ds, err := l.AllowEach(context.Background(), append([]Request{{Rule: full, Key: "full", Cost: 1}}, requests...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,29 +36,3 @@ func ExampleRule_Acquire() {
 	// true 0 true
 	// false 0 false
 }
-
-// A rate and a limit on what is in flight, together or not at all.
-func ExampleLimiter_AcquireAll() {
-	rdb, stop := connect()
-	defer stop()
-	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer limiter.Close()
-	perMinute := limiter.MustRule("per-minute", limit.PerMinute(60))
-	streams := limiter.MustRule("streams", limit.Concurrent(1))
-
-	for range 2 {
-		slots, ds, err := limiter.AcquireAll(context.Background(),
-			tiered.Request{Rule: perMinute, Key: "tenant 4", Cost: 1},
-			tiered.Request{Rule: streams, Key: "tenant 4", Cost: 1})
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(ds[0].Allowed, ds[0].HeldBack, slots[1].Held())
-	}
-	// Output:
-	// true false true
-	// false true false
-}

@@ -84,11 +84,26 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 
 // checkHold finds what is wrong with a hold.
 func (r *Rule) checkHold(life time.Duration) error {
-	if life < time.Millisecond || life > lua.LongestHold*time.Microsecond {
-		return fmt.Errorf("%w: it is to last %v, must be between 1ms and %v", limit.ErrInvalidHold, life, lua.LongestHold*time.Microsecond)
+	if err := checkLife(life); err != nil {
+		return err
 	}
 	if r.config.countDenied {
 		return fmt.Errorf("%w: rule %q counts what is denied", limit.ErrInvalidHold, r.name)
+	}
+	return nil
+}
+
+func checkLife(life time.Duration) error {
+	if life < time.Millisecond || life > lua.LongestHold*time.Microsecond {
+		return fmt.Errorf("%w: it is to last %v, must be between 1ms and %v", limit.ErrInvalidHold, life, lua.LongestHold*time.Microsecond)
+	}
+	return nil
+}
+
+// checkUsed finds what is wrong with what a hold is said to have taken.
+func checkUsed(units int64) error {
+	if units < 0 || units > lua.MaxUnits {
+		return fmt.Errorf("%w: settled with %d, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
 	}
 	return nil
 }
@@ -145,10 +160,10 @@ func (h *Hold) Units() int64 { return h.units }
 // cancelled before; [limit.ErrInvalidCost], of less than 0 units; or [limit.ErrClosed]. They change nothing.
 func (h *Hold) Settle(ctx context.Context, units int64) error {
 	l := h.rule.limiter
-	switch {
-	case units < 0 || units > lua.MaxUnits:
-		return fmt.Errorf("%w: settled with %d, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
-	case l.closed.Load():
+	if err := checkUsed(units); err != nil {
+		return err
+	}
+	if l.closed.Load() {
 		return limit.ErrClosed
 	}
 	ends, ok := h.end()

@@ -30,7 +30,7 @@ func TestLaw9HoldAllOverSlots(t *testing.T) {
 	for i := range 20 {
 		a, b := fmt.Sprint("a", i), fmt.Sprint("b", i)
 		taken := mustHold(t, narrow, b, 5, time.Minute)
-		holds, d, err := l.HoldAll(ctx, time.Minute, Request{wide, a, 100}, Request{narrow, b, 6})
+		holds, d, err := l.HoldAll(ctx, time.Minute, Request{Rule: wide, Key: a, Cost: 100}, Request{Rule: narrow, Key: b, Cost: 6})
 		if err != nil || holds != nil || !d[0].HeldBack || !d[1].Denied() {
 			t.Fatalf("%+v, %+v, %v", holds, d, err)
 		}
@@ -42,7 +42,7 @@ func TestLaw9HoldAllOverSlots(t *testing.T) {
 		if err := taken.Cancel(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if holds, _, err = l.HoldAll(ctx, time.Minute, Request{wide, a, 100}, Request{narrow, b, 6}); err != nil || len(holds) != 2 {
+		if holds, _, err = l.HoldAll(ctx, time.Minute, Request{Rule: wide, Key: a, Cost: 100}, Request{Rule: narrow, Key: b, Cost: 6}); err != nil || len(holds) != 2 {
 			t.Fatalf("%+v, %v", holds, err)
 		}
 		mustSettle(t, holds[0], 40)

@@ -105,8 +105,24 @@ func TestHoldsThatCannotBe(t *testing.T) {
 		if h, d, err := c.rule.Hold(ctx, c.key, c.units, c.life); h != nil || d.Allowed || !errors.Is(err, c.want) {
 			t.Errorf("%+v: %+v, %+v, %v", c, h, d, err)
 		}
-		if holds, _, err := l.HoldAll(ctx, c.life, Request{c.rule, c.key, c.units}); holds != nil || !errors.Is(err, c.want) {
+		if holds, _, err := l.HoldAll(ctx, c.life, Request{Rule: c.rule, Key: c.key, Cost: c.units}); holds != nil || !errors.Is(err, c.want) {
 			t.Errorf("%+v, all: %+v, %v", c, holds, err)
+		}
+		if c.life == 0 {
+			continue // charged for good
+		}
+		request := Request{Rule: c.rule, Key: c.key, Cost: c.units, Hold: c.life}
+		if grants, _, err := l.TakeAll(ctx, request); grants != nil || !errors.Is(err, c.want) {
+			t.Errorf("%+v, taken: %+v, %v", c, grants, err)
+		}
+	}
+	for name, call := range map[string]func(Request) error{
+		"AllowAll":                 func(q Request) error { _, err := l.AllowAll(ctx, q); return err },
+		"AllowEach":                func(q Request) error { _, err := l.AllowEach(ctx, q); return err },
+		"HoldAll for another time": func(q Request) error { _, _, err := l.HoldAll(ctx, time.Hour, q); return err },
+	} {
+		if err := call(Request{Rule: r, Key: "k", Cost: 1, Hold: time.Minute}); !errors.Is(err, limit.ErrInvalidHold) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	h := mustHold(t, r, "k", 1, time.Minute)
@@ -172,7 +188,7 @@ func TestLaw9HoldAll(t *testing.T) {
 	dry := newRule(t, l, "dry", limit.PerHour(10), DryRun())
 	hold := func(n int64) ([]*Hold, []limit.Decision) {
 		t.Helper()
-		holds, d, err := l.HoldAll(ctx, time.Minute, Request{tokens, "tenant", n}, Request{dry, "tenant", 10}, Request{budget, "organisation", n})
+		holds, d, err := l.HoldAll(ctx, time.Minute, Request{Rule: tokens, Key: "tenant", Cost: n}, Request{Rule: dry, Key: "tenant", Cost: 10}, Request{Rule: budget, Key: "organisation", Cost: n})
 		if err != nil {
 			t.Fatal(err)
 		}

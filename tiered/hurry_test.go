@@ -82,7 +82,7 @@ func TestLaw7ACallersOwnDeadlineEnds(t *testing.T) {
 		func(ctx context.Context) error { _, err := r.Allow(ctx, "k"); return err },
 		func(ctx context.Context) error { _, err := r.Wait(ctx, "k", 1); return err },
 		func(ctx context.Context) error {
-			_, err := l.AllowAll(ctx, Request{r, "k", 1}, Request{r, "other", 1})
+			_, err := l.AllowAll(ctx, Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: r, Key: "other", Cost: 1})
 			return err
 		},
 	} {

@@ -204,7 +204,7 @@ func TestOperationsWithLeases(t *testing.T) {
 	if d, err := r.Wait(ctx, "k", 1); err != nil || d.Tier != limit.TierLease {
 		t.Errorf("a wait: %+v, %v", d, err)
 	}
-	all, err := l.AllowAll(ctx, Request{r, "k", 1}, Request{r, "other", 1})
+	all, err := l.AllowAll(ctx, Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: r, Key: "other", Cost: 1})
 	if err != nil || !all[0].Allowed || all[0].Tier != limit.TierRedis || l.leases.Left() != held-3 {
 		t.Errorf("all: %+v, %v", all, err)
 	}

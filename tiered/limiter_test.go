@@ -122,7 +122,7 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 		"long list": {limit.ErrInvalidRule, func() error {
 			requests := make([]Request, MaxTogether+1)
 			for i := range requests {
-				requests[i] = Request{r, fmt.Sprint("of many ", i), 1}
+				requests[i] = Request{Rule: r, Key: fmt.Sprint("of many ", i), Cost: 1}
 			}
 			if _, err := l.AllowAll(ctx, requests[1:]...); err != nil {
 				return err

@@ -155,7 +155,7 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		endpoint := newRule(t, l, "endpoint", limit.Per(1_000_000, 30*24*time.Hour)) // GCRA, a unit in 2.6 s
 		all := func(tenantKey string, cost int64) []limit.Decision {
 			t.Helper()
-			ds, err := l.AllowAll(ctx, Request{endpoint, "/search", 5}, Request{tenant, tenantKey, cost})
+			ds, err := l.AllowAll(ctx, Request{Rule: endpoint, Key: "/search", Cost: 5}, Request{Rule: tenant, Key: tenantKey, Cost: cost})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,13 +181,13 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		if used := before.Remaining - after.Remaining; err != nil || used < 1 || used > 10 {
 			t.Errorf("%d units of the endpoint were used, %v; denied requests must not charge it", used, err)
 		}
-		if _, err := l.AllowAll(ctx, Request{tenant, "a", 1}, Request{tenant, "a", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+		if _, err := l.AllowAll(ctx, Request{Rule: tenant, Key: "a", Cost: 1}, Request{Rule: tenant, Key: "a", Cost: 1}); !errors.Is(err, limit.ErrInvalidRule) {
 			t.Errorf("the same key twice: %v", err)
 		}
-		if _, err := l.AllowAll(ctx, Request{nil, "a", 1}); !errors.Is(err, limit.ErrInvalidRule) {
+		if _, err := l.AllowAll(ctx, Request{Rule: nil, Key: "a", Cost: 1}); !errors.Is(err, limit.ErrInvalidRule) {
 			t.Errorf("no rule: %v", err)
 		}
-		if _, err := l.AllowAll(ctx, Request{tenant, "a", 11}); !errors.Is(err, limit.ErrCostExceedsLimit) {
+		if _, err := l.AllowAll(ctx, Request{Rule: tenant, Key: "a", Cost: 11}); !errors.Is(err, limit.ErrCostExceedsLimit) {
 			t.Errorf("cost above the limit: %v", err)
 		}
 	}

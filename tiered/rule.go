@@ -241,7 +241,7 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 // check finds what is wrong with a call, at once and without a trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	if r.slots != nil {
-		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or AcquireAll", limit.ErrNotForLimit, r.name, r.asked)
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
 	}
 	return r.checkCall(ctx, key, cost)
 }

@@ -163,7 +163,7 @@ func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 	}
 	// A group that is denied as a whole is not charged either.
 	for range 2 {
-		if d, err := l.AllowAll(context.Background(), Request{r, "a", 1}, Request{r, "k", 9}); err != nil || d[0].Allowed {
+		if d, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "k", Cost: 9}); err != nil || d[0].Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 // Decide charges all requests or none (law 9) and puts the decisions into decisions,
-// which is as long as requests. It is denied if any of them is. The slots are to be released
+// which is as long as requests. It is denied if any of them is. The grants are to be ended
 // when the request is over; there are none if no rule has a limit of [limit.Concurrent].
-func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) (slots []*tiered.Slot, err error) {
+func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) (grants tiered.Grants, err error) {
 	var all []limit.Decision
 	switch {
-	case isHeld(requests):
-		slots, all, err = limiter.AcquireAll(ctx, requests...)
+	case acquires(requests):
+		grants, all, err = limiter.TakeAll(ctx, requests...)
 	case len(requests) == 1: // costs less than a group of one
 		decisions[0], err = requests[0].Rule.AllowN(ctx, requests[0].Key, requests[0].Cost)
 		return nil, err
@@ -26,24 +26,17 @@ func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Requ
 		all, err = limiter.AllowAll(ctx, requests...)
 	}
 	copy(decisions, all)
-	return slots, err
+	return grants, err
 }
 
-// isHeld reports whether a request is to be acquired.
-func isHeld(requests []tiered.Request) bool {
+// acquires reports whether a request is to be acquired.
+func acquires(requests []tiered.Request) bool {
 	for i := range requests {
 		if requests[i].Rule.Limit().IsConcurrent() {
 			return true
 		}
 	}
 	return false
-}
-
-// Release releases the slots of a request.
-func Release(slots []*tiered.Slot) {
-	for _, slot := range slots {
-		slot.Release()
-	}
 }
 
 // Denied reports whether decisions that were made together are denials.

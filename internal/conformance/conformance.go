@@ -42,7 +42,7 @@ func Test(t *testing.T, backend Backend) {
 	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
 	t.Run("slots", func(t *testing.T) { rapid.Check(t, s.slots) })
-	t.Run("slots in groups", func(t *testing.T) { rapid.Check(t, s.slotsInGroups) })
+	t.Run("mixed groups", func(t *testing.T) { rapid.Check(t, s.mixedGroups) })
 	t.Run("plain", func(t *testing.T) { rapid.Check(t, s.plain) })
 }
 

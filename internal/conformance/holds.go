@@ -23,8 +23,7 @@ func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now
 func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	e = remote.Entry{Key: h.key, Rule: h.rule, Cost: cost}
 	e.Operation = rapid.SampledFrom([]int{lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "about a hold")
-	life := rapid.OneOf(rapid.Int64Range(1, h.window()), rapid.Int64Range(1, 3*h.window())).Draw(t, "life")
-	terms := model.HoldTerms{Life: min(lua.LongestHold, life), GivesBack: h.givesBack}
+	terms := h.drawTerms(t)
 	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
 		terms.ID = rapid.Uint64Min(1).Draw(t, "hold")
 		h.holds = append(h.holds, terms.ID)
@@ -43,6 +42,12 @@ func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(
 	return e, func(now int64) model.Outcome {
 		return h.reference.Hold(now, e.Cost, e.Operation == lua.HoldUpTo, terms)
 	}
+}
+
+// drawTerms draws those of a hold that has no id yet.
+func (h *history) drawTerms(t *rapid.T) model.HoldTerms {
+	life := rapid.OneOf(rapid.Int64Range(1, h.window()), rapid.Int64Range(1, 3*h.window())).Draw(t, "life")
+	return model.HoldTerms{Life: min(lua.LongestHold, life), GivesBack: h.givesBack}
 }
 
 // holds: many holds of one key about the moments when they end, with a clock that steps back.

@@ -110,32 +110,3 @@ func (s suite) slots(t *rapid.T) {
 		}
 	}
 }
-
-// slotsInGroups: units that are held and units of windows are charged together or not at all
-// (law 9).
-func (s suite) slotsInGroups(t *rapid.T) {
-	held, counted := &slotsHistory{key: s.newKey()}, newHistory(t, s.newKey())
-	now := int64(epoch)
-	for range rapid.IntRange(1, 20).Draw(t, "groups") {
-		now += rapid.Int64Range(0, 400_000).Draw(t, "gap")
-		h, rule := drawHolder(t)
-		cost, units := rapid.Int64Range(1, counted.algorithm.Capacity(counted.limit)).Draw(t, "cost"), rapid.Int64Range(1, h.Quota).Draw(t, "units")
-		wantHeld, wantCounted := held.reference.Clone().Acquire(now, h, units), counted.reference.Clone().Decide(now, cost)
-		replies := s.run(t, []remote.Entry{
-			{Key: held.key, Rule: rule, Cost: units, Group: 1}, {Key: counted.key, Rule: counted.rule, Cost: cost, Group: 1},
-		}, now)
-		fit := wantHeld.Allowed && wantCounted.Allowed
-		if fit {
-			held.reference.Acquire(now, h, units)
-			counted.reference.Decide(now, cost)
-		}
-		for i, want := range []model.Outcome{wantHeld, wantCounted} {
-			switch got := replies[i]; {
-			case fit && got.Status != remote.Allowed, !fit && want.Allowed && got.Status != remote.HeldBack, !want.Allowed && got.Status != remote.Denied:
-				t.Fatalf("entry %d at %d: status %d, model %+v (the group fits: %v)", i, now, got.Status, want, fit)
-			case got.Status != remote.HeldBack && outcome(got) != want:
-				t.Fatalf("entry %d at %d:\ngot   %+v\nmodel %+v", i, now, outcome(got), want)
-			}
-		}
-	}
-}

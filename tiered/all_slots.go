@@ -5,24 +5,9 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
-	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
 )
-
-// AcquireAll is [Limiter.AllowAll] for requests of which some, or all, are of rules with limits of
-// [limit.Concurrent]: all are charged and acquired, or none. slots has the slots of those, at the
-// places of their requests, and nil at all others; release each of them.
-//
-// Errors and deadline are those of AllowAll. If ctx ends meanwhile, the call goes on, and what was
-// acquired is the caller's to release: what became of the units would not be known otherwise.
-func (l *Limiter) AcquireAll(ctx context.Context, requests ...Request) (slots []*Slot, decisions []limit.Decision, err error) {
-	slots = make([]*Slot, len(requests))
-	if decisions, err = l.allowOrAcquireAll(ctx, requests, slots); err != nil {
-		return nil, nil, err
-	}
-	return slots, decisions, nil
-}
 
 // acquire is charge of a part in which units may be to be acquired.
 func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
@@ -83,7 +68,7 @@ func (g *together) leave(part []int, entered []*local.Held, sent int64, replies 
 		}
 		q := &g.questions[i]
 		if slots := q.rule.leave(entered[j], &q.key, q.cost, sent, &reply, err); slots != nil {
-			g.slots[i] = slots[0]
+			g.grants[i].Slot = slots[0]
 		}
 	}
 }

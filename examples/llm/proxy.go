@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// limits are what a tenant, or for the budget an organisation, may have.
+type limits struct {
+	requests, tokens, budget, streams int64
+	expected                          int64 // tokens of an answer
+	life, slotTTL                     time.Duration
+}
+
+var defaults = limits{
+	requests: 60, tokens: 10_000, budget: 1_000_000, streams: 4,
+	expected: 200, life: 15 * time.Second, slotTTL: 5 * time.Second,
+}
+
+// proxy passes requests on to the model, within the limits.
+type proxy struct {
+	limiter                           *tiered.Limiter
+	requests, tokens, budget, streams *tiered.Rule
+	limits                            limits
+	model                             string         // its URL
+	underWay                          sync.WaitGroup // requests
+}
+
+func newProxy(limiter *tiered.Limiter, l limits, model string) (*proxy, error) {
+	p := &proxy{limiter: limiter, limits: l, model: model}
+	var errs [4]error
+	p.requests, errs[0] = limiter.Rule("requests", limit.PerMinute(l.requests))
+	// If this process dies, what it held of a minute is given back: its answers went nowhere. But the model's
+	// owner sends a bill for them, so that the budget keeps the estimate.
+	p.tokens, errs[1] = limiter.Rule("tokens", limit.PerMinute(l.tokens), tiered.Unsettled(tiered.GiveBack))
+	p.budget, errs[2] = limiter.Rule("budget", limit.PerCalendar(l.budget, limit.CalendarMonth, time.UTC), tiered.Unsettled(tiered.Keep))
+	p.streams, errs[3] = limiter.Rule("streams", limit.Concurrent(l.streams), tiered.SlotTTL(l.slotTTL))
+	return p, errors.Join(errs[:]...)
+}
+
+func (p *proxy) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /complete", p.complete)
+	return mux
+}
+
+// complete has the model complete the prompt in the body, with ?max= tokens at most.
+func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
+	p.underWay.Add(1)
+	defer p.underWay.Done()
+	tenant := r.Header.Get("X-Tenant") // stands for authentication of yours
+	organisation, _, found := strings.Cut(tenant, "/")
+	if !found || organisation == "" {
+		http.Error(w, "who are you? X-Tenant: organisation/tenant", http.StatusUnauthorized)
+		return
+	}
+	prompt, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	most, err := mostTokens(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+
+	estimate := countTokens(prompt) + min(most, p.limits.expected)
+	requests := []tiered.Request{
+		{Rule: p.requests, Key: tenant, Cost: 1},
+		{Rule: p.tokens, Key: tenant, Cost: estimate, Hold: p.limits.life},
+		{Rule: p.budget, Key: organisation, Cost: estimate, Hold: p.limits.life},
+		{Rule: p.streams, Key: tenant, Cost: 1},
+	}
+	grants, decisions, err := p.limiter.TakeAll(r.Context(), requests...)
+	switch {
+	case errors.Is(err, limit.ErrCostExceedsLimit):
+		http.Error(w, "larger than what is ever granted", http.StatusRequestEntityTooLarge)
+		return
+	case err != nil: // the client has gone, or the program ends
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	case grants == nil:
+		deny(w, requests, decisions)
+		return
+	}
+	// The client may hang up at any time. What it took is settled all the same.
+	always := context.WithoutCancel(r.Context())
+	defer grants.End(always) // gives all back if the model took nothing; after Settle it does nothing
+	stream := grants[3].Slot
+	if used := p.pass(w, r, prompt, most, grants, stream); used > 0 {
+		if err := grants.Settle(always, used); err != nil {
+			log.Print("settling: ", err)
+		}
+	}
+}
+
+// pass passes the model's answer on, and returns how many tokens were used.
+func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most int64, grants tiered.Grants, stream *tiered.Slot) (used int64) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go p.keep(ctx, cancel, grants, stream)
+	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/complete?max=%d", p.model, most), bytes.NewReader(prompt))
+	if err != nil {
+		http.Error(w, "the model cannot be asked", http.StatusInternalServerError)
+		return 0
+	}
+	answer, err := http.DefaultClient.Do(ask)
+	if err != nil {
+		http.Error(w, "the model does not answer", http.StatusBadGateway)
+		return 0
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		http.Error(w, "the model refuses: "+answer.Status, http.StatusBadGateway)
+		return 0
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	used = countTokens(prompt)
+	out := http.NewResponseController(w)
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		event, isToken := strings.CutPrefix(lines.Text(), "data: ")
+		if !isToken {
+			continue
+		}
+		used++ // whether or not it reaches the client
+		fmt.Fprintf(w, "data: %s\n\n", event)
+		if out.Flush() != nil {
+			return used
+		}
+	}
+	return used
+}
+
+// keep keeps what is held for as long as the answer streams. It ends the answer if the stream is lost, as after a
+// pause of this process: others may have it then.
+func (p *proxy) keep(ctx context.Context, end func(), grants tiered.Grants, stream *tiered.Slot) {
+	again := time.NewTicker(p.limits.life / 3)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-stream.Lost():
+			end()
+			return
+		case <-again.C:
+			if err := grants.Extend(ctx, p.limits.life); err != nil && ctx.Err() == nil {
+				log.Print("extending: ", err) // there are two more attempts before the end
+			}
+		}
+	}
+}
+
+// deny says which limits denied, and when to ask again.
+func deny(w http.ResponseWriter, requests []tiered.Request, decisions []limit.Decision) {
+	var by []string
+	var after time.Duration
+	for i, d := range decisions {
+		if d.Denied() {
+			by, after = append(by, requests[i].Rule.Name()), max(after, d.RetryAfter)
+		}
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusTooManyRequests)
+	_ = json.NewEncoder(w).Encode(map[string]any{"denied_by": by})
+}
+
+// mostTokens is how many tokens an answer may have.
+func mostTokens(query url.Values) (int64, error) {
+	text := query.Get("max")
+	if text == "" {
+		return 100, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > 100_000 {
+		return 0, fmt.Errorf("max=%q, must be between 1 and 100000", text)
+	}
+	return n, nil
+}
+
+// countTokens stands for a tokenizer: words are tokens.
+func countTokens(prompt []byte) int64 { return int64(len(bytes.Fields(prompt))) }
