@@ -230,7 +230,7 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	server, prefix := redistest.Start(t), redistest.Prefix()
-	cut := &losing{}
+	cut := &losing{later: server.Client(t)}
 	client := server.Client(t)
 	client.AddHook(cut)
 	here := newLimiterOn(t, client, prefix, Deadline(100*time.Millisecond))
