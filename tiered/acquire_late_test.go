@@ -3,6 +3,8 @@ package tiered
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -147,8 +149,8 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 	c, client := newCourier(t, server)
 	prefix := redistest.Prefix()
 	here := newLimiterOn(t, client, prefix, Deadline(time.Second), RememberDenials(0))
-	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl), OnOutage(Deny))
-	b := newRule(t, newLimiterOn(t, server.Client(t), prefix, RememberDenials(0)), "jobs", limit.Concurrent(n), SlotTTL(ttl), OnOutage(Deny))
+	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // of which Approximate decides in an outage, and not before
+	b := newRule(t, newLimiterOn(t, server.Client(t), prefix, RememberDenials(0)), "jobs", limit.Concurrent(n), SlotTTL(ttl))
 	var held []*Slot
 	for range holds {
 		held = append(held, mustAcquire(t, a, "k", 1))
@@ -230,4 +232,38 @@ func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Law 13: what Redis granted to a caller who had left by then is given back, and Redis is told at once
+// what is held if it turns out to know of less. The TTL is so long that no renewal mends anything here.
+func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	c, client := newCourier(t, server)
+	l := newLimiterOn(t, client, prefix, RememberDenials(0))
+	r := newRule(t, l, "jobs", limit.Concurrent(3), SlotTTL(time.Minute))
+	known := func(key string) int64 { return 3 - mustPeek(t, r, key).Remaining }
+
+	ctx, cancel := context.WithCancel(context.Background())
+	c.script(func(send, _ func() error) error { defer cancel(); return send() })
+	if slot, _, err := r.Acquire(ctx, "left", 2); slot != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", slot, err)
+	}
+	eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.slots.table.Units() == 0 })
+
+	one := mustAcquire(t, r, "forgotten", 1)
+	mustAcquire(t, r, "forgotten", 1)
+	if err := server.Client(t).Del(context.Background(), fmt.Sprintf("%s:{forgotten}:jobs:slots", prefix)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	one.Release()
+	eventually(t, "Redis knows of the other one", func() bool { return known("forgotten") == 1 })
+}
+
+func mustPeek(t testing.TB, r *Rule, key string) limit.Decision {
+	t.Helper()
+	d, err := r.Peek(context.Background(), key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

@@ -123,10 +123,14 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 		eventually(t, "it waits", func() bool { return waiting() == i+1 })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	all.Go(func() {
+		if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up: %v, %v", slot, err)
+		}
+	})
+	eventually(t, "it waits, too", func() bool { return waiting() == waiters+1 })
 	cancel()
-	if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("who gives up: %v, %v", slot, err)
-	}
+	eventually(t, "it has left", func() bool { return waiting() == waiters })
 	slot.Release()
 	all.Wait()
 	for i := range waiters {
@@ -134,6 +138,10 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("number %d was served in place %d", got, i)
 		}
 	}
+	if n := waiting(); n != 0 {
+		t.Errorf("%d wait after all were served", n)
+	}
+	mustAcquire(t, b, "k", 1) // nobody who has left was given it
 }
 
 // All or none (law 9), with rules whose units are used up.
