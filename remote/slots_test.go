@@ -65,19 +65,20 @@ func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
 	short, long := newSlotsRule(t, 5, time.Minute, 1), newSlotsRule(t, 5, 2*time.Minute, 2)
-	expires := func() time.Duration { return time.Duration(client.PExpireTime(ctx, key).Val()) }
-	runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2}, {Key: key, Rule: long, Cost: 3}})
+	expires := func() int64 { return client.PExpireTime(ctx, key).Val().Milliseconds() }
+	taken := runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2}, {Key: key, Rule: long, Cost: 3}})[0].Clock
+	after := func(d time.Duration) int64 { return (taken + d.Microseconds() + 999) / 1000 } // at a whole millisecond
 	last := expires()
-	if ttl := client.PTTL(ctx, key).Val(); ttl <= time.Minute || ttl > 2*time.Minute+time.Millisecond { // it expires at a whole millisecond
-		t.Errorf("it expires in %v", ttl)
+	if last != after(2*time.Minute) {
+		t.Errorf("it expires at %d, want %d", last, after(2*time.Minute))
 	}
 	denied := runAll(t, script, []Entry{{Key: key, Rule: long, Cost: 1}, {Key: key, Rule: long, Cost: 1, Operation: lua.Peek}})
 	if denied[0].Status != Denied || denied[1].Status != Denied || expires() != last {
 		t.Errorf("%+v; it expired at %d and now at %d", denied, last, expires())
 	}
 	runAll(t, script, []Entry{{Key: key, Rule: long, Cost: 3, Operation: lua.Refund}})
-	if ttl := client.PTTL(ctx, key).Val(); ttl > time.Minute+time.Millisecond {
-		t.Errorf("after the process that lasted longest gave all back it expires in %v", ttl)
+	if at := expires(); at != after(time.Minute) {
+		t.Errorf("after the process that lasted longest gave all back it expires at %d, want %d", at, after(time.Minute))
 	}
 	runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2, Operation: lua.Refund}})
 	if n := client.Exists(ctx, key).Val(); n != 0 {
@@ -140,10 +141,21 @@ func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
 	now := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 2}})[0].Clock
-	late := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: 5, NotAfter: now - 1000}})[0]
-	known := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: lua.SlotsAsKnown}})[0]
-	if late.Status != Expired || known.Granted != 2 {
-		t.Errorf("%+v, then %+v", late, known)
+	expires := client.PExpireTime(context.Background(), key).Val()
+	for name, e := range map[string]Entry{
+		"how many":         {Operation: lua.Slots, Cost: 5},
+		"none":             {Operation: lua.Slots, Cost: 0},
+		"that it is alive": {Operation: lua.Slots, Cost: lua.SlotsAsKnown},
+		"a release":        {Operation: lua.Refund, Cost: 1},
+		"an acquisition":   {Operation: lua.Take, Cost: 1},
+	} {
+		e.Key, e.Rule, e.NotAfter = key, rule, now-1000
+		if late := runAll(t, script, []Entry{e})[0]; late.Status != Expired || client.PExpireTime(context.Background(), key).Val() != expires {
+			t.Errorf("%s: %+v", name, late)
+		}
+	}
+	if known := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: lua.SlotsAsKnown}})[0]; known.Granted != 2 {
+		t.Errorf("then %+v", known)
 	}
 }
 
