@@ -111,6 +111,13 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 		return 0
 	}
 	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	all.Go(func() {
+		if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up: %v, %v", slot, err)
+		}
+	})
+	eventually(t, "the first one waits", func() bool { return waiting() == 1 })
 	for i := range waiters {
 		all.Go(func() {
 			slot, err := a.AcquireWait(context.Background(), "k", 1)
@@ -120,15 +127,8 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			served <- i
 			slot.Release()
 		})
-		eventually(t, "it waits", func() bool { return waiting() == i+1 })
+		eventually(t, "it waits", func() bool { return waiting() == i+2 })
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	all.Go(func() {
-		if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
-			t.Errorf("who gives up: %v, %v", slot, err)
-		}
-	})
-	eventually(t, "it waits, too", func() bool { return waiting() == waiters+1 })
 	cancel()
 	eventually(t, "it has left", func() bool { return waiting() == waiters })
 	slot.Release()
