@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,11 +59,17 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	}
 
 	rule, key := newRule(t, limit.PerHour(100), limit.SlidingLog()), redistest.Prefix()+"held"
-	runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, 1)})
-	if ttl := client.PTTL(ctx, key+":holds").Val(); ttl <= 0 || ttl > time.Minute+(lua.LateHold+2000)*time.Microsecond {
-		t.Errorf("what is held expires in %v", ttl)
+	for id, life := range map[uint64]time.Duration{1: time.Minute, 2: lua.LongestHold * time.Microsecond} {
+		e := holdEntry(key, rule, lua.Hold, id, 1)
+		e.Hold.Life = life
+		clock := runAll(t, script, []Entry{e})[0].Clock
+		// It may be settled for so long after its end, and keys expire at whole milliseconds.
+		want := (clock + life.Microseconds() + lua.LateHold + 999) / 1000
+		if at := client.PExpireTime(ctx, key+":holds").Val().Milliseconds(); at != want {
+			t.Errorf("what is held for %v expires at %d, want %d", life, at, want)
+		}
+		runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, id, 0)})
 	}
-	runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, 1, 0)})
 	if n := client.Exists(ctx, key, key+":holds").Val(); n != 0 {
 		t.Errorf("%d keys are left once all was given back", n)
 	}
@@ -97,7 +104,17 @@ func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
 	rule := newRule(t, limit.PerHour(100), limit.SlidingLog()).GivesBack()
-	for _, value := range []string{"", "\x08cut off", "\xff of a later version"} {
+	soon, late := string(appendInt(nil, time.Now().Add(time.Hour).UnixMicro(), 7)), strings.Repeat("\xff", 7)
+	line := "hold id\x05\x01" + soon + soon + string(appendInt(nil, 1, 7))
+	sound := "\x08" + soon + soon + line
+	client.Set(ctx, key+":holds", sound, 0)
+	if r := runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, 1), holdEntry(key, rule, lua.Settle, 1, 0)}); r[0].Status != Allowed || r[1].Status != Allowed {
+		t.Fatalf("a sound value: %+v", r)
+	}
+	for _, value := range []string{
+		"", "\x08cut off", "\xff of a later version", "\x07" + sound[1:], sound + line[1:], sound + line[:1], "\x08" + late + soon + line, "\x08" + soon + late + line,
+		"\x08" + soon + soon + strings.Repeat(line, lua.MaxHolds+1),
+	} {
 		client.Set(ctx, key+":holds", value, 0)
 		replies := runAll(t, script, []Entry{
 			holdEntry(key, rule, lua.Hold, 1, 1), holdEntry(key, rule, lua.Settle, 1, 1), holdEntry(key, rule, lua.Extend, 1, 1),

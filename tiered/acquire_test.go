@@ -120,6 +120,13 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 		return 0
 	}
 	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	all.Go(func() {
+		if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up: %v, %v", slot, err)
+		}
+	})
+	eventually(t, "the first one waits", func() bool { return waiting() == 1 })
 	for i := range waiters {
 		all.Go(func() {
 			slot, err := a.AcquireWait(context.Background(), "k", 1)
@@ -129,13 +136,10 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			served <- i
 			slot.Release()
 		})
-		eventually(t, "it waits", func() bool { return waiting() == i+1 })
+		eventually(t, "it waits", func() bool { return waiting() == i+2 })
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if slot, err := a.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("who gives up: %v, %v", slot, err)
-	}
+	eventually(t, "it has left", func() bool { return waiting() == waiters })
 	slot.Release()
 	all.Wait()
 	for i := range waiters {
@@ -143,6 +147,10 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("number %d was served in place %d", got, i)
 		}
 	}
+	if n := waiting(); n != 0 {
+		t.Errorf("%d wait after all were served", n)
+	}
+	mustAcquire(t, b, "k", 1) // nobody who has left was given it
 }
 
 // What does not go with a limit is an error that names the rule, at once.
@@ -202,7 +210,7 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	server, prefix := redistest.Start(t), redistest.Prefix()
-	cut := &losing{}
+	cut := &losing{later: server.Client(t)}
 	client := server.Client(t)
 	client.AddHook(cut)
 	here := newLimiterOn(t, client, prefix, Deadline(100*time.Millisecond))

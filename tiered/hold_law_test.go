@@ -214,9 +214,11 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 
 	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	// What is settled next must not be taken from these, of which Redis knows nothing.
+	a, b := mustHold(t, r, "k", 200, time.Hour), mustHold(t, r, "k", 50, time.Hour)
 	mustSettle(t, less, 10)
 	mustSettle(t, more, 150)
-	if c := l.Stats().Holds; c.Unsettled != 2 || c.Open != 0 {
+	if c := l.Stats().Holds; c.Unsettled != 2 || c.Open != 2 {
 		t.Errorf("without Redis: %+v", c)
 	}
 	k := l.key("k")
@@ -225,10 +227,12 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 			Hash: k.hash ^ r.inOutage.Salt, Window: time.Hour, Quota: 1000, Owner: r.inOutage, Key: string(k.inRedis()),
 		}, l.now())
 	}
-	if used := recorded(); used != 160 {
-		t.Errorf("%d units are on record, 160 were used", used)
+	if used := recorded(); used != 410 {
+		t.Errorf("%d units are on record, 160 were used and 250 are held", used)
 	}
-	a, b := mustHold(t, r, "k", 200, time.Hour), mustHold(t, r, "k", 50, time.Hour)
+	if units, _ := l.ledger.Waiting(); units != 250 {
+		t.Errorf("%d units wait for Redis, which knows nothing of 250", units)
+	}
 	mustSettle(t, a, 20)
 	mustSettle(t, b, 80)
 	if used := recorded(); used != 260 {
@@ -250,17 +254,28 @@ func TestLaw12CloseSettles(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
-	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	const quota, more = 300, 2*settledAtOnce + 1 // than are sent at a time
+	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
 	h, cancelled := mustHold(t, r, "k", 50, time.Hour), mustHold(t, r, "k", 20, time.Hour)
+	waiting := []settlement{
+		{rule: r, key: h.key, held: 50, used: 30},
+		// One that Redis may come to hold only after Close was called.
+		{rule: r, key: cancelled.key, held: 20, sent: true, after: l.now() + int64(100*time.Millisecond)},
+	}
+	for range more {
+		waiting = append(waiting, settlement{rule: r, key: mustHold(t, r, "k", 1, time.Hour).key, held: 1})
+	}
 	l.holds.mu.Lock()
-	l.holds.waiting = append(l.holds.waiting,
-		settlement{rule: r, key: h.key, held: 50, used: 30}, settlement{rule: r, key: cancelled.key, held: 20, sent: true})
+	l.holds.waiting = waiting
 	l.holds.mu.Unlock()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if free := peekFrom(t, server, prefix, r, "k"); free != 70 {
-		t.Errorf("%d units are free, want 70", free)
+	if free := peekFrom(t, server, prefix, r, "k"); free != quota-30 {
+		t.Errorf("%d units are free, want %d", free, quota-30)
+	}
+	if l.holds.put(l, waiting[0]); l.Stats().Holds.Lost != 1 || l.Stats().Holds.Unsettled != 0 {
+		t.Errorf("one that comes after Close: %+v", l.Stats().Holds)
 	}
 	if err := h.Settle(context.Background(), 1); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("after Close: %v", err)

@@ -25,7 +25,8 @@ func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(
 	e.Operation = rapid.SampledFrom([]int{lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "about a hold")
 	terms := h.drawTerms(t)
 	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
-		terms.ID = rapid.Uint64Min(1).Draw(t, "hold")
+		// Some look like patterns of Lua, or like what stands beside another in the value.
+		terms.ID = rapid.OneOf(rapid.Uint64Min(1), rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})).Draw(t, "hold")
 		h.holds = append(h.holds, terms.ID)
 	} else if rapid.IntRange(0, 19).Draw(t, "none") > 0 {
 		terms.ID = rapid.SampledFrom(h.holds).Draw(t, "of")
@@ -57,11 +58,12 @@ func (s suite) holds(t *rapid.T) {
 	quota := rapid.OneOf(rapid.Int64Range(1, 30), rapid.Int64Range(100, 3000)).Draw(t, "quota")
 	window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window")
 	h.use(t, limit.Per(quota, window).WithBurst(quota), a)
-	now := int64(epoch)
+	now, ends := int64(epoch), int64(epoch) // of the hold asked for last
 	for range rapid.IntRange(1, 60).Draw(t, "requests") {
 		now += rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, h.window()/20), rapid.Int64Range(0, h.window()),
 			rapid.SampledFrom([]int64{lua.LateHold - 1, lua.LateHold, -h.window()/3 - 11}),
+			rapid.SampledFrom([]int64{max(0, ends-1-now), max(0, ends-now), max(0, ends+lua.LateHold-now)}),
 		).Draw(t, "gap")
 		cost := rapid.OneOf(rapid.Int64Range(1, min(3, quota)), rapid.Int64Range(1, quota)).Draw(t, "cost")
 		e, expect := h.drawHold(t, cost)
@@ -73,5 +75,8 @@ func (s suite) holds(t *rapid.T) {
 			t.Fatalf("%v under %v, gives back %v, %+v of %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, h.givesBack, e, e.Hold, now, got, want)
 		}
 		h.remember(e, reply)
+		if e.Hold != nil && e.Operation != lua.Settle {
+			ends = now + e.Hold.Life.Microseconds()
+		}
 	}
 }

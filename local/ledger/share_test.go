@@ -87,7 +87,14 @@ func TestShare(t *testing.T) {
 		if g.Free > test.want-test.granted || g.Free < test.want-test.granted-1 {
 			t.Errorf("%s: %d free, want %d less %d", test.name, g.Free, test.want, test.granted)
 		}
-		// It is fixed.
+		// It is fixed, as of the cut: also if the key is asked for later.
+		later := New(1)
+		if test.granted > 0 {
+			later.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
+		}
+		if after := later.Reserve(account, o, o.Cut+80*second, 1, 0); !test.again && after.Free != g.Free {
+			t.Errorf("%s: %d free when it is asked for later, %d at the cut", test.name, after.Free, g.Free)
+		}
 		taken := l.Take(account, o, o.Cut, 1)
 		if after := l.Reserve(account, o, o.Cut+second, 1, 0); after.Free != g.Free-taken.Granted {
 			t.Errorf("%s: %d free, then %d", test.name, g.Free, after.Free)

@@ -1,0 +1,269 @@
+package tiered
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// courier carries commands about slots to Redis as a test says.
+type courier struct {
+	carry  atomic.Pointer[carry] // nil: as usual
+	copies redis.UniversalClient // sends copies; the connection of a command that failed is closed
+}
+
+// newCourier is the courier of a client that it returns.
+func newCourier(t testing.TB, server redistest.Endpoint) (*courier, redis.UniversalClient) {
+	c, client := &courier{copies: server.Client(t)}, server.Client(t)
+	client.AddHook(c)
+	return c, client
+}
+
+// carry carries one command. send sends it, and a copy may be sent later, when nobody waits for the
+// answer any more.
+type carry func(send, sendCopy func() error) error
+
+func (c *courier) from(f carry) { c.carry.Store(&f) }
+
+func (c *courier) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *courier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *courier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f := c.carry.Load()
+		if f == nil || !isAboutSlots(cmd) {
+			return next(ctx, cmd)
+		}
+		copied := redis.NewCmd(context.Background(), cmd.Args()...)
+		err := (*f)(func() error { return next(ctx, cmd) }, func() error { return c.copies.Process(context.Background(), copied) })
+		if err != nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func isAboutSlots(cmd redis.Cmder) bool {
+	for _, arg := range cmd.Args() {
+		if key, ok := arg.(string); ok && strings.HasSuffix(key, ":slots") {
+			return true
+		}
+	}
+	return false
+}
+
+// fates are what can become of a command that is not answered. over is closed when that is so;
+// meanwhile is called between two statements of what is held, if there are two.
+var fates = map[string]func(c *courier, meanwhile func()) (over <-chan struct{}){
+	"it is not run": func(c *courier, _ func()) <-chan struct{} {
+		return c.script(func(_, _ func() error) error { return io.ErrUnexpectedEOF })
+	},
+	"it is run": func(c *courier, _ func()) <-chan struct{} {
+		return c.script(func(_, sendCopy func() error) error { return cmp.Or(sendCopy(), io.ErrUnexpectedEOF) })
+	},
+	"it is run after Redis was told what is held": func(c *courier, _ func()) <-chan struct{} {
+		var late func() error
+		return c.script(
+			func(_, sendCopy func() error) error { late = sendCopy; return io.ErrUnexpectedEOF },
+			func(send, _ func() error) error { return cmp.Or(send(), late()) },
+		)
+	},
+	"Redis is told what was held after it was told what is": func(c *courier, meanwhile func()) <-chan struct{} {
+		var late func() error
+		return c.script(
+			func(_, _ func() error) error { return io.ErrUnexpectedEOF },
+			func(_, sendCopy func() error) error { late = sendCopy; meanwhile(); return io.ErrUnexpectedEOF },
+			func(send, _ func() error) error { return cmp.Or(send(), late()) },
+		)
+	},
+}
+
+// script has one command after another carried so, and further ones as usual.
+func (c *courier) script(commands ...carry) (over <-chan struct{}) {
+	var mu sync.Mutex
+	done := make(chan struct{})
+	c.from(func(send, sendCopy func() error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(commands) == 0 {
+			return send()
+		}
+		first := commands[0]
+		if commands = commands[1:]; len(commands) == 0 {
+			defer close(done)
+		}
+		return first(send, sendCopy)
+	})
+	return done
+}
+
+// Law 13: whatever became of a command whose answer was lost, Redis soon knows exactly what is held. The
+// TTL is so long that neither its end nor a renewal mends anything here.
+func TestLaw13LostAnswersNeitherKeepUnitsNorGiveThemOutTwice(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	release := func(_ *Rule, held []*Slot) { held[0].Release() }
+	acquire := func(r *Rule, _ []*Slot) {
+		if slot, d, err := r.Acquire(context.Background(), "k", 1); slot != nil || d.Allowed || err != nil {
+			t.Errorf("an answer was lost: %v, %+v, %v", slot, d, err)
+		}
+	}
+	var all sync.WaitGroup // each waits most of the time
+	defer all.Wait()
+	for fate, becomes := range fates {
+		for what, test := range map[string]struct {
+			held, after int64
+			do          func(r *Rule, held []*Slot)
+		}{
+			"a release of all":               {1, 0, release},
+			"a release of some":              {2, 1, release},
+			"an acquisition":                 {0, 0, acquire},
+			"an acquisition, holding others": {1, 1, acquire},
+		} {
+			all.Go(func() {
+				t.Run(what+", "+fate, func(t *testing.T) {
+					checkUnanswered(t, server, becomes, test.held, test.after, test.do)
+				})
+			})
+		}
+	}
+}
+
+func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*courier, func()) <-chan struct{}, holds, after int64, do func(*Rule, []*Slot)) {
+	const n, ttl = 3, time.Minute
+	c, client := newCourier(t, server)
+	prefix := redistest.Prefix()
+	here := newLimiterOn(t, client, prefix, Deadline(time.Second), RememberDenials(0))
+	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // of which Approximate decides in an outage, and not before
+	b := newRule(t, newLimiterOn(t, server.Client(t), prefix, RememberDenials(0)), "jobs", limit.Concurrent(n), SlotTTL(ttl))
+	var held []*Slot
+	for range holds {
+		held = append(held, mustAcquire(t, a, "k", 1))
+	}
+	known := func() int64 {
+		d, err := b.Peek(context.Background(), "k", 1)
+		if err != nil || d.Tier != limit.TierRedis {
+			t.Errorf("%+v, %v", d, err)
+		}
+		return n - d.Remaining
+	}
+	over := becomes(c, func() {
+		if after > 0 {
+			held[len(held)-1].Release()
+			after = 0
+		}
+	})
+	do(a, held)
+	eventually(t, "it has come so", func() bool {
+		select {
+		case <-over:
+			return true
+		default:
+			return false
+		}
+	})
+	eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Units() == after && known() == after })
+	eventually(t, "the doubt is over", func() bool {
+		slot, _, err := a.Acquire(context.Background(), "k", n-after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slot != nil
+	})
+	if held := known(); held != n {
+		t.Errorf("%d units are held, and Redis knows of %d", n, held)
+	}
+}
+
+// Law 13: however slow the answer is by which a slot was acquired or kept, its holder knows that it is
+// lost before Redis gives it to another. The answer takes a third of the TTL here, and the process is
+// cut off then.
+func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
+	t.Parallel()
+	const ttl, slow = 3 * time.Second, time.Second
+	server := redistest.Shared(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for what, before := range map[string]int{"acquired": 0, "kept": 1} {
+		all.Go(func() {
+			t.Run(what, func(t *testing.T) {
+				c, client := newCourier(t, server)
+				prefix := redistest.Prefix()
+				a := newRule(t, newLimiterOn(t, client, prefix, Deadline(2*slow)), "jobs", limit.Concurrent(1), SlotTTL(ttl), OnOutage(Deny))
+				b := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(1), SlotTTL(ttl), DenialLife(0))
+				var commands []carry
+				for range before {
+					commands = append(commands, func(send, _ func() error) error { return send() })
+				}
+				commands = append(commands, func(send, _ func() error) error {
+					c.from(func(_, _ func() error) error { return io.ErrUnexpectedEOF })
+					err := send()
+					time.Sleep(slow)
+					return err
+				})
+				answered := c.script(commands...)
+				slot := mustAcquire(t, a, "k", 1)
+				<-answered
+				eventually(t, "another gets it", func() bool {
+					taken, _, err := b.Acquire(context.Background(), "k", 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if taken != nil && slot.Held() {
+						t.Fatal("both hold it")
+					}
+					return taken != nil
+				})
+			})
+		})
+	}
+}
+
+// Law 13: what Redis granted to a caller who had left by then is given back, and Redis is told at once
+// what is held if it turns out to know of less. The TTL is so long that no renewal mends anything here.
+func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	c, client := newCourier(t, server)
+	l := newLimiterOn(t, client, prefix, RememberDenials(0))
+	r := newRule(t, l, "jobs", limit.Concurrent(3), SlotTTL(time.Minute))
+	known := func(key string) int64 { return 3 - mustPeek(t, r, key).Remaining }
+
+	ctx, cancel := context.WithCancel(context.Background())
+	c.script(func(send, _ func() error) error { defer cancel(); return send() })
+	if slot, _, err := r.Acquire(ctx, "left", 2); slot != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", slot, err)
+	}
+	eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.slots.table.Units() == 0 })
+
+	one := mustAcquire(t, r, "forgotten", 1)
+	mustAcquire(t, r, "forgotten", 1)
+	if err := server.Client(t).Del(context.Background(), fmt.Sprintf("%s:{forgotten}:jobs:slots", prefix)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	one.Release()
+	eventually(t, "Redis knows of the other one", func() bool { return known("forgotten") == 1 })
+}
+
+func mustPeek(t testing.TB, r *Rule, key string) limit.Decision {
+	t.Helper()
+	d, err := r.Peek(context.Background(), key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
