@@ -44,6 +44,11 @@ type Server struct {
 	http      []*http.Server
 	listeners map[string]net.Listener // by what is served
 
+	loading sync.Mutex    // guards what follows
+	files   []config.File // in force
+	overlay *config.Overlay
+	loaded  int // how many configurations have been put in force
+
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	failed     chan error
@@ -121,6 +126,13 @@ func (s *Server) start(ctx context.Context) error {
 
 // followConfig reads the configuration for the first time, and again when it changes.
 func (s *Server) followConfig(ctx context.Context) error {
+	if s.settings.Overlay != "" {
+		w := overlayWatch{server: s}
+		if err := w.begin(); err != nil {
+			return err
+		}
+		s.background.Go(func() { w.run(ctx) })
+	}
 	if !s.settings.UseXDS {
 		w := watch{server: s}
 		w.begin()
@@ -292,9 +304,34 @@ func (s *Server) Addr(what string) net.Addr {
 // Failed tells when the server can no longer serve.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Load puts configuration files in force, whole or not at all.
+// load puts configuration files in force, whole or not at all.
 func (s *Server) load(files []config.File) error {
-	c, err := config.Load(files, s.settings.MergeDomains)
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	return s.put(files, s.overlay)
+}
+
+// lay puts an overlay in force, whole or not at all. Without a configuration it waits for one.
+func (s *Server) lay(overlay *config.Overlay) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if s.loaded == 0 {
+		s.overlay = overlay
+		return nil
+	}
+	return s.put(s.files, overlay)
+}
+
+// loads is how many configurations have been put in force.
+func (s *Server) loads() int {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	return s.loaded
+}
+
+// put is for who holds loading.
+func (s *Server) put(files []config.File, overlay *config.Overlay) error {
+	c, err := config.Load(files, s.settings.MergeDomains, overlay)
 	if err == nil {
 		err = s.service.Load(c)
 	}
@@ -302,6 +339,8 @@ func (s *Server) load(files []config.File) error {
 		s.stats.ConfigLoadError.Add(1)
 		return err
 	}
+	s.files, s.overlay = files, overlay
+	s.loaded++
 	s.stats.ConfigLoadSuccess.Add(1)
 	for _, warning := range c.Warnings {
 		s.log.Warn("configuration: " + warning)

@@ -472,12 +472,19 @@ func TestTryAndCheck(t *testing.T) {
 		}
 	}
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), &out))
+	must(t, Check(filepath.Join(dir, "config"), "", &out))
 	if !strings.Contains(out.String(), "shop.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true\n") {
 		t.Error(out.String())
 	}
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	must(t, os.WriteFile(overlay, []byte(`limits: [{match: shop.user, window: 36h}]`), 0o600))
+	out.Reset()
+	must(t, Check(filepath.Join(dir, "config"), overlay, &out))
+	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overlay: "+overlay+":1:10\n") {
+		t.Error(out.String())
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
-	if err := Check(filepath.Join(dir, "config"), &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
+	if err := Check(filepath.Join(dir, "config"), "", &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
 		t.Error(err)
 	}
 }

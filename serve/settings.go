@@ -35,7 +35,8 @@ type Settings struct {
 	ConfigDir      string // of the configuration's files
 	IgnoreDotFiles bool
 	MergeDomains   bool
-	LookEvery      time.Duration // at the files
+	Overlay        string        // file that says what the configuration has no fields for; "": none
+	LookEvery      time.Duration // at the files, and the overlay
 	// HealthyWithConfig makes the service healthy only once it has a configuration.
 	HealthyWithConfig bool
 	// HealthyWithRedis makes it healthy only while Redis is there.
@@ -109,6 +110,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		ConfigDir:         e.configDir(),
 		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
 		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
+		Overlay:           e.text("TIERLIMIT_OVERLAY", ""),
 		LookEvery:         time.Second,
 		HealthyWithConfig: e.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false),
 		HealthyWithRedis:  e.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false),
