@@ -26,6 +26,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -39,6 +40,7 @@ type Server struct {
 	service  *service.Service
 	health   *healthState
 	page     *livepage.Page
+	statsd   *statsd.Sender // nil: none
 
 	grpc      *grpc.Server
 	http      []*http.Server
@@ -110,6 +112,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil {
 		return err
 	}
+	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {
 		return nil
 	}
@@ -122,6 +125,35 @@ func (s *Server) start(ctx context.Context) error {
 		s.log.Warn("Prometheus's metrics are not served (USE_PROMETHEUS=false says that they need not be)", "error", err)
 	}
 	return nil
+}
+
+// sendStatistics sends them to statsd again and again, if they are to be sent. Nobody waits for it.
+func (s *Server) sendStatistics(ctx context.Context) {
+	if s.settings.Statsd.Network == "" {
+		return
+	}
+	s.statsd = statsd.New(s.settings.Statsd, s.stats)
+	s.background.Go(func() {
+		ticker := time.NewTicker(s.settings.StatsdEvery)
+		defer ticker.Stop()
+		failing := false
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			err := s.statsd.Flush(ctx)
+			if err != nil && !failing && ctx.Err() == nil { // once
+				level := slog.LevelInfo
+				if s.settings.statsdWanted {
+					level = slog.LevelWarn
+				}
+				s.log.Log(ctx, level, "statistics cannot be sent to statsd, and are kept (USE_STATSD=false says that they need not be)", "error", err)
+			}
+			failing = err != nil
+		}
+	})
 }
 
 // followConfig reads the configuration for the first time, and again when it changes.
@@ -368,6 +400,9 @@ func (s *Server) Close() {
 			endHTTP(server, endWithin)
 		}
 		s.background.Wait()
+		if s.statsd != nil {
+			_ = s.statsd.Flush(context.Background()) // who is not there has been told of
+		}
 		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 			if limiter == nil {
 				continue

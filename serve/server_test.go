@@ -413,6 +413,7 @@ func TestSettings(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
+		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
@@ -486,5 +487,106 @@ func TestTryAndCheck(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
 	if err := Check(filepath.Join(dir, "config"), "", &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
 		t.Error(err)
+	}
+}
+
+// Where statistics are sent, and what says so in vain.
+func TestStatsdSettings(t *testing.T) {
+	for environ, want := range map[string]string{
+		"": "tcp localhost:8125",
+		"STATSD_HOST=h STATSD_PORT=9125 EXTRA_TAGS=a:b,c:d": "tcp h:9125 map[a:b c:d]",
+		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
+		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
+		"USE_STATSD=false":                                  "",
+		"USE_PROMETHEUS=true":                               "",
+		"DISABLE_STATS=true USE_STATSD=true":                "",
+		"USE_PROMETHEUS=true USE_STATSD=true":               "tcp localhost:8125",
+		"USE_PROMETHEUS=true EXTRA_TAGS=a:b":                "EXTRA_TAGS",
+		"USE_STATSD=false STATSD_HOST=h":                    "STATSD_HOST",
+		"USE_DOG_STATSD=true DOG_STATSD_MOGRIFIER_A_NAME=x": "udp localhost:8125 dog DOG_STATSD_MOGRIFIER_A_NAME",
+		"USE_DOG_STATSD=true USE_STATSD=true":               "error",
+	} {
+		s, warnings, err := FromEnvironment(strings.Fields(environ))
+		var got []string
+		if s.Statsd.Network != "" {
+			got = append(got, s.Statsd.Network, s.Statsd.Address)
+			if len(s.Statsd.Tags) > 0 {
+				got = append(got, fmt.Sprint(s.Statsd.Tags))
+			}
+			if s.Statsd.Dog {
+				got = append(got, "dog")
+			}
+		}
+		for _, w := range warnings {
+			name, _, _ := strings.Cut(w, " ")
+			got = append(got, name)
+		}
+		if err != nil {
+			got = []string{"error"}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s (%v)", environ, strings.Join(got, " "), want, err)
+		}
+	}
+}
+
+// What is counted until the end is sent to statsd, and does not wait for a server that is not
+// there yet.
+func TestStatsd(t *testing.T) {
+	unused, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	host, port, err := net.SplitHostPort(unused.Addr().String())
+	must(t, err)
+	must(t, unused.Close())
+	server := start(t, shop, "USE_STATSD=true", "STATSD_HOST="+host, "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=100ms", "EXTRA_TAGS=zone:a.b")
+	client := server.client(t)
+	expect(t, client, asking("shop user=a"), "OK: OK 4")
+	listener, err := net.Listen("tcp", unused.Addr().String())
+	must(t, err)
+	lines := make(chan string, 1000)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				close(lines)
+				return
+			}
+			text, _ := io.ReadAll(connection)
+			_ = connection.Close()
+			for line := range strings.Lines(string(text)) {
+				lines <- line
+			}
+		}
+	}()
+	const hits = "ratelimit.service.rate_limit.shop.user.total_hits.__zone=a_b:"
+	for line := range lines { // until the first is sent
+		if strings.HasPrefix(line, hits) {
+			if line != hits+"1|c\n" {
+				t.Errorf("%q", line)
+			}
+			break
+		}
+	}
+	for range 10 {
+		ask(t, client, asking("shop user=a"))
+	}
+	server.Close()
+	must(t, listener.Close())
+	sums := make(map[string]int)
+	for line := range lines {
+		name, rest, _ := strings.Cut(line, ":")
+		var n int
+		if _, err := fmt.Sscanf(rest, "%d|c\n", &n); err == nil {
+			sums[name] += n
+		} else if !strings.HasPrefix(name, "ratelimit_server.ShouldRateLimit.response_time") {
+			t.Errorf("%q", line)
+		}
+	}
+	if n := sums[strings.TrimSuffix(hits, ":")]; n != 10 {
+		t.Errorf("%d hits were sent, want 10: %v", n, sums)
+	}
+	if n := sums["ratelimit.service.rate_limit.shop.user.over_limit.__zone=a_b"]; n != 6 {
+		t.Errorf("%d hits over the limit were sent, want 6: %v", n, sums)
 	}
 }
