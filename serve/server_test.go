@@ -25,7 +25,9 @@ import (
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -343,6 +345,10 @@ func TestLargeRequests(t *testing.T) {
 	long.Descriptors[0].Entries[0].Value += "y"
 	expect(t, client, long, "OK: OK 4")
 	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
+	// What a request has takes no more than its length of time.
+	deep := asking("shop" + " a=b" + strings.Repeat(",a=b", 300_000))
+	deep.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR}
+	expect(t, client, deep, "OK: OK 4")
 }
 
 // A client that never reads its answers takes a bounded part of the server, and keeps nobody
@@ -544,12 +550,12 @@ func TestStatsd(t *testing.T) {
 	expect(t, client, asking("shop user=a"), "OK: OK 4")
 	listener, err := net.Listen("tcp", unused.Addr().String())
 	must(t, err)
+	defer listener.Close()
 	lines := make(chan string, 1000)
 	go func() {
 		for {
 			connection, err := listener.Accept()
 			if err != nil {
-				close(lines)
 				return
 			}
 			text, _ := io.ReadAll(connection)
@@ -572,21 +578,24 @@ func TestStatsd(t *testing.T) {
 		ask(t, client, asking("shop user=a"))
 	}
 	server.Close()
-	must(t, listener.Close())
 	sums := make(map[string]int)
-	for line := range lines {
-		name, rest, _ := strings.Cut(line, ":")
-		var n int
-		if _, err := fmt.Sscanf(rest, "%d|c\n", &n); err == nil {
-			sums[name] += n
-		} else if !strings.HasPrefix(name, "ratelimit_server.ShouldRateLimit.response_time") {
-			t.Errorf("%q", line)
+	name := strings.TrimSuffix(hits, ":")
+	late := time.After(30 * time.Second)
+	for sums[name] < 10 {
+		select {
+		case line := <-lines:
+			counter, rest, _ := strings.Cut(line, ":")
+			var n int
+			if _, err := fmt.Sscanf(rest, "%d|c\n", &n); err == nil {
+				sums[counter] += n
+			} else if !strings.HasPrefix(counter, "ratelimit_server.ShouldRateLimit.response_time") {
+				t.Errorf("%q", line)
+			}
+		case <-late:
+			t.Fatalf("%d hits were sent, want 10: %v", sums[name], sums)
 		}
 	}
-	if n := sums[strings.TrimSuffix(hits, ":")]; n != 10 {
-		t.Errorf("%d hits were sent, want 10: %v", n, sums)
-	}
-	if n := sums["ratelimit.service.rate_limit.shop.user.over_limit.__zone=a_b"]; n != 6 {
-		t.Errorf("%d hits over the limit were sent, want 6: %v", n, sums)
+	if n := sums["ratelimit.service.rate_limit.shop.user.over_limit.__zone=a_b"]; n != 6 || sums[name] != 10 {
+		t.Errorf("%d hits over the limit were sent, want 6 of 10: %v", n, sums)
 	}
 }

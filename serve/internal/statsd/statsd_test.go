@@ -109,13 +109,13 @@ func TestDatagrams(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d lines: %v", len(got), err)
 		}
-		if n > longestDatagram || buffer[n-1] != '\n' {
+		if n > 1432 || buffer[n-1] != '\n' {
 			t.Errorf("a datagram of %d bytes ends with %q", n, buffer[n-1])
 		}
 		got = append(got, strings.Split(strings.TrimSuffix(string(buffer[:n]), "\n"), "\n")...)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("%d lines, of which the first is %.100q, want %q", len(got), got[0], want[0])
 	}
 }
 
