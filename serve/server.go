@@ -105,7 +105,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	api := http.NewServeMux()
 	api.Handle("/healthcheck", s.health)
-	api.HandleFunc("/json", jsonHandler(s.service))
+	api.HandleFunc("/json", jsonHandler(s.service, longestBody))
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
@@ -250,6 +250,7 @@ func (s *Server) serveGRPC() error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.MaxHeaderListSize(longestHeaders),
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
@@ -286,6 +287,10 @@ func (s *Server) serveGRPC() error {
 // mostStreams is how many calls a connection may have under way: what they take of memory is
 // bounded, if their caller does not read.
 const mostStreams = 10_000
+
+// longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
+// each call that a connection has under way.
+const longestHeaders = 64 << 10
 
 // streamWorkers is how many calls are answered by goroutines that are kept; further ones have
 // one of their own.

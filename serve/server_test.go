@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -279,6 +281,46 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// With no look at the name in Redis's certificate, who issued it is looked at all the same: one
+// that is named, or else the system.
+func TestRedisCertificateOfAnyName(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	known, unknown := newAuthority(t), newAuthority(t)
+	must(t, os.WriteFile(file("ca"), known.pem, 0o600))
+	known.issue(t, file("redis"), "redis.test", 1)
+	unknown.issue(t, file("stranger"), "redis.test", 2)
+	for _, c := range []struct {
+		ca, server string
+		ok         bool
+	}{{"ca", "redis", true}, {"ca", "stranger", false}, {"", "redis", false}} {
+		files := RedisTLSFiles{SkipHostname: true}
+		if c.ca != "" {
+			files.CA = file(c.ca)
+		}
+		config, err := files.config()
+		must(t, err)
+		pair, err := tls.LoadX509KeyPair(file(c.server+".crt"), file(c.server+".key"))
+		must(t, err)
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+		must(t, err)
+		defer listener.Close()
+		go func() {
+			if connection, err := listener.Accept(); err == nil {
+				_, _ = io.Copy(io.Discard, connection)
+				_ = connection.Close()
+			}
+		}()
+		connection, err := tls.Dial("tcp", listener.Addr().String(), config) // not by that name
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err == nil {
+			_ = connection.Close()
+		}
+	}
+}
+
 type authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
@@ -349,6 +391,38 @@ func TestLargeRequests(t *testing.T) {
 	deep := asking("shop" + " a=b" + strings.Repeat(",a=b", 300_000))
 	deep.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR}
 	expect(t, client, deep, "OK: OK 4")
+}
+
+// So are headers, of which nothing is needed.
+func TestLargeHeaders(t *testing.T) {
+	client := start(t, shop).client(t)
+	with := func(bytes int) codes.Code {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "baggage", strings.Repeat("x", bytes))
+		_, err := client.ShouldRateLimit(ctx, asking("shop user=a"), grpc.WaitForReady(true))
+		return status.Code(err)
+	}
+	if code := with(longestHeaders / 2); code != codes.OK {
+		t.Errorf("%v", code)
+	}
+	if code := with(longestHeaders); code != codes.Internal {
+		t.Errorf("%v, want Internal", code)
+	}
+}
+
+// A request over HTTP that does not come to its end is not waited for.
+func TestSlowBody(t *testing.T) {
+	front := httptest.NewServer(jsonHandler(ratelimitv3.UnimplementedRateLimitServiceServer{}, 50*time.Millisecond))
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	must(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	must(t, err)
+	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	text, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 408 ") {
+		t.Errorf("%v, %q", err, text)
+	}
 }
 
 // A client that never reads its answers takes a bounded part of the server, and keeps nobody
