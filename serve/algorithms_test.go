@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,10 @@ func TestLease(t *testing.T) {
 	}
 	if over != 300 {
 		t.Errorf("%d of 1300 were over a limit of 1000", over)
+	}
+	_, metrics := get(t, server, "metrics", "/metrics")
+	if !regexp.MustCompile(`tierlimit_decisions_total\{outcome="allowed",rule="1h0m0s",tier="lease"\} [1-9]`).MatchString(metrics) {
+		t.Error("no decision was made by a lease")
 	}
 }
 

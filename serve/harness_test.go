@@ -32,7 +32,7 @@ func startOn(t testing.TB, redis, configDir string, settings ...string) *Server 
 	environ := append([]string{
 		"RUNTIME_ROOT=" + configDir, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "TIERLIMIT_DEADLINE=5s",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PROMETHEUS_ADDR=127.0.0.1:0",
-		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_STATSD=false",
 	}, settings...)
 	s, _, err := FromEnvironment(environ)
 	if err != nil {

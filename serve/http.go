@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"slices"
 	"time"
 
@@ -23,13 +24,24 @@ func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 }
 
+// longestBody is how long a client may take to send a request.
+const longestBody = 10 * time.Second
+
 // jsonHandler answers requests in protobuf's JSON form: 200 if they may go on, 429 if not, 400
-// for mistakes.
-func jsonHandler(service ratelimitv3.RateLimitServiceServer) http.HandlerFunc {
+// for mistakes. One that is not there within a time is not waited for.
+func jsonHandler(service ratelimitv3.RateLimitServiceServer, within time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
+			httpError(w, http.StatusInternalServerError)
+			return
+		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestJSON))
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 			httpError(w, http.StatusRequestEntityTooLarge)
+			return
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			httpError(w, http.StatusRequestTimeout)
 			return
 		}
 		var request ratelimitv3.RateLimitRequest

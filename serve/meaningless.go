@@ -26,13 +26,7 @@ var meaningless = map[string]string{
 	"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR":        "TIERLIMIT_DEADLINE bounds decisions",
 	"RUNTIME_WATCH_ROOT":                            "files are read again whenever they, or links to them, have changed",
 	"FORCE_START_WITHOUT_INITIAL_CONFIG":            "the service always starts; without a configuration requests get an error",
-	"STATS_FLUSH_INTERVAL":                          "statistics are read at /stats and by Prometheus",
-	"USE_STATSD":                                    "statistics are read at /stats and by Prometheus",
-	"STATSD_HOST":                                   "statistics are read at /stats and by Prometheus",
-	"STATSD_PORT":                                   "statistics are read at /stats and by Prometheus",
-	"USE_DOG_STATSD":                                "statistics are read at /stats and by Prometheus",
-	"USE_DOG_STATSD_MOGRIFIERS":                     "statistics are read at /stats and by Prometheus",
-	"EXTRA_TAGS":                                    "set labels where Prometheus reads them",
+	"USE_DOG_STATSD_MOGRIFIERS":                     "names are sent as they are: map them where they are received",
 	"PROMETHEUS_MAPPER_YAML":                        "names are those of the original's own mapping",
 	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS":      "ratelimit_service_response_time_seconds is in seconds",
 	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":              "waits are spread over the second half of each",
@@ -42,20 +36,28 @@ var meaningless = map[string]string{
 
 // meaninglessGroups are beginnings of names of such variables.
 var meaninglessGroups = map[string]string{
-	"MEMCACHE_": "counts are in Redis",
-	"TRACING_":  "there is no tracing",
+	"MEMCACHE_":             "counts are in Redis",
+	"TRACING_":              "there is no tracing",
+	"DOG_STATSD_MOGRIFIER_": "names are sent as they are: map them where they are received",
 }
 
 // harmless are values of theirs that ask for nothing.
 var harmless = map[string][]string{
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {"false", "0"},
-	"USE_STATSD":      {"false", "0"},
-	"USE_DOG_STATSD":  {"false", "0"},
-	"TRACING_ENABLED": {"false", "0"},
+	"TRACING_ENABLED":                         {"false", "0"},
+}
+
+// meaninglessWithoutStatsd are those that say how statistics are sent to statsd.
+var meaninglessWithoutStatsd = map[string]string{
+	"EXTRA_TAGS":           "statistics are not sent to statsd; set labels where Prometheus reads them",
+	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD)",
+	"STATSD_PORT":          "statistics are not sent to statsd (USE_STATSD)",
+	"STATSD_PROTOCOL":      "statistics are not sent to statsd (USE_STATSD)",
+	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD)",
 }
 
 // meaningless is a line for each variable that is set and does nothing.
-func (e *environment) meaningless() (lines []string) {
+func (e *environment) meaningless(s *Settings) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
 		value := e.values[name]
 		why, ok := meaningless[name]
@@ -63,6 +65,9 @@ func (e *environment) meaningless() (lines []string) {
 			if !ok && strings.HasPrefix(name, group) {
 				why, ok = reason, true
 			}
+		}
+		if !ok && s.Statsd.Network == "" {
+			why, ok = meaninglessWithoutStatsd[name]
 		}
 		if ok && value != "" && !slices.Contains(harmless[name], strings.ToLower(value)) {
 			lines = append(lines, fmt.Sprintf("%s is set and means nothing here: %s", name, why))

@@ -87,9 +87,9 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 			return nil, err
 		}
 		c.RootCAs = pool
-		if f.SkipHostname { // who issued the certificate is checked all the same
-			c.VerifyPeerCertificate = issuedBy(pool)
-		}
+	}
+	if f.SkipHostname { // who issued the certificate is checked all the same
+		c.VerifyPeerCertificate = issuedBy(c.RootCAs)
 	}
 	if f.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
@@ -101,6 +101,8 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 	return c, nil
 }
 
+// issuedBy checks that one of a pool issued a certificate, or if it is nil, one that the system
+// trusts.
 func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 	return func(raw [][]byte, _ [][]*x509.Certificate) error {
 		between := x509.NewCertPool()

@@ -26,6 +26,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -39,10 +40,16 @@ type Server struct {
 	service  *service.Service
 	health   *healthState
 	page     *livepage.Page
+	statsd   *statsd.Sender // nil: none
 
 	grpc      *grpc.Server
 	http      []*http.Server
 	listeners map[string]net.Listener // by what is served
+
+	loading sync.Mutex    // guards what follows
+	files   []config.File // in force
+	overlay *config.Overlay
+	loaded  int // how many configurations have been put in force
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -98,13 +105,14 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	api := http.NewServeMux()
 	api.Handle("/healthcheck", s.health)
-	api.HandleFunc("/json", jsonHandler(s.service))
+	api.HandleFunc("/json", jsonHandler(s.service, longestBody))
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
 	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil {
 		return err
 	}
+	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {
 		return nil
 	}
@@ -119,8 +127,44 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
+// sendStatistics sends them to statsd again and again, if they are to be sent. Nobody waits for it.
+func (s *Server) sendStatistics(ctx context.Context) {
+	if s.settings.Statsd.Network == "" {
+		return
+	}
+	s.statsd = statsd.New(s.settings.Statsd, s.stats)
+	s.background.Go(func() {
+		ticker := time.NewTicker(s.settings.StatsdEvery)
+		defer ticker.Stop()
+		failing := false
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			err := s.statsd.Flush(ctx)
+			if err != nil && !failing && ctx.Err() == nil { // once
+				level := slog.LevelInfo
+				if s.settings.statsdWanted {
+					level = slog.LevelWarn
+				}
+				s.log.Log(ctx, level, "statistics cannot be sent to statsd, and are kept (USE_STATSD=false says that they need not be)", "error", err)
+			}
+			failing = err != nil
+		}
+	})
+}
+
 // followConfig reads the configuration for the first time, and again when it changes.
 func (s *Server) followConfig(ctx context.Context) error {
+	if s.settings.Overlay != "" {
+		w := overlayWatch{server: s}
+		if err := w.begin(); err != nil {
+			return err
+		}
+		s.background.Go(func() { w.run(ctx) })
+	}
 	if !s.settings.UseXDS {
 		w := watch{server: s}
 		w.begin()
@@ -206,6 +250,7 @@ func (s *Server) serveGRPC() error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.MaxHeaderListSize(longestHeaders),
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
@@ -242,6 +287,10 @@ func (s *Server) serveGRPC() error {
 // mostStreams is how many calls a connection may have under way: what they take of memory is
 // bounded, if their caller does not read.
 const mostStreams = 10_000
+
+// longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
+// each call that a connection has under way.
+const longestHeaders = 64 << 10
 
 // streamWorkers is how many calls are answered by goroutines that are kept; further ones have
 // one of their own.
@@ -292,9 +341,34 @@ func (s *Server) Addr(what string) net.Addr {
 // Failed tells when the server can no longer serve.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Load puts configuration files in force, whole or not at all.
+// load puts configuration files in force, whole or not at all.
 func (s *Server) load(files []config.File) error {
-	c, err := config.Load(files, s.settings.MergeDomains)
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	return s.put(files, s.overlay)
+}
+
+// lay puts an overlay in force, whole or not at all. Without a configuration it waits for one.
+func (s *Server) lay(overlay *config.Overlay) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if s.loaded == 0 {
+		s.overlay = overlay
+		return nil
+	}
+	return s.put(s.files, overlay)
+}
+
+// loads is how many configurations have been put in force.
+func (s *Server) loads() int {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	return s.loaded
+}
+
+// put is for who holds loading.
+func (s *Server) put(files []config.File, overlay *config.Overlay) error {
+	c, err := config.Load(files, s.settings.MergeDomains, overlay)
 	if err == nil {
 		err = s.service.Load(c)
 	}
@@ -302,6 +376,8 @@ func (s *Server) load(files []config.File) error {
 		s.stats.ConfigLoadError.Add(1)
 		return err
 	}
+	s.files, s.overlay = files, overlay
+	s.loaded++
 	s.stats.ConfigLoadSuccess.Add(1)
 	for _, warning := range c.Warnings {
 		s.log.Warn("configuration: " + warning)
@@ -329,6 +405,9 @@ func (s *Server) Close() {
 			endHTTP(server, endWithin)
 		}
 		s.background.Wait()
+		if s.statsd != nil {
+			_ = s.statsd.Flush(context.Background()) // who is not there has been told of
+		}
 		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 			if limiter == nil {
 				continue

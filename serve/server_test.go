@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -25,7 +26,9 @@ import (
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -33,6 +36,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -277,6 +281,46 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// With no look at the name in Redis's certificate, who issued it is looked at all the same: one
+// that is named, or else the system.
+func TestRedisCertificateOfAnyName(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	known, unknown := newAuthority(t), newAuthority(t)
+	must(t, os.WriteFile(file("ca"), known.pem, 0o600))
+	known.issue(t, file("redis"), "redis.test", 1)
+	unknown.issue(t, file("stranger"), "redis.test", 2)
+	for _, c := range []struct {
+		ca, server string
+		ok         bool
+	}{{"ca", "redis", true}, {"ca", "stranger", false}, {"", "redis", false}} {
+		files := RedisTLSFiles{SkipHostname: true}
+		if c.ca != "" {
+			files.CA = file(c.ca)
+		}
+		config, err := files.config()
+		must(t, err)
+		pair, err := tls.LoadX509KeyPair(file(c.server+".crt"), file(c.server+".key"))
+		must(t, err)
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+		must(t, err)
+		defer listener.Close()
+		go func() {
+			if connection, err := listener.Accept(); err == nil {
+				_, _ = io.Copy(io.Discard, connection)
+				_ = connection.Close()
+			}
+		}()
+		connection, err := tls.Dial("tcp", listener.Addr().String(), config) // not by that name
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err == nil {
+			_ = connection.Close()
+		}
+	}
+}
+
 type authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
@@ -343,6 +387,42 @@ func TestLargeRequests(t *testing.T) {
 	long.Descriptors[0].Entries[0].Value += "y"
 	expect(t, client, long, "OK: OK 4")
 	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
+	// What a request has takes no more than its length of time.
+	deep := asking("shop" + " a=b" + strings.Repeat(",a=b", 300_000))
+	deep.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR}
+	expect(t, client, deep, "OK: OK 4")
+}
+
+// So are headers, of which nothing is needed.
+func TestLargeHeaders(t *testing.T) {
+	client := start(t, shop).client(t)
+	with := func(bytes int) codes.Code {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "baggage", strings.Repeat("x", bytes))
+		_, err := client.ShouldRateLimit(ctx, asking("shop user=a"), grpc.WaitForReady(true))
+		return status.Code(err)
+	}
+	if code := with(longestHeaders / 2); code != codes.OK {
+		t.Errorf("%v", code)
+	}
+	if code := with(longestHeaders); code != codes.Internal {
+		t.Errorf("%v, want Internal", code)
+	}
+}
+
+// A request over HTTP that does not come to its end is not waited for.
+func TestSlowBody(t *testing.T) {
+	front := httptest.NewServer(jsonHandler(ratelimitv3.UnimplementedRateLimitServiceServer{}, 50*time.Millisecond))
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	must(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	must(t, err)
+	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	text, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 408 ") {
+		t.Errorf("%v, %q", err, text)
+	}
 }
 
 // A client that never reads its answers takes a bounded part of the server, and keeps nobody
@@ -413,10 +493,12 @@ func TestSettings(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
+		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
-		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) {
+		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -472,12 +554,123 @@ func TestTryAndCheck(t *testing.T) {
 		}
 	}
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), &out))
+	must(t, Check(filepath.Join(dir, "config"), "", &out))
 	if !strings.Contains(out.String(), "shop.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true\n") {
 		t.Error(out.String())
 	}
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	must(t, os.WriteFile(overlay, []byte(`limits: [{match: shop.user, window: 36h}]`), 0o600))
+	out.Reset()
+	must(t, Check(filepath.Join(dir, "config"), overlay, &out))
+	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overlay: "+overlay+":1:10\n") {
+		t.Error(out.String())
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
-	if err := Check(filepath.Join(dir, "config"), &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
+	if err := Check(filepath.Join(dir, "config"), "", &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
 		t.Error(err)
+	}
+}
+
+// Where statistics are sent, and what says so in vain.
+func TestStatsdSettings(t *testing.T) {
+	for environ, want := range map[string]string{
+		"": "tcp localhost:8125",
+		"STATSD_HOST=h STATSD_PORT=9125 EXTRA_TAGS=a:b,c:d": "tcp h:9125 map[a:b c:d]",
+		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
+		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
+		"USE_STATSD=false":                                  "",
+		"USE_PROMETHEUS=true":                               "",
+		"DISABLE_STATS=true USE_STATSD=true":                "",
+		"USE_PROMETHEUS=true USE_STATSD=true":               "tcp localhost:8125",
+		"USE_PROMETHEUS=true EXTRA_TAGS=a:b":                "EXTRA_TAGS",
+		"USE_STATSD=false STATSD_HOST=h":                    "STATSD_HOST",
+		"USE_DOG_STATSD=true DOG_STATSD_MOGRIFIER_A_NAME=x": "udp localhost:8125 dog DOG_STATSD_MOGRIFIER_A_NAME",
+		"USE_DOG_STATSD=true USE_STATSD=true":               "error",
+	} {
+		s, warnings, err := FromEnvironment(strings.Fields(environ))
+		var got []string
+		if s.Statsd.Network != "" {
+			got = append(got, s.Statsd.Network, s.Statsd.Address)
+			if len(s.Statsd.Tags) > 0 {
+				got = append(got, fmt.Sprint(s.Statsd.Tags))
+			}
+			if s.Statsd.Dog {
+				got = append(got, "dog")
+			}
+		}
+		for _, w := range warnings {
+			name, _, _ := strings.Cut(w, " ")
+			got = append(got, name)
+		}
+		if err != nil {
+			got = []string{"error"}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s (%v)", environ, strings.Join(got, " "), want, err)
+		}
+	}
+}
+
+// What is counted until the end is sent to statsd, and does not wait for a server that is not
+// there yet.
+func TestStatsd(t *testing.T) {
+	unused, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	host, port, err := net.SplitHostPort(unused.Addr().String())
+	must(t, err)
+	must(t, unused.Close())
+	server := start(t, shop, "USE_STATSD=true", "STATSD_HOST="+host, "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=100ms", "EXTRA_TAGS=zone:a.b")
+	client := server.client(t)
+	expect(t, client, asking("shop user=a"), "OK: OK 4")
+	listener, err := net.Listen("tcp", unused.Addr().String())
+	must(t, err)
+	defer listener.Close()
+	lines := make(chan string, 1000)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			text, _ := io.ReadAll(connection)
+			_ = connection.Close()
+			for line := range strings.Lines(string(text)) {
+				lines <- line
+			}
+		}
+	}()
+	const hits = "ratelimit.service.rate_limit.shop.user.total_hits.__zone=a_b:"
+	for line := range lines { // until the first is sent
+		if strings.HasPrefix(line, hits) {
+			if line != hits+"1|c\n" {
+				t.Errorf("%q", line)
+			}
+			break
+		}
+	}
+	for range 10 {
+		ask(t, client, asking("shop user=a"))
+	}
+	server.Close()
+	sums := make(map[string]int)
+	name := strings.TrimSuffix(hits, ":")
+	late := time.After(30 * time.Second)
+	for sums[name] < 10 {
+		select {
+		case line := <-lines:
+			counter, rest, _ := strings.Cut(line, ":")
+			var n int
+			if _, err := fmt.Sscanf(rest, "%d|c\n", &n); err == nil {
+				sums[counter] += n
+			} else if !strings.HasPrefix(counter, "ratelimit_server.ShouldRateLimit.response_time") {
+				t.Errorf("%q", line)
+			}
+		case <-late:
+			t.Fatalf("%d hits were sent, want 10: %v", sums[name], sums)
+		}
+	}
+	if n := sums["ratelimit.service.rate_limit.shop.user.over_limit.__zone=a_b"]; n != 6 || sums[name] != 10 {
+		t.Errorf("%d hits over the limit were sent, want 6 of 10: %v", n, sums)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 )
 
 // ErrInvalidSetting is wrapped by all errors of settings.
@@ -22,6 +24,11 @@ type Settings struct {
 	Metrics           string // address, "": none
 	MetricsPath       string
 	metricsWanted     bool // and not only by default
+	statsDisabled     bool
+	// Statsd says where statistics are sent; no network: nowhere.
+	Statsd       statsd.Settings
+	StatsdEvery  time.Duration
+	statsdWanted bool // and not only by default
 
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 	TLS                                     TLSFiles
@@ -35,7 +42,8 @@ type Settings struct {
 	ConfigDir      string // of the configuration's files
 	IgnoreDotFiles bool
 	MergeDomains   bool
-	LookEvery      time.Duration // at the files
+	Overlay        string        // file that says what the configuration has no fields for; "": none
+	LookEvery      time.Duration // at the files, and the overlay
 	// HealthyWithConfig makes the service healthy only once it has a configuration.
 	HealthyWithConfig bool
 	// HealthyWithRedis makes it healthy only while Redis is there.
@@ -96,6 +104,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		Metrics:               e.text("PROMETHEUS_ADDR", ":9090"),
 		MetricsPath:           e.text("PROMETHEUS_PATH", "/metrics"),
 		metricsWanted:         e.truth("USE_PROMETHEUS", false),
+		statsDisabled:         e.truth("DISABLE_STATS", false),
 		MaxConnectionAge:      e.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
 		MaxConnectionAgeGrace: e.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
 		UseTLS:                e.truth("GRPC_SERVER_USE_TLS", false),
@@ -109,6 +118,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		ConfigDir:         e.configDir(),
 		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
 		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
+		Overlay:           e.text("TIERLIMIT_OVERLAY", ""),
 		LookEvery:         time.Second,
 		HealthyWithConfig: e.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false),
 		HealthyWithRedis:  e.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false),
@@ -130,7 +140,8 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		ChargeSeparately:  e.truth("TIERLIMIT_CHARGE_SEPARATELY", false),
 	}
 	s.LogLevel = e.level("LOG_LEVEL")
-	if !e.truth("USE_PROMETHEUS", true) || e.truth("DISABLE_STATS", false) {
+	e.statsd(&s)
+	if !e.truth("USE_PROMETHEUS", true) || s.statsDisabled {
 		s.Metrics = ""
 	}
 	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
@@ -141,8 +152,41 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	if s.PerSecond && (s.Redis.URL == "") != (s.PerSecondRedis.URL == "") {
 		e.fail("REDIS_PERSECOND is set, and only one of REDIS_URL and REDIS_PERSECOND_URL: name both, or neither to count in this process")
 	}
-	return s, e.meaningless(), errors.Join(e.errs...)
+	return s, e.meaningless(&s), errors.Join(e.errs...)
 }
+
+// statsd reads where statistics are sent. As there, that is to a server on this machine unless
+// something else is said; who wants Prometheus cannot want it there.
+func (e *environment) statsd(s *Settings) {
+	dog := e.truth("USE_DOG_STATSD", false)
+	plain := e.truth("USE_STATSD", !dog && !s.metricsWanted)
+	s.StatsdEvery = e.duration("STATS_FLUSH_INTERVAL", 10*time.Second)
+	if s.StatsdEvery < shortestFlush {
+		e.fail("STATS_FLUSH_INTERVAL is %v, must be at least %v", s.StatsdEvery, shortestFlush)
+	}
+	s.Statsd = statsd.Settings{
+		Network: strings.ToLower(e.text("STATSD_PROTOCOL", "tcp")),
+		Address: net.JoinHostPort(e.text("STATSD_HOST", "localhost"), strconv.Itoa(e.number("STATSD_PORT", 8125, 1, 65535))),
+		Tags:    e.pairs("EXTRA_TAGS", ":"),
+		Dog:     dog,
+	}
+	s.statsdWanted = e.values["USE_STATSD"] != "" || e.values["STATSD_HOST"] != "" || dog
+	if !slices.Contains([]string{"tcp", "udp"}, s.Statsd.Network) {
+		e.fail("STATSD_PROTOCOL is %q, must be tcp or udp", s.Statsd.Network)
+	}
+	switch {
+	case plain && dog:
+		e.fail("USE_STATSD and USE_DOG_STATSD are both set: choose one of them")
+	case dog:
+		s.Statsd.Network = "udp"
+	}
+	if !plain && !dog || s.statsDisabled {
+		s.Statsd.Network = ""
+	}
+}
+
+// shortestFlush is how often statistics may be sent.
+const shortestFlush = 100 * time.Millisecond
 
 // defaultDeadline leaves time to answer within the 20 ms that Envoy waits by default.
 const defaultDeadline = 15 * time.Millisecond

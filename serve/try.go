@@ -18,13 +18,20 @@ import (
 )
 
 // Check reads the configuration files of a directory, as a service does, and writes what
-// limits there are. The error tells what is wrong, with file, line and column.
-func Check(dir string, w io.Writer) error {
+// limits there are. An overlay is merged into them, if its file is named. The error tells what is
+// wrong, with file, line and column.
+func Check(dir, overlayFile string, w io.Writer) error {
 	files, err := readDir(dir, false)
 	if err != nil {
 		return err
 	}
-	c, err := config.Load(files, false)
+	var overlay *config.Overlay
+	if overlayFile != "" {
+		if overlay, _, err = readOverlay(overlayFile); err != nil {
+			return err
+		}
+	}
+	c, err := config.Load(files, false, overlay)
 	if err != nil {
 		return err
 	}

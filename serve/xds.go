@@ -43,22 +43,35 @@ func (e *environment) xds() XDSSettings {
 		UseTLS:       e.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS", false),
 		Certificate:  e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""), Key: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
 		ServerCA: e.text("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ""), ServerName: e.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", ""),
-		RetryAfter: e.duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second), RetryAtMost: e.duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute),
+		RetryAfter: e.retry("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second), RetryAtMost: e.retry("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute),
 		LongestMessage: e.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, 0, 1<<30),
 	}
 }
 
-// pairs reads names and values, with commas in between.
+// pairs reads names and values, with commas in between. A mistake is told without its text, which
+// may hold a token.
 func (e *environment) pairs(name, between string) map[string]string {
 	pairs := make(map[string]string)
-	for part := range strings.SplitSeq(e.values[name], ",") {
+	for i, part := range strings.Split(e.values[name], ",") {
 		if key, value, ok := strings.Cut(part, between); ok {
 			pairs[key] = value
 		} else if part != "" {
-			e.fail("%s has %q, must be like name%svalue,name%svalue", name, part, between, between)
+			e.fail("%s has no %q in its part %d, must be like name%svalue,name%svalue", name, between, i+1, between, between)
 		}
 	}
 	return pairs
+}
+
+// shortestRetry keeps a control plane that is away from being asked again and again at once.
+const shortestRetry = 10 * time.Millisecond
+
+// retry reads how long to wait.
+func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
+	wait := e.duration(name, otherwise)
+	if wait < shortestRetry {
+		e.fail("%s is %v, must be at least %v", name, wait, shortestRetry)
+	}
+	return wait
 }
 
 // dial makes a connection to the control plane, which connects when it is used.

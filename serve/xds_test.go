@@ -1,11 +1,17 @@
 package serve
 
 import (
+	"errors"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -15,6 +21,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/serve/internal/xdsconfig"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // controlPlane sends configurations, and is told what became of them.
@@ -56,9 +63,9 @@ func resource(t *testing.T, text string) *anypb.Any {
 	return &anypb.Any{TypeUrl: xdsconfig.TypeURL, Value: value}
 }
 
-// A control plane's configuration is put in force and acknowledged; one with a mistake is
-// refused, with its cause, and changes nothing; a stream that breaks is begun anew.
-func TestXDS(t *testing.T) {
+// startControlPlane starts one, and returns its address.
+func startControlPlane(t *testing.T) (*controlPlane, string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	plane := &controlPlane{send: make(chan *discoveryv3.DiscoveryResponse), asked: make(chan *discoveryv3.DiscoveryRequest), token: make(chan []string, 9)}
@@ -67,9 +74,21 @@ func TestXDS(t *testing.T) {
 	go func() { _ = control.Serve(listener) }()
 	t.Cleanup(control.Stop)
 	t.Cleanup(func() { close(plane.send) })
+	return plane, listener.Addr().String()
+}
 
+// publish sends a configuration, and returns what it is answered with.
+func (c *controlPlane) publish(version string, resources ...*anypb.Any) *discoveryv3.DiscoveryRequest {
+	c.send <- &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: "n" + version, TypeUrl: xdsconfig.TypeURL, Resources: resources}
+	return <-c.asked
+}
+
+// A control plane's configuration is put in force and acknowledged; one with a mistake is
+// refused, with its cause, and changes nothing; a stream that breaks is begun anew.
+func TestXDS(t *testing.T) {
+	plane, address := startControlPlane(t)
 	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir(), "CACHE_KEY_PREFIX="+redistest.Prefix(),
-		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+listener.Addr().String(), "CONFIG_GRPC_XDS_NODE_ID=me",
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address, "CONFIG_GRPC_XDS_NODE_ID=me",
 		"CONFIG_GRPC_XDS_NODE_METADATA=zone=a", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token:secret",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
 	client := server.client(t)
@@ -81,10 +100,7 @@ func TestXDS(t *testing.T) {
 	if token := <-plane.token; len(token) != 1 || token[0] != "secret" {
 		t.Errorf("%q", token)
 	}
-	send := func(version string, resources ...*anypb.Any) *discoveryv3.DiscoveryRequest {
-		plane.send <- &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: "n" + version, TypeUrl: xdsconfig.TypeURL, Resources: resources}
-		return <-plane.asked
-	}
+	send := plane.publish
 	ack := send("1",
 		resource(t, `name: "a" domain: "d" descriptors { key: "k" shadow_mode: true rate_limit { unit: WEEK requests_per_unit: 2 name: "n" } descriptors { key: "l" value: "v*" quota_mode: true rate_limit { unlimited: true } metadata { fields { key: "m" value { number_value: 1.5 } } } } }`),
 		resource(t, `name: "b" domain: "e" descriptors { key: "k" rate_limit { unit: YEAR requests_per_unit: 7 replaces { name: "n" } } }`))
@@ -119,4 +135,84 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%v", ack)
 	}
 	expect(t, client, asking("e k=v"), "OK: OK")
+}
+
+// What a control plane cannot say of a limit is said by an overlay: it holds for each
+// configuration that is sent, is read again when it changes, and with a mistake changes nothing.
+func TestOverlayOverXDS(t *testing.T) {
+	plane, address := startControlPlane(t)
+	path := filepath.Join(t.TempDir(), "overlay.yaml")
+	write := func(text string) { must(t, os.WriteFile(path, []byte(text), 0o600)) }
+	const sliding = `limits: [{match: "d.*", algorithm: sliding-log}]`
+	write(sliding)
+	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir(), "CACHE_KEY_PREFIX="+redistest.Prefix(),
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address, "TIERLIMIT_OVERLAY="+path)
+	client := server.client(t)
+	loaded := func(n uint64) func() bool {
+		return func() bool { return server.stats.ConfigLoadSuccess.Load() == n }
+	}
+	refused := func(n uint64) func() bool {
+		return func() bool { return server.stats.ConfigLoadError.Load() == n }
+	}
+	<-plane.asked
+	three := func(key string) *anypb.Any {
+		return resource(t, `name: "a" domain: "d" descriptors { key: "`+key+`" rate_limit { unit: YEAR requests_per_unit: 3 } }`)
+	}
+	// asks with two hits, which are charged under an algorithm only if they are granted, and
+	// then with one.
+	two := func(key string) *ratelimitv3.RateLimitRequest {
+		request := asking("d " + key)
+		request.HitsAddend = 2
+		return request
+	}
+	if ack := plane.publish("1", three("k")); ack.GetErrorDetail() != nil {
+		t.Fatal(ack)
+	}
+	expect(t, client, two("k=a"), "OK: OK 1")
+	expect(t, client, two("k=a"), "OVER: OVER 0")
+	expect(t, client, asking("d k=a"), "OK: OK 0") // denied hits cost nothing
+
+	plane.publish("2", three("l"))
+	expect(t, client, two("l=a"), "OK: OK 1")
+	expect(t, client, two("l=a"), "OVER: OVER 0")
+	expect(t, client, asking("d l=a"), "OK: OK 0")
+
+	write(`limits: [{match: "d.*", outage: deny}]`)
+	eventually(t, "the overlay without an algorithm is in force", loaded(3))
+	expect(t, client, two("l=b"), "OK: OK 1")
+	expect(t, client, two("l=b"), "OVER: OVER 0")
+	expect(t, client, asking("d l=b"), "OVER: OVER 0") // denied hits count
+
+	write(`limits: [{match: "d.*", algorithm: nonsense}]`)
+	eventually(t, "the mistake is found", refused(1))
+	write(`limits: [{match: "d.*", unit_multiplier: 2, algorithm: sliding-log}]`)
+	eventually(t, "two years are refused", refused(2))
+	if l := server.service.Config().Limits()[0]; l.Terms.Counted || l.Terms.Outage != tiered.Deny {
+		t.Errorf("in force: %+v", l.Terms)
+	}
+	// It is tried again beside the next configuration, which it fits.
+	plane.publish("3", resource(t, `name: "a" domain: "d" descriptors { key: "l" rate_limit { unit: MONTH requests_per_unit: 3 } }`))
+	eventually(t, "the overlay fits", loaded(5))
+	if l := server.service.Config().Limits()[0]; !l.Terms.Counted || l.Window != 60*24*time.Hour {
+		t.Errorf("in force: %v %+v", l.Window, l.Terms)
+	}
+	must(t, os.Remove(path))
+	eventually(t, "the file is missed", refused(3))
+	plane.publish("4", three("m"))
+	eventually(t, "what does not fit is refused", refused(4))
+}
+
+// A service does not start with an overlay that it cannot read.
+func TestOverlayAtStart(t *testing.T) {
+	for name, text := range map[string]string{"missing": "", "broken": "limits: 5"} {
+		path := filepath.Join(t.TempDir(), "overlay.yaml")
+		if text != "" {
+			must(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		s, _, err := FromEnvironment([]string{"TIERLIMIT_OVERLAY=" + path, "GRPC_HOST=127.0.0.1", "GRPC_PORT=0"})
+		must(t, err)
+		if _, err := Start(s, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInvalidSetting) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

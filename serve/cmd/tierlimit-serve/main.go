@@ -56,6 +56,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	hits := flags.Uint("hits", 0, "how many `hits` to ask for with -try (0 is 1)")
 	to := flags.String("to", "127.0.0.1:8081", "`address` of the service to ask with -try")
 	check := flags.String("check", "", "check the configuration files of a `directory`")
+	overlay := flags.String("overlay", "", "merge this `file` with -check, as TIERLIMIT_OVERLAY names it to a service")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	if *check != "" {
-		return serve.Check(*check, stdout)
+		return serve.Check(*check, *overlay, stdout)
 	}
 	if *try != "" {
 		return serve.Try(ctx, *to, *try, uint32(*hits), stdout)

@@ -40,9 +40,10 @@ type pattern struct {
 	node  *node
 }
 
-// Load reads all files. A domain may come once, unless domains are merged. The error wraps
-// [ErrInvalid] and tells up to twenty mistakes, each with its place.
-func Load(files []File, mergeDomains bool) (*Config, error) {
+// Load reads all files. A domain may come once, unless domains are merged. What the overlay says
+// is merged into the limits; nil is none. The error wraps [ErrInvalid] and tells up to twenty
+// mistakes, each with its place.
+func Load(files []File, mergeDomains bool, overlay *Overlay) (*Config, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	c := &Config{domains: make(map[string]*node)}
@@ -62,9 +63,9 @@ func Load(files []File, mergeDomains bool) (*Config, error) {
 			p.addf(r.at, "domain %q is in another file already (MERGE_DOMAIN_CONFIG merges them)", r.domain)
 			continue
 		}
-		c.add(domain, r.descriptors, r.domain, p)
+		c.add(domain, r.descriptors, r.domain, overlay, p)
 	}
-	c.Warnings = p.warnings
+	c.Warnings = append(p.warnings, overlay.unused(c.limits)...)
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func Load(files []File, mergeDomains bool) (*Config, error) {
 func newNode() *node { return &node{children: make(map[string]*node)} }
 
 // add puts descriptors into a node.
-func (c *Config) add(to *node, descriptors []descriptor, path string, p *problems) {
+func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *Overlay, p *problems) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		if d.key == "" {
@@ -101,13 +102,14 @@ func (c *Config) add(to *node, descriptors []descriptor, path string, p *problem
 			}
 		}
 		if d.limit != nil {
+			overlay.merge(d.limit, own)
 			child.limit = p.limit(d, own)
 			c.limits = append(c.limits, child.limit)
 		} else if d.shadow || d.quota {
 			p.warnf(d.at, "shadow_mode and quota_mode mean nothing on %q, which has no rate_limit", own)
 		}
 		to.children[name] = child
-		c.add(child, d.descriptors, own, p)
+		c.add(child, d.descriptors, own, overlay, p)
 	}
 }
 
@@ -128,6 +130,9 @@ func (c *Config) Dump() string {
 		}
 		if l.Rule != nil && l.Terms.Counted {
 			fmt.Fprintf(&b, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
+		}
+		if l.Overlay != (Place{}) {
+			fmt.Fprintf(&b, ", overlay: %v", l.Overlay)
 		}
 		b.WriteByte('\n')
 	}

@@ -13,7 +13,8 @@ import (
 
 // Limit is what a descriptor's rate_limit says.
 type Limit struct {
-	At Place
+	At      Place
+	Overlay Place // of what an overlay says of it; zero: nothing
 	// StatName is the descriptor's path, with domain: what its statistics are called, if
 	// none of them tells values.
 	StatName string
@@ -47,6 +48,15 @@ type Terms struct {
 	Outage    tiered.OutagePolicy
 	Lease     int   // percent, 0: none
 	Burst     int64 // of GCRA, 0: automatic
+}
+
+// Problem is a mistake in the limit.
+func (l *Limit) Problem(err error) *Problem {
+	what := err.Error()
+	if l.Overlay != (Place{}) {
+		what += " (with what " + l.Overlay.String() + " says of it)"
+	}
+	return &Problem{Place: l.At, What: what, Err: err}
 }
 
 // RequestsPerUnit is the quota.

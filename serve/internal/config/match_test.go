@@ -10,7 +10,7 @@ import (
 
 func load(t testing.TB, text string) *Config {
 	t.Helper()
-	c, err := Load([]File{{"f.yaml", []byte(text)}}, false)
+	c, err := Load([]File{{"f.yaml", []byte(text)}}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestMergedDomains(t *testing.T) {
 		{"b.yaml", []byte("domain: d\ndescriptors: [{key: k2, rate_limit: {unit: hour, requests_per_unit: 2}}]")},
 		{"a.yaml", []byte("domain: d\ndescriptors: [{key: k1, rate_limit: {unit: hour, requests_per_unit: 1}}]")},
 	}
-	c, err := Load(files, true)
+	c, err := Load(files, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,10 +227,10 @@ func TestMergedDomains(t *testing.T) {
 			t.Errorf("%s: %+v", asked, l)
 		}
 	}
-	if _, err := Load(files, false); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
+	if _, err := Load(files, false, nil); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
 		t.Error(err)
 	}
-	if _, err := Load(append(files, files[0]), true); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
+	if _, err := Load(append(files, files[0]), true, nil); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
 		t.Error(err)
 	}
 }

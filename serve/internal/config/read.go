@@ -50,6 +50,7 @@ type rateLimit struct {
 	burst           uint32
 	terms           Terms
 	own             *yaml.Node // the first field that only this service has; nil: none
+	overlay         Place      // of what an overlay says of it; zero: nothing
 }
 
 type replaced struct {
@@ -62,9 +63,13 @@ type replaced struct {
 const (
 	inFile       = "domain descriptors"
 	inDescriptor = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata"
-	inRateLimit  = "unit requests_per_unit unlimited name replaces algorithm need outage lease burst unit_multiplier window"
+	inRateLimit  = "unit requests_per_unit unlimited name replaces " + inTerms
 	inReplaces   = "name"
 	inNeed       = "above late bytes"
+
+	inOverlay      = "limits"
+	inOverlayEntry = "match " + inTerms
+	inTerms        = "algorithm need outage lease burst unit_multiplier window"
 )
 
 var known = func() map[string]bool {
@@ -83,6 +88,8 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		p.addf(n, "%s is %s, must be fields, each NAME: VALUE", what, kindOf(n))
 		return
 	}
+	// The original takes no notice of some mistakes in what it has itself.
+	strict := names == inNeed || names == inOverlay || names == inOverlayEntry
 	seen := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
@@ -90,13 +97,15 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
 			p.addf(name, "a field's name is %s, must be text", kindOf(name))
 			continue
+		case seen[name.Value] != nil && strict:
+			p.addf(name, "field %q comes twice", name.Value)
 		case seen[name.Value] != nil:
 			p.warnf(name, "field %q comes twice; the last one counts", name.Value)
 		}
 		seen[name.Value] = name
 		switch belongs := containsWord(names, name.Value); {
 		case belongs:
-		case known[name.Value] && names != inNeed:
+		case known[name.Value] && !strict:
 			p.warnf(name, "field %q means nothing in %s", name.Value, what)
 		default:
 			p.addf(name, "unknown field %q, must be one of %s", name.Value, strings.ReplaceAll(names, " ", ", "))
@@ -233,6 +242,13 @@ func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 		}
 		p.ownField(l, name, value)
 	})
+	p.ownFieldsTogether(l, "rate_limit")
+	return l
+}
+
+// ownFieldsTogether checks what each of the fields that only this service has says of others.
+func (p *problems) ownFieldsTogether(l *rateLimit, what string) {
+	n := l.at
 	if l.burst > 0 && (l.terms.Algorithm.IsAutomatic() || !l.terms.Algorithm.Same(limit.GCRA())) {
 		p.addf(n, "burst is of algorithm gcra only")
 	}
@@ -240,9 +256,8 @@ func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 		p.addf(n, "lease needs an algorithm or a need beside it: what counts denied requests has no leases")
 	}
 	if !l.terms.Algorithm.IsAutomatic() && l.terms.Need.Stated() {
-		p.addf(n, "rate_limit has both an algorithm and a need, choose one of them")
+		p.addf(n, "%s has both an algorithm and a need, choose one of them", what)
 	}
-	return l
 }
 
 // ownField reads a field that only this service has.
@@ -381,7 +396,7 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(ratelimitv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)])
 	result := &Limit{
 		At: p.at(l.at), StatName: path, Name: l.name,
-		Unlimited: l.unlimited, Shadow: d.shadow, Quota: d.quota, Metadata: d.metadata, Terms: l.terms,
+		Unlimited: l.unlimited, Shadow: d.shadow, Quota: d.quota, Metadata: d.metadata, Terms: l.terms, Overlay: l.overlay,
 		Current: &ratelimitv3.RateLimitResponse_RateLimit{RequestsPerUnit: l.requestsPerUnit, Unit: unit, Name: l.name},
 	}
 	for _, r := range l.replaces {
@@ -418,7 +433,9 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 	}
 	// The quota may be 0 here, and is not in a limit.
 	if err := limit.Per(max(1, result.RequestsPerUnit()), result.Window).WithBurst(l.terms.Burst).Validate(); err != nil {
-		p.wrap(cmp.Or(l.windowAt, l.at), err)
+		problem := result.Problem(err)
+		problem.Place = p.at(cmp.Or(l.windowAt, l.at))
+		p.add(problem)
 	}
 	return result
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,19 +15,30 @@ import (
 // DegradedHeader is added to answers, where headers are, that were decided without Redis.
 const DegradedHeader = "x-ratelimit-degraded"
 
+// space is what most answers are made of, so that it is allocated at once.
+type space struct {
+	response ratelimitv3.RateLimitResponse
+	pointers [2]*ratelimitv3.RateLimitResponse_DescriptorStatus
+}
+
+// statusSpace is a descriptor's status, with what it points to.
+type statusSpace struct {
+	ratelimitv3.RateLimitResponse_DescriptorStatus
+	reset durationpb.Duration
+}
+
 // answer makes the answer to a request whose descriptors have been decided.
 func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ratelimitv3.RateLimitResponse {
-	statuses := make([]ratelimitv3.RateLimitResponse_DescriptorStatus, len(all))
-	response := &ratelimitv3.RateLimitResponse{
-		OverallCode: ratelimitv3.RateLimitResponse_OK,
-		Statuses:    make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(all)),
-	}
+	statuses, space := make([]statusSpace, len(all)), &space{}
+	response := &space.response
+	response.OverallCode = ratelimitv3.RateLimitResponse_OK
+	response.Statuses = slices.Grow(space.pointers[:0], len(all))
 	var tightest *asked
 	var left int64 = math.MaxUint32
 	over, quotas, quotasOver, degraded := false, 0, 0, false
 	for i := range all {
 		a, st := &all[i], &statuses[i]
-		response.Statuses[i] = st
+		response.Statuses = append(response.Statuses, &st.RateLimitResponse_DescriptorStatus)
 		st.Code = ratelimitv3.RateLimitResponse_OK
 		if a.unlimited {
 			st.LimitRemaining = math.MaxUint32
@@ -36,7 +48,8 @@ func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ra
 			s.judge(a)
 			degraded = degraded || a.asked && a.decision.Degraded()
 			st.CurrentLimit, st.LimitRemaining = a.limit.Current, uint32(min(a.remaining, math.MaxUint32))
-			st.DurationUntilReset = &durationpb.Duration{Seconds: a.reset}
+			st.reset.Seconds = a.reset
+			st.DurationUntilReset = &st.reset
 			if a.remaining < left {
 				tightest, left = a, a.remaining
 			}

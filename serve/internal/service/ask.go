@@ -17,7 +17,8 @@ func (s *Service) ask(ctx context.Context, all []asked) error {
 			return a.ask(ctx)
 		}
 	}
-	var each, together []*asked
+	each := make([]*asked, 0, len(all))
+	var together []*asked
 	for i := range all {
 		a := &all[i]
 		if a.limit == nil {
@@ -94,9 +95,12 @@ func (a *asked) ask(ctx context.Context) (err error) {
 
 // askEach decides some, each for itself; or only looks.
 func (s *Service) askEach(ctx context.Context, some []*asked, look bool) error {
+	if len(some) == 0 {
+		return nil
+	}
 	for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
-		var requests []tiered.Request
-		var of []*asked
+		room := min(len(some), tiered.MaxTogether)
+		requests, of := make([]tiered.Request, 0, room), make([]*asked, 0, room)
 		decide := func() error {
 			if len(requests) == 0 {
 				return nil

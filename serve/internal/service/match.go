@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -23,7 +24,6 @@ type asked struct {
 	key       string
 	hits      uint64
 	negative  bool // hits are given back
-	replaced  bool // by another limit of the request
 	counts    *stats.Limit
 
 	asked    bool // the rule was
@@ -121,21 +121,17 @@ var noTerms config.Terms
 
 // replace takes out limits that others name.
 func replace(all []asked) {
+	names := make(map[string]bool)
 	for i := range all {
-		if all[i].limit == nil {
-			continue
-		}
-		for _, name := range all[i].limit.Replaces {
-			for j := range all {
-				if l := all[j].limit; l != nil && !all[j].unlimited && l.Name == name {
-					all[j].rule, all[j].replaced = nil, true
-				}
+		if l := all[i].limit; l != nil {
+			for _, name := range l.Replaces {
+				names[name] = true
 			}
 		}
 	}
 	for i := range all {
-		if all[i].replaced {
-			all[i].limit = nil
+		if l := all[i].limit; l != nil && !all[i].unlimited && names[l.Name] {
+			all[i].limit, all[i].rule = nil, nil
 		}
 	}
 }
@@ -177,14 +173,15 @@ func keyOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry, values 
 
 // nameOf is what statistics of a descriptor with its own limit are called.
 func nameOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string {
-	name := domain
+	var name strings.Builder
+	name.WriteString(domain)
 	for _, e := range entries {
-		name += "." + e.GetKey()
+		name.WriteString("." + e.GetKey())
 		if e.GetValue() != "" {
-			name += "_" + e.GetValue()
+			name.WriteString("_" + e.GetValue())
 		}
 	}
-	return name
+	return name.String()
 }
 
 // untilNext is whole seconds until the next window begins.

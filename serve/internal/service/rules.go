@@ -80,7 +80,7 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 		}
 		rule, err := s.limiters.rule(lim.RequestsPerUnit(), lim.Window, &lim.Terms, s.options.RememberDenials)
 		if err != nil {
-			problems = append(problems, &config.Problem{Place: lim.At, What: err.Error(), Err: err})
+			problems = append(problems, lim.Problem(err))
 			continue
 		}
 		lim.Rule = rule

@@ -10,7 +10,7 @@ import (
 
 // Histogram counts durations.
 type Histogram struct {
-	counts [len(bounds) + 1]atomic.Uint64
+	counts [Times]atomic.Uint64
 	nanos  atomic.Int64
 }
 
@@ -27,6 +27,24 @@ func (h *Histogram) Observe(d time.Duration) {
 	}
 	h.counts[i].Add(1)
 	h.nanos.Add(int64(d))
+}
+
+// Times is how many buckets a histogram has.
+const Times = len(bounds) + 1
+
+// Bucket is how many durations there were above the bound before, up to this one. Longer ones
+// than all bounds have a bucket with the last bound.
+type Bucket struct {
+	Bound time.Duration
+	Count uint64
+}
+
+// Buckets are all buckets, by bound.
+func (h *Histogram) Buckets() (all [Times]Bucket) {
+	for i := range all {
+		all[i] = Bucket{bounds[min(i, len(bounds)-1)], h.counts[i].Load()}
+	}
+	return all
 }
 
 // The names are those that the original's mapping to Prometheus makes.

@@ -34,6 +34,10 @@ func (l *Limit) each(f func(name string, value uint64)) {
 // end to them. Further ones are counted under the name of their descriptor.
 const MostDynamic = 10_000
 
+// longestName is the longest name that is kept of those that requests make up, in bytes: their
+// number alone bounds no memory.
+const longestName = 500
+
 // Set is all statistics of a service. It is safe for concurrent use.
 type Set struct {
 	RedisError, ServiceError, ConfigLoadSuccess, ConfigLoadError, GlobalShadowMode atomic.Uint64
@@ -60,6 +64,9 @@ const mostDomains = 1_000
 // each, for so many of them.
 func (s *Set) DomainNotFound(domain string, descriptors int) {
 	s.NotFound.Add(uint64(descriptors))
+	if len(domain) > longestName {
+		return
+	}
 	of, known := s.domains.Load(domain)
 	if !known {
 		if s.domainsKnown.Add(1) > mostDomains {
@@ -81,10 +88,14 @@ func (s *Set) Limit(name string) *Limit {
 }
 
 // Dynamic is the counts of a name that tells values of requests, or if there are too many of
-// them, those of otherwise.
+// them, or the name is too long, those of otherwise.
 func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 	if known, ok := s.limits.Load(name); ok {
 		return known.(*Limit)
+	}
+	if len(name) > longestName {
+		s.DynamicLeftOut.Add(1)
+		return otherwise
 	}
 	if s.dynamic.Add(1) > MostDynamic {
 		s.dynamic.Add(-1)
@@ -96,9 +107,9 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 
 var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)
 
-// sanitize takes out of a name what tells parts of names apart.
+// sanitize takes out of a name what tells parts of names apart, and lines.
 func sanitize(name string) string {
-	name = strings.NewReplacer(":", "_", "|", "_").Replace(name)
+	name = strings.NewReplacer(":", "_", "|", "_", "\n", "_", "\r", "_").Replace(name)
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 

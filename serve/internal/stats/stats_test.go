@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,22 @@ func TestDynamicNamesAreBounded(t *testing.T) {
 	if most := 6*(MostDynamic+1) + mostDomains + 20; lines > most {
 		t.Errorf("%d lines, want %d at most", lines, most)
 	}
+}
+
+// So is their length.
+func TestLongNamesAreNotKept(t *testing.T) {
+	var s Set
+	otherwise := s.Limit("d.k")
+	s.Dynamic("d.k_"+strings.Repeat("x", longestName), otherwise).TotalHits.Add(1)
+	s.DomainNotFound(strings.Repeat("x", longestName+1), 1)
+	if otherwise.TotalHits.Load() != 1 || s.DynamicLeftOut.Load() != 1 || s.NotFound.Load() != 1 {
+		t.Errorf("%d hits, %d left out, %d not found", otherwise.TotalHits.Load(), s.DynamicLeftOut.Load(), s.NotFound.Load())
+	}
+	s.Each(func(name string, _ uint64) {
+		if len(name) > longestName {
+			t.Errorf("a name of %d bytes", len(name))
+		}
+	})
 }
 
 // Paths that have their first two descriptors in common are one series, addresses in names do
