@@ -23,7 +23,7 @@ import (
 )
 
 // killsVariable is how many holders are killed in the long form of these tests, of which one in
-// ten is a process.
+// twenty is a process.
 const killsVariable = "FAULTS_KILLS"
 
 // kills is how many holders a test kills: a few, or a part of those of the long form.
@@ -54,7 +54,7 @@ func hold(t task) error {
 	if err != nil {
 		return err
 	}
-	h := &holder{name: t.Name, limiter: l}
+	h := &holder{name: t.Name, limiter: l, keys: slotKeys}
 	if h.rules, err = openHolderRules(l); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		}
 	})
-	killed, stopped := kills(t, 16, func(all int) int { return all / 10 }), 0
+	killed, stopped := kills(t, 16, func(all int) int { return all / 20 }), 0
 	for i := range killed {
 		place := rand.IntN(len(h.running))
 		if i%4 == 0 {
@@ -304,7 +304,7 @@ type outcome13 struct {
 func (o *outcome13) checkNothingLeaks() {
 	o.t.Helper()
 	time.Sleep(time.Until(o.ended.Add(holderTTL + time.Second)))
-	for i := range slotKeys {
+	for i := range manySlotKeys {
 		key := fmt.Sprintf("%s:{k%d}:jobs:slots", o.prefix, i)
 		if value, err := o.client.Get(context.Background(), key).Result(); err == nil || !errors.Is(err, redis.Nil) {
 			o.t.Errorf("%s is still %q, %v after all who held it have ended, %v", key, value, time.Since(o.ended), err)

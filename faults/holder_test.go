@@ -15,8 +15,10 @@ import (
 const (
 	holderTTL  = time.Second // of slots, and the life of holds
 	holderSlow = 2 * holderTTL
-	// slotUnits of each of slotKeys may be held at the same time.
-	slotUnits, slotKeys = 5, 3
+	// slotUnits of a key may be held at the same time.
+	slotUnits = 5
+	// So many keys' slots a few processes share, and limiters of which one after another dies.
+	slotKeys, manySlotKeys = 3, 30
 	// windowUnits may be held or used in each window of the rules that are about windows.
 	windowUnits, windowKeys = 60, 2
 	window                  = time.Second
@@ -65,6 +67,7 @@ type holder struct {
 	name    string // unlike any other
 	limiter *tiered.Limiter
 	rules   holderRules
+	keys    int // of slots
 	// write keeps an event. It returns false once the holder is dead, and keeps nothing then.
 	write func(event) (alive bool)
 	last  atomic.Int64 // id of a slot or hold
@@ -156,8 +159,8 @@ func (h *holder) acquire(random *rand.Rand, stop <-chan struct{}) {
 
 // acquireSome acquires a slot of one key, or one of each of two together.
 func (h *holder) acquireSome(random *rand.Rand, units int64) (slots []*tiered.Slot, keys []string) {
-	key := random.IntN(slotKeys)
-	keys = []string{fmt.Sprint("k", key), fmt.Sprint("k", (key+1)%slotKeys)}
+	key := random.IntN(h.keys)
+	keys = []string{fmt.Sprint("k", key), fmt.Sprint("k", (key+1)%h.keys)}
 	if random.IntN(8) > 0 {
 		slot, _, err := h.rules.slots.Acquire(context.Background(), keys[0], units)
 		if slot == nil || err != nil {
