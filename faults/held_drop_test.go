@@ -23,7 +23,6 @@ import (
 type dropped struct {
 	*holder
 	client *redis.Client
-	done   chan struct{} // closed when it has ended
 	stop   chan struct{}
 	events *atomic.Int64 // of all of them
 
@@ -35,9 +34,10 @@ type dropped struct {
 
 var errDead = errors.New("the holder is dead")
 
-func startDropped(t *testing.T, server *redistest.Server, prefix, name string, events *atomic.Int64) *dropped {
+// startDropped starts one; its journal comes when it has ended.
+func startDropped(t *testing.T, server *redistest.Server, prefix, name string, events *atomic.Int64, ended func(journal)) *dropped {
 	t.Helper()
-	d := &dropped{events: events, done: make(chan struct{}), stop: make(chan struct{}), connections: make(map[net.Conn]struct{})}
+	d := &dropped{events: events, stop: make(chan struct{}), connections: make(map[net.Conn]struct{})}
 	d.client = redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: d.dial, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1, DisableIdentity: true})
 	l, err := tiered.New(d.client, holderOptions(prefix)...)
 	if err != nil {
@@ -48,10 +48,10 @@ func startDropped(t *testing.T, server *redistest.Server, prefix, name string, e
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(d.done)
 		d.run(d.stop)
-		_ = d.close() // it cannot tell Redis if it is dead
+		_ = d.close() // it cannot tell Redis, as it is dead
 		_ = d.client.Close()
+		ended(d.journal)
 	}()
 	return d
 }
@@ -102,17 +102,25 @@ func TestLaw13LimitersAreDropped(t *testing.T) {
 		until := events.Load() + more
 		eventually(t, "slots are acquired and units held", func() bool { return events.Load() >= until })
 	}
-	var all []*dropped
-	running := make([]*dropped, 8)
+	o := outcome13{t: t, prefix: prefix, client: server.Client(t)}
+	var mu sync.Mutex // guards o.journals
+	var started sync.WaitGroup
+	ended := func(j journal) {
+		mu.Lock()
+		defer mu.Unlock()
+		o.journals = append(o.journals, j)
+		started.Done()
+	}
+	running, count := make([]*dropped, 8), 0
 	start := func(place int) {
-		running[place] = startDropped(t, server, prefix, fmt.Sprint("d", len(all)), &events)
-		all = append(all, running[place])
+		count++
+		started.Add(1)
+		running[place] = startDropped(t, server, prefix, fmt.Sprint("d", count), &events, ended)
 	}
 	for i := range running {
 		start(i)
 	}
-	killed := kills(t, 100, func(all int) int { return all - all/20 })
-	for range killed {
+	for range kills(t, 100, func(all int) int { return all - all/20 }) {
 		awaitEvents(1 + rand.Int64N(60))
 		place := rand.IntN(len(running))
 		running[place].drop()
@@ -122,12 +130,9 @@ func TestLaw13LimitersAreDropped(t *testing.T) {
 		awaitEvents(60)
 		d.drop()
 	}
-	o := outcome13{t: t, prefix: prefix, client: server.Client(t), ended: time.Now()}
-	for _, d := range all {
-		<-d.done
-		o.journals = append(o.journals, d.journal)
-	}
-	t.Logf("%d limiters dropped", len(all))
+	o.ended = time.Now()
+	started.Wait()
+	t.Logf("%d limiters dropped", count)
 	o.checkNothingLeaks()
 	o.checkSlots(0, 0)
 	o.checkAccounts(0)
