@@ -56,7 +56,7 @@ func TestAcquireAndRelease(t *testing.T) {
 		t.Errorf("one of three is held: %+v, %v", d, err)
 	}
 	mustAcquire(t, b, "k", 2)
-	if held := here.slots.table.Units(); held != 4 {
+	if held := here.Stats().Slots.Units; held != 4 {
 		t.Errorf("%d units are held here", held)
 	}
 	if err := there.Close(); err != nil { // law 12
@@ -166,7 +166,7 @@ func TestLaw9AcquireAll(t *testing.T) {
 			eventually(t, "nothing is left of what was denied", func() bool {
 				d, err := jobs.Peek(ctx, "a", 1)
 				used, err2 := rate.Peek(ctx, "b", 1)
-				return err == nil && err2 == nil && d.Remaining == 1 && used.Remaining == 2 && l.slots.table.Units() == 2
+				return err == nil && err2 == nil && d.Remaining == 1 && used.Remaining == 2 && l.Stats().Slots.Units == 2
 			})
 			for _, slot := range slots {
 				slot.Release()
@@ -266,7 +266,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 		t.Fatal("it is lost, although its process lives")
 	}
 	mustBeFull(t, a, "k", 1)
-	if lost := here.slots.table.Lost(); lost != 1 {
+	if lost := here.Stats().Slots.Lost; lost != 1 {
 		t.Errorf("%d slots were lost", lost)
 	}
 }
@@ -365,7 +365,7 @@ func TestAcquireOnADryRun(t *testing.T) {
 		}
 		defer slots[0].Release()
 	}
-	if units := l.slots.table.Units(); units != 1 {
+	if units := l.Stats().Slots.Units; units != 1 {
 		t.Errorf("%d units are held", units)
 	}
 }
