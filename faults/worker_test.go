@@ -28,6 +28,9 @@ type task struct {
 	Worker       int
 	Commanded    bool // see obey
 	Holds        bool // see holdSlot
+
+	// Name and Journal are of a holder, whose Redis is at URL: see hold.
+	Name, Journal, URL string
 }
 
 // open makes the worker's limiter.
@@ -77,6 +80,8 @@ func work(encoded string) (err error) {
 		return obey(t)
 	} else if t.Holds {
 		return holdSlot(t)
+	} else if t.Journal != "" {
+		return hold(t)
 	}
 	l, err := t.open(patient)
 	if err != nil {

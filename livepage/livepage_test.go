@@ -264,10 +264,125 @@ func TestEvents(t *testing.T) {
 	if status != http.StatusOK || strings.Contains(data, "<form") || strings.Contains(data, "<html") {
 		t.Error(status, data)
 	}
-	contains(t, data, `id="state" data-live`, `id="decisions" data-live`, `id="rules" data-live`)
+	contains(t, data, `id="state" data-live`, `id="decisions" data-live`, `id="held" data-live`, `id="rules" data-live`)
 	if strings.Contains(data, "Hottest") {
 		t.Error("hottest keys were not asked for")
 	}
+}
+
+// heldUnits is the part of a page that shows them.
+func heldUnits(t *testing.T, page string) string {
+	t.Helper()
+	_, body := get(t, page)
+	_, section, found := strings.Cut(body, `id="held"`)
+	if section, _, _ = strings.Cut(section, "</section>"); !found {
+		t.Fatal(body)
+	}
+	return section
+}
+
+// What is held is shown rule by rule, and what became of it; of rules that hold nothing there is
+// nothing to be seen.
+func TestHeldUnits(t *testing.T) {
+	l, _ := newLimiter(t)
+	_, page := mounted(t, l)
+	held := func() string { return heldUnits(t, page) }
+	contains(t, held(), "None yet.")
+	jobs, err := l.Rule("jobs", limit.Concurrent(10), tiered.SlotTTL(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := l.Rule("tokens", limit.PerHour(10_000), tiered.Unsettled(tiered.GiveBack))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(name string, numbers ...any) string {
+		return `<tr><th scope="row">` + name + "</th>" + fmt.Sprintf(strings.Repeat("<td>%v</td>", len(numbers)), numbers...) + "</tr>"
+	}
+	contains(t, held(), row("jobs", 0, 0, 0, 0, 0, 0, 0))
+	slot, d, err := jobs.Acquire(t.Context(), "acme", 3)
+	if slot == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	hold, d, err := tokens.Hold(t.Context(), "acme", 2000, time.Hour)
+	if hold == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	short, d, err := tokens.Hold(t.Context(), "acme", 500, time.Millisecond)
+	if short == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	section := held()
+	if contains(t, section, row("tokens", "2,500", 2, 0, 0, 0, 0, 0)); strings.Contains(section, "search") {
+		t.Errorf("a rule that holds nothing:\n%s", section)
+	}
+	if slot.Held() { // or the machine has stood still
+		contains(t, section, row("jobs", 3, 0, 0, 0, 0, 0, 0))
+	}
+	for { // until the hold has come to its end
+		d, err := tokens.Peek(t.Context(), "acme", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Remaining == 8000 {
+			break
+		}
+	}
+	if err := short.Settle(t.Context(), 400); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, held(), row("tokens", "2,000", 1, 1, 0, 1, 0, 0))
+	if err := tokens.Reset(t.Context(), "acme"); err != nil { // Redis forgets the hold
+		t.Fatal(err)
+	}
+	if err := hold.Settle(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, held(), row("tokens", 0, 0, 2, 0, 1, 1, 0))
+}
+
+// Settlements that wait for Redis, and slots that were lost without it, are shown.
+func TestHeldUnitsWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	l, err := tiered.New(server.Client(t), tiered.Deadline(200*time.Millisecond), tiered.Logger(slog.New(slog.DiscardHandler)),
+		tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	_, page := mounted(t, l)
+	shows := func(name, settled, waiting, lostSlots string) {
+		t.Helper()
+		want := regexp.MustCompile(`<tr><th scope="row">` + name + `</th><td>0</td><td>0</td><td>` + settled + `</td><td>` + waiting + `</td><td>0</td><td>0</td><td>` + lostSlots + `</td></tr>`)
+		body := ""
+		for deadline := time.Now().Add(60 * time.Second); !want.MatchString(body); time.Sleep(time.Millisecond) {
+			if body = heldUnits(t, page); time.Now().After(deadline) {
+				t.Fatalf("%v is not in:\n%s", want, body)
+			}
+		}
+	}
+	jobs := l.MustRule("jobs", limit.Concurrent(10), tiered.SlotTTL(2*time.Second), tiered.OnOutage(tiered.Deny))
+	tokens := l.MustRule("tokens", limit.PerHour(10_000), tiered.OnOutage(tiered.Deny))
+	var slot *tiered.Slot
+	for slot == nil { // on a machine that is slow it may be lost before it is got
+		if slot, _, err = jobs.Acquire(t.Context(), "acme", 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var hold *tiered.Hold
+	for hold == nil || hold.Units() != 2000 {
+		if hold, _, err = tokens.Hold(t.Context(), "acme", 2000, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Pause()
+	if err := hold.Settle(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	shows("tokens", "[0-9]+", "1", "0")
+	shows("jobs", "0", "0", "[1-9]")
+	server.Resume()
+	shows("tokens", "[1-9]", "0", "0")
 }
 
 func TestUpdatesEnd(t *testing.T) {

@@ -23,8 +23,9 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 type shown struct {
 	inspect.Snapshot
 	Decisions  []decisions
-	Over       time.Duration // what rates are averages of
-	HoldsBack  bool          // some decisions: as groups of several limits do
+	Over       time.Duration  // what rates are averages of
+	HoldsBack  bool           // some decisions: as groups of several limits do
+	Held       []inspect.Rule // those that hold units, or held any
 	FindsHot   bool
 	Hottest    []hot
 	AllowReset bool
@@ -51,6 +52,11 @@ func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
 		AllowReset: p.allowReset, Hashes: p.name("").Hashed, Asked: a,
 	}
 	s.HoldsBack = slices.ContainsFunc(s.Decisions, func(d decisions) bool { return d.HeldBack > 0 })
+	for _, r := range now.Rules {
+		if r.Limit.IsConcurrent() || r.Held != (inspect.Held{}) {
+			s.Held = append(s.Held, r)
+		}
+	}
 	if p.hottest != nil {
 		s.FindsHot, s.Hottest = true, p.hottest.top()
 	}

@@ -23,7 +23,7 @@ type Slots struct {
 
 	mu   sync.Mutex // guards all keys, and their slots' places
 	of   map[HeldKey]*Held
-	lost uint64 // slots
+	lost map[string]uint64 // slots, by rule
 }
 
 // HeldKey is a key of a rule.
@@ -72,7 +72,9 @@ const goneAfter = 2
 
 // NewSlots returns an empty table. wake is called when there is something to be told of a key in
 // doubt, or may be later; it must not wait, nor call the table.
-func NewSlots(wake func()) *Slots { return &Slots{wake: wake, of: make(map[HeldKey]*Held)} }
+func NewSlots(wake func()) *Slots {
+	return &Slots{wake: wake, of: make(map[HeldKey]*Held), lost: make(map[string]uint64)}
+}
 
 func (t *Slots) held(key HeldKey) *Held {
 	h := t.of[key]
@@ -150,7 +152,7 @@ func (h *Held) Granted(now, till, free, units int64, slots ...*Slot) {
 	if now >= till {
 		// The answer comes too late. Redis may have another line by now, of which a later answer
 		// has told, and which knows nothing of these units.
-		h.table.lost += uint64(len(slots))
+		h.table.lost[h.Rule] += uint64(len(slots))
 		h.doubts(now)
 		return
 	}
@@ -180,7 +182,7 @@ func (h *Held) lapse(now int64) {
 	}
 	// Before the time is extended: see Slot.Held.
 	for _, s := range h.slots {
-		h.table.lost++
+		h.table.lost[h.Rule]++
 		s.lost.Store(true)
 		s.end()
 	}
@@ -458,22 +460,29 @@ func (t *Slots) EndAll(now int64) {
 	}
 }
 
-// Units is how many units are held.
-func (t *Slots) Units() (units int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.of {
-		units += h.units
-	}
-	return units
+// SlotCounts is what is held under a rule now, and was lost so far.
+type SlotCounts struct {
+	Units int64
+	// Lost is how many slots' time was over before Redis could be told that the process is alive.
+	Lost uint64
 }
 
-// Lost is how many slots were lost so far: their time was over before Redis could be told that
-// the process is alive.
-func (t *Slots) Lost() uint64 {
+// Counts returns the counts of all rules under which anything is held, or was lost.
+func (t *Slots) Counts() map[string]SlotCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lost
+	counts := make(map[string]SlotCounts)
+	for rule, lost := range t.lost {
+		counts[rule] = SlotCounts{Lost: lost}
+	}
+	for _, h := range t.of {
+		if h.units > 0 {
+			c := counts[h.Rule]
+			c.Units += h.units
+			counts[h.Rule] = c
+		}
+	}
+	return counts
 }
 
 // Keys is how many keys are known: those that are held, asked for, or in doubt.

@@ -151,6 +151,24 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.run(chromedp.Navigate(url))
 	b.shows("Held back in all")
 	b.shows("gcra:burst=100000")
+
+	// What is held comes up by itself.
+	jobs, err := l.Rule("jobs", limit.Concurrent(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := l.Rule("tokens", limit.PerHour(100_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slot, d, err := jobs.Acquire(t.Context(), "acme", 3); slot == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if hold, d, err := tokens.Hold(t.Context(), "acme", 2000, time.Hour); hold == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	b.until(`document.getElementById("held").innerText.includes("tokens\t2,000\t1\t0\t0\t0\t0\t0")`)
+	b.until(`document.getElementById("held").innerText.includes("jobs\t3\t0\t0\t0\t0\t0\t0")`)
 	eval[string](b, `document.querySelector("#key select").value = "search"`)
 	b.tabTo(`#key input[name=key]`)
 	b.run(chromedp.KeyEvent("acme"), chromedp.KeyEvent(kb.Enter))

@@ -22,7 +22,10 @@ const (
 	gcraFraction = 6
 	fixedBytes   = headerBytes + 6
 	slotBytes    = 22 // of each process that holds units, of which there are 1,000 at most
+	holdBytes    = 30 // of each open hold, of which there are 1,000 at most
 	mostLines    = 1000
+	// The names of keys with lines are those of the rule's keys, and ":slots" or ":holds".
+	suffixBytes = 6
 )
 
 // AtRest is the bytes of Redis's memory that a key takes which has used one unit;
@@ -39,12 +42,37 @@ func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), n
 // [Bookkeeping]. Reckoned from the formats of the states and the sizes in which Redis
 // 7 and its allocator keep them; it is checked against both in tests. Later servers
 // take some bytes less.
+//
+// Under a limit of [limit.Concurrent] it is the most that there can be, with each unit held by
+// another process. Open holds are not included, see [HoldsBytes].
 func (c Candidate) Bytes(units int64, nameBytes int) int64 {
 	if nameBytes == 0 {
 		nameBytes = DefaultNameBytes
 	}
+	if c.Algorithm == limit.Concurrency() {
+		nameBytes += suffixBytes
+	}
+	return keyBytes(nameBytes, c.state(units))
+}
+
+// HoldsBytes is the bytes of Redis's memory that a key takes beside those of [Candidate.Bytes]
+// while so many of its holds are open, up to 1,000: see tiered.Rule.Hold. They are there until ten
+// minutes after the last hold has ended, and gone at once when all are settled. nameBytes is the
+// length of the key's name, 0 for [DefaultNameBytes].
+func HoldsBytes(open, nameBytes int) int64 {
+	if open <= 0 {
+		return 0
+	}
+	if nameBytes == 0 {
+		nameBytes = DefaultNameBytes
+	}
+	return keyBytes(nameBytes+suffixBytes, headerBytes+holdBytes*int64(min(open, mostLines)))
+}
+
+// keyBytes is what Redis's memory grows by for a key.
+func keyBytes(nameBytes int, value int64) int64 {
 	const entry = 24
-	return entry + nameSize(int64(nameBytes)) + valueSize(c.state(units)) + Bookkeeping
+	return entry + nameSize(int64(nameBytes)) + valueSize(value) + Bookkeeping
 }
 
 // state is the length of the value.

@@ -62,6 +62,56 @@ func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 	}
 }
 
+// So are those of what processes hold at the same time, and of what is held for costs that are
+// known afterwards: for one line, some, and as many as there can be.
+func TestBytesOfWhatIsHeldAgreeWithMemoryUsage(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, ctx := remote.NewScript(client), context.Background()
+	concurrent := plan.Candidate{Limit: limit.Concurrent(5000), Algorithm: limit.Concurrency()}
+	rule, err := remote.NewRule(limit.PerHour(1_000_000), limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length, lines := range map[int]int{16: 3, 40: 1000, 90: 3} {
+		prefix := redistest.Prefix()
+		keyspace, err := remote.NewKeyspace(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := remote.NewUserKey(strings.Repeat("k", max(1, min(60, length-len(prefix)-5))))
+		name := keyspace.Key("r", user)
+		related := keyspace.Related(name)
+		var acquired, held []remote.Entry // entries of one key after another are cheaper
+		for n := 1; n <= lines; n++ {
+			slots, err := remote.NewSlotsRule(concurrent.Limit, time.Minute, remote.Holder{byte(n >> 8), byte(n)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			acquired = append(acquired, remote.Entry{Key: string(user), Rule: slots.Named(keyspace, "r", nil), Cost: 1})
+			held = append(held, remote.Entry{
+				Key: string(user), Rule: rule.Named(keyspace, "r", nil), Operation: lua.Hold, Cost: 1,
+				Hold: &remote.Hold{ID: uint64(n), Life: time.Minute},
+			})
+			if n > 3 && n%100 > 0 {
+				continue
+			}
+			if _, err := script.Run(ctx, append(acquired, held...), epoch); err != nil {
+				t.Fatal(err)
+			}
+			acquired, held = nil, nil
+			for key, got := range map[string]int64{related.Slots: concurrent.Bytes(int64(n), len(name)), related.Holds: plan.HoldsBytes(n, len(name))} {
+				measured := client.MemoryUsage(ctx, key, 0).Val()
+				if got -= plan.Bookkeeping; off(got, measured) > 0.1 {
+					t.Errorf("%s with %d lines: %d bytes, MEMORY USAGE says %d", key, n, got, measured)
+				}
+			}
+		}
+	}
+	if full := concurrent.Full(0); full != concurrent.Bytes(1000, 0) || plan.HoldsBytes(1001, 0) != plan.HoldsBytes(1000, 0) || plan.HoldsBytes(0, 0) != 0 {
+		t.Errorf("more than a key can have: %d bytes of %d", full, concurrent.Bytes(1000, 0))
+	}
+}
+
 func decide(t *testing.T, script *remote.Script, e remote.Entry, clock int64) {
 	t.Helper()
 	if _, err := script.Run(context.Background(), []remote.Entry{e}, clock); err != nil {

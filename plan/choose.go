@@ -52,8 +52,11 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	if l.IsCalendar() && n.Wrong.stated {
+	switch {
+	case l.IsCalendar() && n.Wrong.stated:
 		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has no windows of the calendar; the limit is %v", ErrInvalidNeed, l)
+	case l.IsConcurrent() && n.Wrong.stated:
+		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has a window; the limit %v is on what is in flight", ErrInvalidNeed, l)
 	}
 	order, why := n.cheaper, "the cheapest with "
 	if n.onlyMemory() {

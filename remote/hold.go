@@ -44,10 +44,10 @@ func (e *Entry) usesHolds() bool {
 	return e.Rule.givesBack || e.Operation >= lua.Hold || e.Operation == lua.Forget
 }
 
-// holdsKey is the key that tells what is held of the entry's. No rule's name has a colon.
+// holdsKey is the key that tells what is held of the entry's.
 func (e *Entry) holdsKey() string {
 	if e.holdsName == "" {
-		e.holdsName = e.redisKey() + ":holds"
+		e.holdsName = holdsKey(e.redisKey())
 	}
 	return e.holdsName
 }

@@ -5,9 +5,15 @@ import "strings"
 // leaseKey is where it is kept what is out on lease of a key. No rule's name has a colon.
 func leaseKey(redisKey string) string { return redisKey + ":lease" }
 
+// holdsKey is where it is kept what is held of a key. No rule's name has a colon.
+func holdsKey(redisKey string) string { return redisKey + ":holds" }
+
 // Related are the keys beside a rule's key that say more of it, for who only reads them.
 type Related struct {
 	Lease string
+	// Holds has what is held for costs that are known afterwards, Slots what processes hold of a
+	// limit of limit.Concurrent.
+	Holds, Slots string
 	// Marker is where it is kept which of an instance's charges were made.
 	Marker func(instance string) string
 	// Fleet is a sorted set of the instances that share the limits, on one node. (On a Cluster
@@ -19,6 +25,8 @@ type Related struct {
 func (k Keyspace) Related(redisKey string) Related {
 	return Related{
 		Lease:  leaseKey(redisKey),
+		Holds:  holdsKey(redisKey),
+		Slots:  redisKey + slotsSuffix,
 		Marker: func(instance string) string { return markerKey(redisKey, instance) },
 		Fleet:  k.fleetKey(),
 	}

@@ -177,7 +177,7 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 			return false
 		}
 	})
-	eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Units() == after && known() == after })
+	eventually(t, "Redis knows what is held", func() bool { return here.Stats().Slots.Units == after && known() == after })
 	eventually(t, "the doubt is over", func() bool {
 		slot, _, err := a.Acquire(context.Background(), "k", n-after)
 		if err != nil {
@@ -248,7 +248,7 @@ func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
 	if slot, _, err := r.Acquire(ctx, "left", 2); slot != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", slot, err)
 	}
-	eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.slots.table.Units() == 0 })
+	eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.Stats().Slots.Units == 0 })
 
 	one := mustAcquire(t, r, "forgotten", 1)
 	mustAcquire(t, r, "forgotten", 1)

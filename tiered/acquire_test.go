@@ -65,7 +65,7 @@ func TestAcquireAndRelease(t *testing.T) {
 		t.Errorf("one of three is held: %+v, %v", d, err)
 	}
 	mustAcquire(t, b, "k", 2)
-	if held := here.slots.table.Units(); held != 4 {
+	if held := here.Stats().Slots.Units; held != 4 {
 		t.Errorf("%d units are held here", held)
 	}
 	if err := there.Close(); err != nil { // law 12
@@ -246,7 +246,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 		t.Fatal("it is lost, although its process lives")
 	}
 	mustBeFull(t, a, "k", 1)
-	if lost := here.slots.table.Lost(); lost != 1 {
+	if lost := here.Stats().Slots.Lost; lost != 1 {
 		t.Errorf("%d slots were lost", lost)
 	}
 }
@@ -345,7 +345,7 @@ func TestAcquireOnADryRun(t *testing.T) {
 		}
 		defer grants[0].Slot.Release()
 	}
-	if units := l.slots.table.Units(); units != 1 {
+	if units := l.Stats().Slots.Units; units != 1 {
 		t.Errorf("%d units are held", units)
 	}
 }

@@ -65,6 +65,7 @@ type ruleCounters struct {
 	dryRun    *decisionCounts
 	shadow    *shadowCounts
 	failed    failures
+	holds     holdCounts
 }
 
 // failures are calls that ended with an error, by reason.
@@ -76,6 +77,7 @@ func (f *failures) count(err error) { f[reasonOf(err)].Inc() }
 type ruleMetrics struct {
 	decisions *decisionCounts
 	failed    *failures
+	holds     *holdCounts
 }
 
 // rule returns the counters of a rule, which it shares with all rules of its name; decisions on a
@@ -91,7 +93,7 @@ func (c *counters) rule(name string, dryRun bool) ruleMetrics {
 	if *decisions == nil {
 		*decisions = new(decisionCounts)
 	}
-	return ruleMetrics{decisions: *decisions, failed: &r.failed}
+	return ruleMetrics{decisions: *decisions, failed: &r.failed, holds: &r.holds}
 }
 
 // shadow returns the counts that the shadows of all rules of a name share.

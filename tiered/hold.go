@@ -120,7 +120,7 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 		rule: r, key: key.kept(), units: d.Granted, granted: began, ends: began + int64(key.hold.terms.Life),
 		local: d.Degraded(), unknown: key.hold.unknown,
 	}
-	r.limiter.holds.opened(h.units)
+	r.metrics.holds.opened(h.units)
 	return h
 }
 
@@ -173,9 +173,9 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
-	l.holds.closed(h.units)
+	h.rule.metrics.holds.closed(h.units)
 	if l.now() > ends {
-		l.holds.late.Add(1)
+		h.rule.metrics.holds.late.Add(1)
 	}
 	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
 	if h.local && !h.unknown {

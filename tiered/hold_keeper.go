@@ -21,9 +21,6 @@ type holdKeeper struct {
 	once   sync.Once
 	lastID atomic.Uint64
 
-	open, units                    atomic.Int64 // of this process
-	settled, late, reclaimed, lost atomic.Int64
-
 	sending  sync.Mutex // held while what waits is sent
 	mu       sync.Mutex // guards the fields below
 	waiting  []settlement
@@ -32,14 +29,20 @@ type holdKeeper struct {
 	ended    bool
 }
 
-func (k *holdKeeper) opened(units int64) {
-	k.open.Add(1)
-	k.units.Add(units)
+// holdCounts are those of the holds of all rules of one name.
+type holdCounts struct {
+	open, units, waiting           atomic.Int64 // now
+	settled, late, reclaimed, lost atomic.Int64
 }
 
-func (k *holdKeeper) closed(units int64) {
-	k.open.Add(-1)
-	k.units.Add(-units)
+func (c *holdCounts) opened(units int64) {
+	c.open.Add(1)
+	c.units.Add(units)
+}
+
+func (c *holdCounts) closed(units int64) {
+	c.open.Add(-1)
+	c.units.Add(-units)
 }
 
 // HoldStats counts what this process holds for costs that are known afterwards, see [Rule.Hold].
@@ -57,14 +60,15 @@ type HoldStats struct {
 	Lost int64
 }
 
-func (k *holdKeeper) stats() HoldStats {
-	k.mu.Lock()
-	waiting := len(k.waiting) + k.underWay
-	k.mu.Unlock()
-	return HoldStats{
-		Open: k.open.Load(), Units: k.units.Load(), Unsettled: int64(waiting),
-		Settled: k.settled.Load(), Late: k.late.Load(), Reclaimed: k.reclaimed.Load(), Lost: k.lost.Load(),
-	}
+// add adds those of the rules of a name.
+func (s *HoldStats) add(c *holdCounts) {
+	s.Open += c.open.Load()
+	s.Units += c.units.Load()
+	s.Unsettled += c.waiting.Load()
+	s.Settled += c.settled.Load()
+	s.Late += c.late.Load()
+	s.Reclaimed += c.reclaimed.Load()
+	s.Lost += c.lost.Load()
 }
 
 // put has a settlement made in the background.
@@ -72,7 +76,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ended || len(k.waiting)+k.underWay >= mostSettlements {
-		k.lost.Add(1)
+		s.rule.metrics.holds.lost.Add(1)
 		return
 	}
 	if k.wake == nil {
@@ -80,6 +84,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 		l.background.Go(l.keepSettling)
 	}
 	k.waiting = append(k.waiting, s)
+	s.rule.metrics.holds.waiting.Add(1)
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -133,6 +138,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		for i := range batch {
 			if made[i] {
 				progress = true
+				batch[i].rule.metrics.holds.waiting.Add(-1)
 			} else {
 				k.waiting = append(k.waiting, batch[i])
 			}
@@ -161,7 +167,9 @@ func (l *Limiter) closeHolds() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {
-		k.lost.Add(int64(n))
+		for i := range k.waiting {
+			k.waiting[i].rule.metrics.holds.lost.Add(1)
+		}
 		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/plan"
 )
 
@@ -37,13 +38,27 @@ func (i inside) Snapshot() inspect.Snapshot {
 	if err := l.shards.Reason(); err != nil {
 		shown.Reason = err.Error()
 	}
+	slots := l.slots.table.Counts()
 	l.mu.Lock()
 	for _, r := range l.rules {
-		shown.Rules = append(shown.Rules, r.inspected())
+		rule := r.inspected()
+		rule.Held = r.inspectedHeld(slots[r.name])
+		shown.Rules = append(shown.Rules, rule)
 	}
 	l.mu.Unlock()
 	slices.SortFunc(shown.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
 	return shown
+}
+
+// inspectedHeld is what is held under the rule's name.
+func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
+	var holds HoldStats
+	holds.add(r.metrics.holds)
+	return inspect.Held{
+		Units: slots.Units + holds.Units, Open: holds.Open, Settled: holds.Settled,
+		Waiting: holds.Unsettled, Reclaimed: holds.Reclaimed, LostHolds: holds.Lost,
+		LostSlots: slots.Lost,
+	}
 }
 
 func (r *Rule) inspected() inspect.Rule {

@@ -58,7 +58,7 @@ func (l *Limiter) record(s *settlement) {
 // settleLocally makes the settlement of a hold that Redis does not know of.
 func (l *Limiter) settleLocally(s *settlement) {
 	l.record(s)
-	l.holds.settled.Add(1)
+	s.rule.metrics.holds.settled.Add(1)
 	s.rule.unitsCameBack(&s.key)
 }
 
@@ -75,18 +75,18 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):
 		l.outage(err) // says so
-		l.holds.lost.Add(1)
+		s.rule.metrics.holds.lost.Add(1)
 		l.record(s)
 		return true
 	case err != nil:
 		s.sent = s.sent || !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 		return false
 	}
-	l.holds.settled.Add(1)
+	s.rule.metrics.holds.settled.Add(1)
 	if reply.Status != remote.Allowed && !s.sent {
 		l.unknownHold(s)
 	} else if reply.Fitted > 1 {
-		l.holds.reclaimed.Add(1)
+		s.rule.metrics.holds.reclaimed.Add(1)
 	}
 	l.record(s)
 	s.rule.unitsCameBack(&s.key)
@@ -98,7 +98,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 // beyond what may still be charged is charged like units that were granted without Redis: once.
 func (l *Limiter) unknownHold(s *settlement) {
 	if !s.unknown {
-		l.holds.lost.Add(1)
+		s.rule.metrics.holds.lost.Add(1)
 	}
 	more := s.used - s.held
 	if s.rule.config.unsettled == GiveBack && l.now() > s.ends {

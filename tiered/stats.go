@@ -207,8 +207,10 @@ func (l *Limiter) Stats() Stats {
 		ChargedBackUnits:  c.charged.Load(),
 		RememberedDenials: l.rememberedDenials(),
 		LeasedUnits:       l.leases.Left(),
-		Holds:             l.holds.stats(),
-		Slots:             SlotStats{Units: l.slots.table.Units(), Lost: l.slots.table.Lost()},
+	}
+	for _, slots := range l.slots.table.Counts() {
+		s.Slots.Units += slots.Units
+		s.Slots.Lost += slots.Lost
 	}
 	for _, kind := range remote.Kinds() {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
@@ -223,6 +225,7 @@ func (l *Limiter) Stats() Stats {
 	defer c.mu.Unlock()
 	for name, r := range c.rules {
 		s.Rules = append(s.Rules, r.stats(name))
+		s.Holds.add(&r.holds)
 	}
 	for _, source := range c.sources {
 		s.Sources = append(s.Sources, *source)

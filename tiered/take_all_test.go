@@ -202,8 +202,8 @@ func TestTakeAllBesideDryRuns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := left(t, tokens, "k"); n != 7 || l.slots.table.Units() != 0 {
-		t.Errorf("%d tokens are free, %d streams held", n, l.slots.table.Units())
+	if n := left(t, tokens, "k"); n != 7 || l.Stats().Slots.Units != 0 {
+		t.Errorf("%d tokens are free, %d streams held", n, l.Stats().Slots.Units)
 	}
 }
 

@@ -58,6 +58,8 @@ func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 		return f, usageError{fmt.Errorf("-speed %d: must be between %d and %d", f.speed, demo.MinSpeed, demo.MaxSpeed)}
 	case f.limit.IsCalendar():
 		return f, usageError{fmt.Errorf("-limit %v: the demo judges windows of a length, like 20/10s", f.limit)}
+	case f.limit.IsConcurrent():
+		return f, hasWindow("demo", f.limit)
 	}
 	f.file = set.Arg(0)
 	return f, nil

@@ -122,6 +122,67 @@ func TestShow(t *testing.T) {
 	}
 }
 
+// show tells who holds units of a limit on what is held at the same time and until when, and what
+// is held for costs that are known afterwards.
+func TestShowWhatIsHeld(t *testing.T) {
+	server := redistest.Start(t)
+	client, ctx := server.Client(t), context.Background()
+	limiter, other := newLimiter(t, client), newLimiter(t, client)
+	flags := []string{"show", "-redis", server.URL()}
+	for i, l := range []*tiered.Limiter{limiter, other} {
+		jobs := l.MustRule("jobs", limit.Concurrent(10), tiered.SlotTTL(10*time.Minute))
+		if slot, d, err := jobs.Acquire(ctx, "acme", int64(3+i)); slot == nil || err != nil {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	for _, args := range [][]string{{"-limit", "10/concurrent", "jobs", "acme"}, {"jobs", "acme"}} {
+		stdout := says(t, append(flags, args...), `Redis key "tl:{acme}:jobs:slots"`, "state concurrency: a line for each process, 59 bytes", "used 7 units",
+			"units held by process free, if it is not heard of again")
+		for _, units := range []string{"3", "4"} {
+			if !regexp.MustCompile(`(?m)^  ` + units + ` +[0-9a-f]{16} +in (9m59s|10m0s)$`).MatchString(stdout) {
+				t.Errorf("nobody is said to hold %s units:\n%s", units, stdout)
+			}
+		}
+	}
+	says(t, append(flags, "-limit", "10/concurrent", "jobs", "nobody"), "limit 10/concurrent", "state none")
+	client.Set(ctx, "tl:{acme}:jobs:slots", "\x09", time.Minute)
+	says(t, append(flags, "jobs", "acme"), "tl:{acme}:jobs:slots", "the value is damaged")
+	client.Del(ctx, "tl:{acme}:jobs:slots") // or Close tries until its deadline to give the slots back
+
+	for i, policy := range []tiered.UnsettledPolicy{tiered.Keep, tiered.GiveBack} {
+		tokens := limiter.MustRule(fmt.Sprint("tokens", i), limit.PerHour(1000), tiered.Unsettled(policy))
+		charge(t, tokens, "acme", 5)
+		for n := range int64(14) {
+			if hold, d, err := tokens.Hold(ctx, "acme", 20+n, time.Duration(1+n)*time.Hour); hold == nil || err != nil {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+	}
+	for rule, then := range map[string]string{"tokens0": "counts until it leaves", "tokens1": "is given back"} {
+		stdout := says(t, append(flags, rule, "acme"), "used 376 units", "held by hold charged ends if nobody settles it", "41 2 others earlier")
+		if !regexp.MustCompile(`(?m)^  33 +[0-9a-f]{16} +\S+ ago +in (13h59m|14h0m)0s +`+then+`$`).MatchString(stdout) || strings.Count(stdout, then) != mostLines {
+			t.Errorf("%s does not tell of 12 holds and what becomes of them:\n%s", rule, stdout)
+		}
+	}
+	client.Set(ctx, "tl:{acme}:tokens0:holds", "hello", time.Minute)
+	says(t, append(flags, "tokens0", "acme"), "holds the value has an encoding that this version does not know")
+
+	// What was given back may be settled yet.
+	short := limiter.MustRule("short", limit.PerHour(1000), tiered.Unsettled(tiered.GiveBack))
+	if hold, d, err := short.Hold(ctx, "acme", 30, time.Millisecond); hold == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if d, err := short.Peek(ctx, "acme", 1); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the hold does not end: %+v, %v", d, err)
+		} else if d.Remaining == 1000 {
+			break
+		}
+	}
+	charge(t, short, "acme", 1)
+	says(t, append(flags, "short", "acme"), "used 1 units", "was given back")
+}
+
 // top lists the fullest keys of a rule, and says when it did not see all.
 func TestTop(t *testing.T) {
 	server := redistest.Start(t)

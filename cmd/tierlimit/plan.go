@@ -30,6 +30,7 @@ type planFlags struct {
 	limit     limit.Limit
 	keys      int64
 	nameBytes int
+	holds     int
 	need      plan.Need
 	redis     string
 	json      bool
@@ -44,6 +45,7 @@ func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 	})
 	set.Int64Var(&f.keys, "keys", 1_000_000, "`number` of keys that are in use at once")
 	set.IntVar(&f.nameBytes, "name", plan.DefaultNameBytes, "`bytes` of a key's name in Redis")
+	set.IntVar(&f.holds, "holds", 0, "`number` of holds that each key has open, for costs that are known afterwards")
 	needFlags(set, &f.need)
 	redisFlag(set, &f.redis, " to measure on")
 	set.BoolVar(&f.json, "json", false, "print JSON")
@@ -55,6 +57,10 @@ func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 		return f, usageError{fmt.Errorf("-keys %d: must be between 1 and 1e12", f.keys)}
 	case f.nameBytes < 1 || f.nameBytes > 1024:
 		return f, usageError{fmt.Errorf("-name %d: must be between 1 and 1024", f.nameBytes)}
+	case f.holds < 0 || f.holds > 1000:
+		return f, usageError{fmt.Errorf("-holds %d: must be between 0 and 1000, which is the most that a key can have", f.holds)}
+	case f.holds > 0 && f.limit.IsConcurrent():
+		return f, usageError{fmt.Errorf("-holds %d: units of the limit %v are acquired and released, and not held by an estimate", f.holds, f.limit)}
 	}
 	f.need.NameBytes = f.nameBytes
 	if f.need.Stated() {
@@ -71,7 +77,10 @@ type planned struct {
 	Keys       int64          `json:"keys"`
 	Redis      string         `json:"redis"`
 	Candidates []plannedEntry `json:"candidates"`
-	Picks      []pick         `json:"picks"`
+	Holds      int            `json:"holds,omitempty"`
+	// HoldsBytes are those of a key's open holds, which come on top of each candidate's.
+	HoldsBytes int64  `json:"holds_bytes,omitempty"`
+	Picks      []pick `json:"picks"`
 }
 
 // plannedEntry is a candidate and its costs. Times are the server's CPU, measured on the Redis
@@ -113,7 +122,7 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	defer server.stop()
 	client := redis.NewClient(server.options)
 	defer client.Close()
-	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: server.shown}
+	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: server.shown, Holds: f.holds, HoldsBytes: plan.HoldsBytes(f.holds, f.nameBytes)}
 	if table.Picks, err = picks(client, f); err != nil {
 		return err
 	}
@@ -130,7 +139,11 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(table)
 	}
-	return printCandidates(stdout, table)
+	if err := printCandidates(stdout, table); err != nil {
+		return err
+	}
+	printHeld(stdout, table, f.limit)
+	return nil
 }
 
 // costs are what each candidate costs: measured on a Redis that was given, and else reckoned.
@@ -180,7 +193,9 @@ func picks(client *redis.Client, f planFlags) (all []pick, err error) {
 			Need: "nothing stated", Configuration: unstated.Candidate.String(),
 			BytesFull: unstated.Full(f.nameBytes), WorstCase: unstated.WorstCase(), Why: unstated.Why,
 		})
-		needs = tolerances()
+		if needs = tolerances(); f.limit.IsConcurrent() {
+			needs = nil // there is one way to hold it, whatever is needed
+		}
 	}
 	for _, n := range needs {
 		n.NameBytes = f.nameBytes

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // printPicks writes what is chosen, which is what most people ask for.
@@ -50,6 +52,17 @@ func printCandidates(w io.Writer, p planned) error {
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// printHeld explains what the table does not: the bytes of open holds, and a limit without a window.
+func printHeld(w io.Writer, p planned, l limit.Limit) {
+	if p.Holds > 0 {
+		fmt.Fprintf(w, "\nOpen holds come on top: %d of each key take %d bytes, of all keys %s. They are reckoned.\n", p.Holds, p.HoldsBytes, size(p.HoldsBytes*p.Keys))
+	}
+	if l.IsConcurrent() {
+		fmt.Fprint(w, "\nThe limit is on what is in flight: it has no window, and the most holds at any instant. A key takes 22 bytes for\n"+
+			"each process that holds units. At rest one process does; a full key has as many as units, or 1,000, which is the most.\n")
+	}
 }
 
 // orDash is what was measured, if it was.

@@ -72,6 +72,9 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	if f.instances < 1 || f.instances > 1000 {
 		return f, usageError{fmt.Errorf("-instances %d: must be between 1 and 1000", f.instances)}
 	}
+	if err := hasWindow("replay", f.limit); err != nil {
+		return f, err
+	}
 	if f.candidates == nil {
 		for _, a := range limit.Algorithms() {
 			if _, err := remote.NewRule(f.limit, a); err != nil {
@@ -82,6 +85,16 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	}
 	f.file = set.Arg(0)
 	return f, nil
+}
+
+// hasWindow is an error for a limit on what is in flight: a log of requests does not say how long
+// each took.
+func hasWindow(command string, l limit.Limit) error {
+	if !l.IsConcurrent() {
+		return nil
+	}
+	return usageError{fmt.Errorf("-limit %v: it is on what is in flight, and a log does not say when requests end: %s takes limits with a window, like %d/1m; \"tierlimit plan -limit %v\" says what this one costs",
+		l, command, l.Quota(), l)}
 }
 
 func names() string {

@@ -87,6 +87,8 @@ func (f *reportFlags) check() error {
 		return usageError{fmt.Errorf("-find %v: must be a part between 0 and 1, or 0%% and 100%%", *f.find)}
 	case f.limit.IsCalendar():
 		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
+	case f.limit.IsConcurrent():
+		return hasWindow("report", f.limit)
 	case f.wrong != nil && f.load != nil && f.load.ForEach():
 		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -138,6 +140,53 @@ func TestPlanOnARealRedis(t *testing.T) {
 	}
 	if left := redis.Client(t).Keys(t.Context(), "tlplan:*").Val(); len(left) > 0 {
 		t.Errorf("left behind: %d keys, such as %q", len(left), left[0])
+	}
+}
+
+// The plan of a limit on what is in flight measures what processes hold, and explains what is
+// unlike a window. Open holds are reckoned for any other limit. What a log cannot show is refused.
+func TestPlanOfWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	for _, quota := range []int64{1, 10, 200} {
+		l := limit.Concurrent(quota)
+		stdout, stderr, err := command(t, nil, "plan", "-json", "-limit", l.String(), "-redis", redis.URL())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, stderr)
+		}
+		var table planned
+		if err := json.Unmarshal([]byte(stdout), &table); err != nil || len(table.Candidates) != 1 || len(table.Picks) != 1 {
+			t.Fatalf("%v\n%s", err, stdout)
+		}
+		c, got := plan.Candidate{Limit: l, Algorithm: limit.Concurrency()}, table.Candidates[0]
+		for measured, reckoned := range map[int64]int64{got.BytesAtRest: c.AtRest(0), got.BytesFull: c.Full(0)} {
+			if measured*10 < reckoned*9 || measured*10 > reckoned*11 {
+				t.Errorf("%v: %d bytes measured, %d reckoned", l, measured, reckoned)
+			}
+		}
+		if got.WorstCase != quota || got.AllowedMicros <= 0 || got.DeniedMicros <= 0 {
+			t.Errorf("%v: %+v", l, got)
+		}
+	}
+	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 bytes up to 10", "no window", "takes 22 bytes for")
+	stdout := says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "20 of each key take")
+	if strings.Contains(stdout, "in flight") {
+		t.Errorf("of a limit with a window:\n%s", stdout)
+	}
+	if stdout, _, err := command(t, nil, "plan", "-json", "-limit", "5000/1m", "-holds", "20"); err != nil || !strings.Contains(stdout, fmt.Sprintf(`"holds_bytes": %d`, plan.HoldsBytes(20, 0))) {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+	for want, args := range map[string][]string{
+		"replay takes limits with a window, like 10/1m; \"tierlimit plan -limit 10/concurrent\"": {"replay", "-limit", "10/concurrent"},
+		"report takes limits with a window":          {"report", "-limit", "10/concurrent"},
+		"demo takes limits with a window":            {"demo", "-limit", "10/concurrent"},
+		"must be between 0 and 1000":                 {"plan", "-holds", "1001"},
+		"are acquired and released, and not held by": {"plan", "-holds", "1", "-limit", "10/concurrent"},
+	} {
+		var misuse usageError
+		if _, _, err := command(t, nil, args...); !errors.As(err, &misuse) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
 	}
 }
 

@@ -19,8 +19,8 @@ const showUsage = `Usage: tierlimit show [flags] RULE KEY
        tierlimit show -rules FILE [flags] KEY
 
 Shows what Redis holds for a key under a rule, or under all rules of a rules file: how
-many units count, when they were charged and when they leave, what is out on lease, and
-which charges after an outage were made. It reads only, and never all keys (no SCAN).
+many units count, when they were charged and when they leave, what is out on lease or
+held, by whom and until when, and which charges after an outage were made. It reads only, and never all keys (no SCAN).
 
 KEY is the key as the service says it, like "user 17". A service's own way to make keys,
 as of httplimit, is a part of it: see "tierlimit top", which prints keys.
@@ -95,6 +95,8 @@ type keyShown struct {
 	broken  error // why the state cannot be decoded
 	leases  []state.Lease
 	lost    error // why the leases cannot
+	holds   []state.Hold
+	unheld  error // why the holds cannot
 	markers []marker
 }
 
@@ -104,7 +106,7 @@ type marker struct {
 }
 
 func windowOf(l limit.Limit) int64 {
-	if l == (limit.Limit{}) || l.IsCalendar() {
+	if l == (limit.Limit{}) || l.IsCalendar() || l.IsConcurrent() {
 		return 0
 	}
 	return l.Window().Microseconds()
@@ -115,13 +117,29 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 	if err != nil {
 		return err
 	}
-	if k.Key, err = state.Read(ctx, node, k.redisKey, windowOf(k.limit)); err != nil {
-		if !errors.Is(err, state.ErrDamaged) && !errors.Is(err, state.ErrUnknown) {
+	related := keyspace.Related(k.redisKey)
+	if k.limit.IsConcurrent() {
+		k.redisKey = related.Slots
+	}
+	if err := k.readState(ctx, node); err != nil {
+		return err
+	}
+	if k.limit == (limit.Limit{}) && k.State == nil && k.broken == nil { // it may be one on what is held at the same time
+		slots := keyShown{redisKey: related.Slots}
+		if err := slots.readState(ctx, node); err != nil {
 			return err
 		}
-		k.broken = err
+		if slots.State != nil || slots.broken != nil {
+			k.redisKey, k.Key, k.broken = slots.redisKey, slots.Key, slots.broken
+		}
 	}
-	related := keyspace.Related(k.redisKey)
+	switch raw, err := node.Get(ctx, related.Holds).Bytes(); {
+	case errors.Is(err, redis.Nil):
+	case err != nil:
+		k.unheld = err
+	default:
+		k.holds, k.unheld = state.DecodeHolds(raw)
+	}
 	switch raw, err := node.Get(ctx, related.Lease).Bytes(); {
 	case errors.Is(err, redis.Nil):
 	case err != nil:
@@ -146,6 +164,15 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 	return nil
 }
 
+// readState reads the state, or why it cannot be decoded.
+func (k *keyShown) readState(ctx context.Context, node redis.Cmdable) (err error) {
+	k.Key, err = state.Read(ctx, node, k.redisKey, windowOf(k.limit))
+	if errors.Is(err, state.ErrDamaged) || errors.Is(err, state.ErrUnknown) {
+		k.broken, err = err, nil
+	}
+	return err
+}
+
 func (k *keyShown) print(w io.Writer) error {
 	fmt.Fprintf(w, "rule %q, key %q\n  Redis key    %q\n", k.rule, k.said, k.redisKey)
 	if k.limit != (limit.Limit{}) {
@@ -167,13 +194,22 @@ func (k *keyShown) print(w io.Writer) error {
 			fmt.Fprintf(w, "  on lease     %d units, counted as used; lease %016x ends in %s\n", lease.Units, lease.ID, duration(lease.Ends-k.State.Now))
 		}
 	}
+	if k.unheld != nil {
+		fmt.Fprintf(w, "  holds        %v\n", k.unheld)
+	}
 	for _, m := range k.markers {
 		fmt.Fprintf(w, "  marker       charges of instance %q after an outage, up to number %d\n", m.instance, m.sequence)
 	}
-	if k.State == nil || k.broken != nil {
-		return nil
+	if k.State != nil && k.broken == nil {
+		units := k.printUnits
+		if k.State.Holders != nil {
+			units = k.printHolders
+		}
+		if err := units(w); err != nil {
+			return err
+		}
 	}
-	return k.printUnits(w)
+	return k.printHolds(w)
 }
 
 func (k *keyShown) printState(w io.Writer) {
@@ -193,7 +229,11 @@ func (k *keyShown) printState(w io.Writer) {
 	if k.limit != (limit.Limit{}) {
 		fmt.Fprintf(w, " of %d", k.limit.Quota())
 	}
-	fmt.Fprintf(w, "\n  last charge  %s ago\n", duration(s.Now-s.Newest))
+	last := "last charge"
+	if s.Holders != nil {
+		last = "last change" // of what a process holds, or until when
+	}
+	fmt.Fprintf(w, "\n  %s  %s ago\n", last, duration(s.Now-s.Newest))
 	if k.Expires > 0 {
 		fmt.Fprintf(w, "  expires      in %s\n", duration(k.Expires.Microseconds()))
 	} else {

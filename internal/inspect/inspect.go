@@ -58,6 +58,7 @@ type Rule struct {
 	OutagePolicy string
 	Counts       []Count // by tier
 	Errors       uint64
+	Held         Held
 
 	// OwnLimit is the limit of its own that this process held a key to last; ok is false if it
 	// knows of none.
@@ -67,6 +68,17 @@ type Rule struct {
 
 	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
 	Reset func(ctx context.Context, key string) error
+}
+
+// Held is what this process holds under a rule, and what became of what it held.
+type Held struct {
+	// Units are held now: by slots of a limit on what is in flight, or by Open holds.
+	Units, Open int64
+	// Settled is how many settlements were made, and Waiting how many wait for Redis. Reclaimed is how many came so late that the
+	// units had been given back, and LostHolds of how many Redis did not know the hold.
+	Settled, Waiting, Reclaimed, LostHolds int64
+	// LostSlots is how many slots were lost before they were released.
+	LostSlots uint64
 }
 
 // Count is how many decisions a tier has made.

@@ -34,6 +34,9 @@ type State struct {
 
 	// Units are those that count now, the oldest first.
 	Units []Units
+	// Holders are the processes that hold them, under a limit of limit.Concurrent; the first is
+	// the one that counts as dead first.
+	Holders []Holder
 }
 
 // Units were charged together, as far as the value tells.
@@ -63,6 +66,7 @@ func Decode(value []byte, now, window int64) (*State, error) {
 	}
 	decode := map[byte]func(*State, fields, int64) error{
 		lua.TagLog: (*State).ring, lua.TagLongLog: (*State).ring, lua.TagCounter: (*State).counter, lua.TagGCRA: (*State).gcra, lua.TagFixedWindow: (*State).fixed,
+		lua.TagSlots: (*State).slots,
 	}[value[0]]
 	if decode == nil {
 		return nil, fmt.Errorf("%w (tag %d)", ErrUnknown, value[0])

@@ -3,6 +3,7 @@ package state_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,9 +180,79 @@ func TestReadOnRedis(t *testing.T) {
 	}
 }
 
+// What processes hold, and what is held for costs that are known afterwards, is decoded as it was
+// asked for on a real Redis.
+func TestHeldOnRedis(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, ctx := remote.NewScript(client), context.Background()
+	const now, ttl, life = 1_800_000_000_000_000, 10 * time.Second, 5 * time.Second
+	user := remote.NewUserKey(redistest.Prefix())
+	keyspace, err := remote.NewKeyspace("tl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	related := keyspace.Related(keyspace.Key("r", user))
+	run := func(clock int64, e remote.Entry) {
+		t.Helper()
+		e.Key = string(user)
+		if replies, err := script.Run(ctx, []remote.Entry{e}, clock); err != nil || replies[0].Status != remote.Allowed {
+			t.Fatalf("%+v, %v", replies, err)
+		}
+	}
+	want := []state.Holder{{ID: 1, Units: 3, Until: now + ttl.Microseconds()}, {ID: 2, Units: 4, Until: now + ttl.Microseconds() + 7}}
+	for i, h := range want {
+		slots, err := remote.NewSlotsRule(limit.Concurrent(10), ttl, remote.Holder{7: byte(h.ID)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(now+int64(7*i), remote.Entry{Rule: slots.Named(keyspace, "r", nil), Cost: h.Units})
+	}
+	value := []byte(client.Get(ctx, related.Slots).Val())
+	for after, used := range map[int64]int64{7: 7, ttl.Microseconds() - 1: 7, ttl.Microseconds(): 4, ttl.Microseconds() + 7: 0} {
+		s, err := state.Decode(value, now+after, 0)
+		if err != nil || s.Algorithm != "concurrency" || s.Used() != used {
+			t.Fatalf("%d µs later: %+v, %v; want %d units", after, s, err, used)
+		}
+		if after == 7 && !slices.Equal(s.Holders, want) {
+			t.Errorf("%+v, want %+v", s.Holders, want)
+		}
+	}
+
+	rule, err := remote.NewRule(limit.PerHour(20), limit.SlidingLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := rule.Named(keyspace, "r", nil)
+	held := []state.Hold{
+		{ID: 9, Charged: now, Ends: now + life.Microseconds(), Units: 3},
+		{ID: 1 << 63, GivesBack: true, Charged: now + 5, Ends: now + 5 + life.Microseconds(), Units: 8},
+	}
+	for _, h := range held {
+		rule := kept
+		if h.GivesBack {
+			rule = kept.GivesBack()
+		}
+		run(h.Charged, remote.Entry{Rule: rule, Operation: lua.Hold, Cost: h.Units, Hold: &remote.Hold{ID: h.ID, Life: life}})
+	}
+	value = []byte(client.Get(ctx, related.Holds).Val())
+	if holds, err := state.DecodeHolds(value); err != nil || !slices.Equal(holds, held) {
+		t.Errorf("%+v, %v; want %+v", holds, err, held)
+	}
+	for value, want := range map[string]error{"": state.ErrDamaged, "hello": state.ErrUnknown, "\x08": state.ErrDamaged, "\x0812345678901234x": state.ErrDamaged} {
+		if _, err := state.DecodeHolds([]byte(value)); !errors.Is(err, want) {
+			t.Errorf("holds %q: %v, want %v", value, err, want)
+		}
+	}
+	for _, value := range []string{"\x0912345678901234", "\x0912345678901234x"} {
+		if _, err := state.Decode([]byte(value), now, 0); !errors.Is(err, state.ErrDamaged) {
+			t.Errorf("slots %q: %v", value, err)
+		}
+	}
+}
+
 // No value makes decoding panic, whoever wrote it.
 func FuzzDecode(f *testing.F) {
-	for tag := range byte(9) {
+	for tag := range byte(11) {
 		for _, size := range []int{1, 15, 21, 34, 38, 40, 60} {
 			value := make([]byte, size)
 			for i := range value {
@@ -197,5 +268,6 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%+v, %v", s, err)
 		}
 		_, _ = state.DecodeLeases(value)
+		_, _ = state.DecodeHolds(value)
 	})
 }

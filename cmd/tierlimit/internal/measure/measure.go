@@ -38,6 +38,9 @@ const (
 // measurement's own, and are removed. Other clients' calls of scripts in the meantime
 // are measured along.
 func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes int) (cost Cost, err error) {
+	if c.Limit.IsConcurrent() {
+		return onConcurrent(ctx, client, c.Limit, nameBytes)
+	}
 	rule, err := remote.NewRule(c.Limit, c.Algorithm)
 	if err != nil {
 		return Cost{}, err

@@ -1,0 +1,37 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Holder is a process that holds units of a limit of limit.Concurrent, see lua/concurrent.lua.
+type Holder struct {
+	ID    uint64
+	Units int64
+	Until int64 // µs, on the key's own clock: until then they count if it is not heard of again
+}
+
+// slots is what processes hold at the same time. Units are those of processes that still count,
+// and say nothing of when they were charged.
+func (s *State) slots(f fields, _ int64) error {
+	const size = 22
+	s.Algorithm, s.Encoding = "concurrency", "a line for each process"
+	if length := len(f.value) - lua.HeaderBytes; length == 0 || length%size != 0 {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
+	}
+	for from := lua.HeaderBytes; from < len(f.value); from += size {
+		h := Holder{ID: uint64(f.int(from, 8)), Until: f.int(from+8, 7), Units: f.int(from+15, 7)}
+		if h.Until > s.Now {
+			s.Holders = append(s.Holders, h)
+		}
+	}
+	slices.SortFunc(s.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID)) })
+	for _, h := range s.Holders {
+		s.add(Units{Count: h.Units, LeavesFrom: h.Until, LeavesUntil: h.Until})
+	}
+	return nil
+}
