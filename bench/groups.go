@@ -140,7 +140,7 @@ func groups(s settings, run string) []group {
 			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1]},
 			sizes:      inThisProcess(512), share: 1, overload: true},
 	}
-	groups = append(groups, fleetGroups(s, run, peers)...)
+	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers))...)
 	var kept []group
 	for _, g := range groups {
 		if g.sizes == nil {
