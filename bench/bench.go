@@ -72,7 +72,7 @@ func (b *bench) planned() (total time.Duration) {
 			total += time.Duration(rounds*len(b.chosen(g, z))) * g.takes(span)
 		}
 	}
-	return total + time.Duration(len(b.memories))*memoryTakes + time.Duration(b.settings.Rounds*len(b.renewals))*renewalsTake
+	return total + time.Duration(len(b.memories))*memoryTakes + time.Duration(b.settings.Rounds*len(b.renewals))*b.settings.renewalsTake()
 }
 
 const memoryTakes = 100 * time.Millisecond

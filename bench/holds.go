@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -14,6 +15,7 @@ const (
 
 	nameHoldGCRA    = "tierlimit, GCRA"
 	nameHoldCounter = "tierlimit, counter k=16"
+	namePlainHold   = "floor: two EVALSHA of plain GCRA"
 	nameTwoReturns  = `floor: two EVALSHA "return 1"`
 
 	heldUnits, usedUnits = 10, 7 // of each hold, and what it is settled with
@@ -25,6 +27,7 @@ func holdGroups(run string) []group {
 	contenders := []contender{
 		{nameHoldGCRA, ours, openHolds(limit.GCRA(), func(w *workload) limit.Limit { return w.gcra })},
 		{nameHoldCounter, ours, openHolds(limit.SlidingCounter(16, limit.Strict), func(w *workload) limit.Limit { return w.window })},
+		{namePlainHold, floor, openPlainHolds},
 		{nameTwoReturns, floor, openTwoReturns},
 	}
 	return []group{
@@ -69,6 +72,43 @@ func holdAndSettle(rule *tiered.Rule) decide {
 		}
 		return allowed, nil
 	}
+}
+
+// plainSettle gives back what plainGCRA has charged too much. It knows nothing of holds: sent twice
+// it gives back twice, and what nobody settles stays charged. ARGV: the time that the units take.
+const plainSettle = `
+local arrival = redis.call('GET', KEYS[1])
+if not arrival then
+  return 0
+end
+redis.call('SET', KEYS[1], string.format('%.0f', arrival - ARGV[1]), 'KEEPTTL')
+return 1
+`
+
+// openPlainHolds charges an estimate and gives back the rest with the least that does so.
+func openPlainHolds(ctx context.Context, e environment, w *workload) (*subject, error) {
+	client, take, err := loadScript(ctx, e, plainGCRA)
+	if err != nil {
+		return nil, err
+	}
+	settle, err := client.ScriptLoad(ctx, plainSettle).Result()
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	interval := w.gcra.Window().Microseconds() / w.gcra.Quota()
+	burst := interval * w.gcra.Burst()
+	call := func(ctx context.Context, key string) (outcome, error) {
+		keys := []string{"plain:" + key}
+		n, err := client.EvalSha(ctx, take, keys, heldUnits*interval, burst).Int()
+		switch {
+		case err != nil:
+			return failed, err
+		case n == 0:
+			return denied, nil
+		}
+		return reached(client.EvalSha(ctx, settle, keys, (heldUnits-usedUnits)*interval).Err())
+	}
+	return overRedis(call, client.Close), nil
 }
 
 // openTwoReturns runs a script that does nothing twice, one call after the other.

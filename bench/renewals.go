@@ -18,13 +18,15 @@ const (
 	renewalsGroup = "slots-renewed"
 	// renewedSlots are held by one process; they are of one key, of some, or of a key each.
 	renewedSlots = 10_000
-	renewedTTL   = 1500 * time.Millisecond
-	renewedEvery = renewedTTL / 3
 	// renewedFor is for how many thirds of the TTL commands are counted.
 	renewedFor = 4
 	// renewedBatch is how many keys a command renews.
 	renewedBatch = 128
 )
+
+// renewedTTL is the slots' TTL: each third of it is as long as two measurements of other things, in
+// which a small machine can renew slots of a key each.
+func (s *settings) renewedTTL() time.Duration { return max(6*s.span, 1500*time.Millisecond) }
 
 var renewedKeys = []int{1, 100, renewedSlots}
 
@@ -69,7 +71,9 @@ func renewals(s settings) (kept []renewal) {
 }
 
 // renewalsTake is about how long one measurement takes.
-const renewalsTake = 2*time.Second + (renewedFor+2)*renewedEvery
+func (s *settings) renewalsTake() time.Duration {
+	return 2*time.Second + (renewedFor+1)*s.renewedTTL()/3
+}
 
 func (b *bench) measureRenewals(ctx context.Context) error {
 	for _, r := range b.renewals {
@@ -80,7 +84,7 @@ func (b *bench) measureRenewals(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", r.label(), err)
 			}
 			r.rounds = append(r.rounds, v)
-			b.progress.add(renewalsTake)
+			b.progress.add(b.settings.renewalsTake())
 		}
 		for m := range renewalMetrics {
 			values := make([]float64, len(r.rounds))
@@ -104,7 +108,8 @@ func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewal
 		return v, err
 	}
 	defer func() { err = errors.Join(err, limiter.Close()) }()
-	rule, err := limiter.Rule("slot", limit.Concurrent(renewedSlots), tiered.SlotTTL(renewedTTL))
+	ttl := b.settings.renewedTTL()
+	rule, err := limiter.Rule("slot", limit.Concurrent(renewedSlots), tiered.SlotTTL(ttl))
 	if err != nil {
 		return v, err
 	}
@@ -113,7 +118,7 @@ func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewal
 		return v, err
 	}
 	// It begins when a renewal has just ended: then no more than one for each third fits in.
-	if err := b.awaitRenewal(ctx); err != nil {
+	if err := b.awaitRenewal(ctx, ttl); err != nil {
 		return v, err
 	}
 	m := newMeter(b.control)
@@ -121,7 +126,7 @@ func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewal
 	if err := m.start(ctx); err != nil {
 		return v, err
 	}
-	time.Sleep(renewedFor * renewedEvery)
+	time.Sleep(renewedFor * ttl / 3)
 	if err := m.stop(ctx); err != nil {
 		return v, err
 	}
@@ -154,10 +159,10 @@ func acquireMany(ctx context.Context, rule *tiered.Rule, keys []string) error {
 }
 
 // awaitRenewal returns when a renewal has ended: commands were sent, and then none for a while.
-func (b *bench) awaitRenewal(ctx context.Context) error {
+func (b *bench) awaitRenewal(ctx context.Context, ttl time.Duration) error {
 	const pause, quiet = 5 * time.Millisecond, 5
 	seen, same := math.NaN(), math.MinInt
-	for until := time.Now().Add(10 * renewedTTL); time.Now().Before(until); time.Sleep(pause) {
+	for until := time.Now().Add(10 * ttl); time.Now().Before(until); time.Sleep(pause) {
 		usage, err := readServerUsage(ctx, b.control)
 		if err != nil {
 			return err
@@ -185,13 +190,13 @@ func (r renewal) MarshalJSON() ([]byte, error) {
 		rounds[i] = named(r.rounds[i][:], renewalNames[:])
 	}
 	return json.Marshal(map[string]any{
-		"slots": renewedSlots, "keys": r.keys, "ttl_ms": renewedTTL.Milliseconds(),
+		"slots": renewedSlots, "keys": r.keys,
 		"median": named(r.values[:], renewalNames[:]), "rounds": rounds,
 	})
 }
 
 func (r *report) renewalTable() table {
-	t := table{title: fmt.Sprintf("%s slots of one process, renewed every third of a TTL of %v", thousands(renewedSlots), renewedTTL), words: 1,
+	t := table{title: fmt.Sprintf("%s slots of one process, renewed every third of a TTL of %v", thousands(renewedSlots), r.Settings.renewedTTL()), words: 1,
 		head: []string{"", "commands per TTL/3", "renewals of all", "a slot each", "Redis CPU per TTL/3", "lost"}}
 	for _, n := range r.Renewals {
 		v := n.values
