@@ -8,7 +8,8 @@
 --
 --   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
 --            behind that of a HOLD, SETTLE, EXTEND and FORGET, and of all entries of a rule that
---            gives back, one more, of what is held; behind all of them, the last one's first,
+--            gives back, one more, of what is held, unless that was given already since the
+--            entry's key was; behind all of them, the last one's first,
 --            the keys of CHARGEs' markers
 --   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
 --
@@ -114,7 +115,7 @@ local asked_keys
 local base -- of the not-afters
 local rules
 local keys, markers -- read so far
-local key -- of the entry before
+local key, holds -- of the entry before, and of what is held of that, once it was read
 local reply, replies
 
 local function read_entry(e)
@@ -126,14 +127,14 @@ local function read_entry(e)
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
-    key = asked_keys[keys]
+    key, holds = asked_keys[keys], nil
     e.operation = TAKE
   else
     local flags = form - form % 8
     e.operation = form % 8 + (form >= 128 and 8 or 0)
     if flags % 16 == 0 then
       keys = keys + 1
-      key = asked_keys[keys]
+      key, holds = asked_keys[keys], nil
     end
     if flags % 32 >= 16 then
       e.group = next_number(2)
@@ -165,8 +166,11 @@ local function read_entry(e)
     end
   end
   if e.rule.gives_back or e.operation >= HOLD or e.operation == FORGET then
-    keys = keys + 1
-    e.holds = asked_keys[keys]
+    if not holds then
+      keys = keys + 1
+      holds = asked_keys[keys]
+    end
+    e.holds = holds
   end
   e.key = key
   return e
@@ -240,7 +244,7 @@ local function look_at_holds(e, s)
     return true
   end
   local stamps, units = end_holds(s, e.operation >= HOLD and is_full(s))
-  if #stamps == 0 then
+  if not stamps then
     return true
   end
   if not before_giving(e, s) then
@@ -499,7 +503,7 @@ local function decided_plainly(s)
     return false
   end
   at, keys, replies = behind, keys + 1, replies + 1
-  key, reply[replies] = asked_keys[keys], told
+  key, holds, reply[replies] = asked_keys[keys], nil, told
   return true
 end
 

@@ -104,12 +104,12 @@ local function line_of(s, id, gives_back, charged, ends, units)
 end
 
 -- Ends the holds that are due. Returns of those to be given back when they were charged and their
--- units. Where there is no room for one more, those that have merely ended go as well.
+-- units; nothing if there are none. Where there is no room for one more, those that have merely ended go as well.
 local function end_holds(s, full)
-  local stamps, units = {}, {}
   if s.first > s.now and not full then
-    return stamps, units
+    return
   end
+  local stamps, units = {}, {}
   local due, before, kept, n = s.first <= s.now, s.lines, {}, 0
   s.first, s.last = LATEST, 0
   for from = 1, #before, HOLD_BYTES do
@@ -128,7 +128,9 @@ local function end_holds(s, full)
   end
   s.lines = concat(kept)
   s.holds_changed = s.holds_changed or due or s.lines ~= before
-  return stamps, units
+  if #stamps > 0 then
+    return stamps, units
+  end
 end
 
 local function is_full(s)
