@@ -19,6 +19,7 @@ type bench struct {
 	run      string // what all keys begin with
 	groups   []group
 	memories []contender
+	renewals []renewal
 	control  *redis.Client // reads the server's counters
 	fleet    *fleet        // nil: none is needed
 	progress *progress
@@ -37,7 +38,7 @@ func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench,
 		control:  control,
 		report:   report{Settings: s},
 	}
-	b.groups, b.memories = groups(s, b.run), inMemory(s)
+	b.groups, b.memories, b.renewals = groups(s, b.run), inMemory(s), renewals(s)
 	if b.report.Machine, err = thisMachine(ctx, control); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -71,7 +72,7 @@ func (b *bench) planned() (total time.Duration) {
 			total += time.Duration(rounds*len(b.chosen(g, z))) * g.takes(span)
 		}
 	}
-	return total + time.Duration(len(b.memories))*memoryTakes
+	return total + time.Duration(len(b.memories))*memoryTakes + time.Duration(b.settings.Rounds*len(b.renewals))*b.settings.renewalsTake()
 }
 
 const memoryTakes = 100 * time.Millisecond
@@ -112,6 +113,9 @@ func (b *bench) measureAll(ctx context.Context) error {
 		if err := b.measureGroup(ctx, &b.groups[i]); err != nil {
 			return fmt.Errorf("%s: %w", b.groups[i].title, err)
 		}
+	}
+	if err := b.measureRenewals(ctx); err != nil {
+		return err
 	}
 	b.progress.done()
 	return nil

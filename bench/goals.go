@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 )
@@ -60,6 +61,7 @@ func (r *report) goals() []goal {
 		r.inProcessGoals("denied in process, ten times the keys, zipf", "denied-many", nameDenial, 1.25),
 		r.inProcessGoals("allowed from a lease", "lease", nameLease, 1.5),
 		r.inProcessGoals("decided in an outage", "outage", nameOutage, 1.5),
+		r.heldGoals(),
 		r.overloadGoals(),
 		r.memoryGoals(),
 	)
@@ -142,6 +144,19 @@ func (r *report) memoryGoals() (goals []goal) {
 		goals = append(goals, g)
 	}
 	return goals
+}
+
+// errNotMet: everything was measured, and some goal was missed.
+var errNotMet = errors.New("not all goals are met")
+
+// judged is errNotMet if a goal was missed of what was measured.
+func (r *report) judged() error {
+	for _, g := range r.goals() {
+		if !math.IsNaN(g.measured) && !g.met() {
+			return errNotMet
+		}
+	}
+	return nil
 }
 
 // cell finds a cell; one without rounds if it was not measured.

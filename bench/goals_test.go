@@ -56,6 +56,46 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// A run in which a goal was missed ends with an error; what was not measured misses none.
+func TestMissedGoalIsAnError(t *testing.T) {
+	at := func(workload, subject string, rates ...[2]float64) cell {
+		c := measured(subject, ours, rates...)
+		c.workload, c.size = workload, size{callers: 64}
+		return c
+	}
+	semaphore := at(slotsGroup, nameSemaphore, [2]float64{100, 1})
+	for rate, want := range map[float64]error{300: nil, 299: errNotMet} {
+		r := &report{Cells: []cell{at(slotsGroup, nameSlots, [2]float64{rate, 1}), semaphore}}
+		if err := r.judged(); err != want {
+			t.Errorf("%v times the semaphore's decisions: %v, want %v", rate/100, err, want)
+		}
+	}
+	if err := (&report{}).judged(); err != nil {
+		t.Errorf("nothing measured: %v", err)
+	}
+}
+
+// Slots that are lost are renewed no more, so few commands are no merit then.
+func TestRenewalGoals(t *testing.T) {
+	for _, tc := range []struct {
+		batches, lost float64
+		want          error
+	}{{1, 0, nil}, {1.25, 0, errNotMet}, {0.5, 1, errNotMet}} {
+		n := renewal{keys: 1}
+		n.values[batchesPerThird], n.values[lostSlots] = tc.batches, tc.lost
+		if err := (&report{Renewals: []renewal{n}}).judged(); err != tc.want {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
+
+// Heartbeats are no renewals.
+func TestDecisionCalls(t *testing.T) {
+	if n := decisionCalls(map[string]float64{"fcall": 79, "evalsha": 3, "eval": 1, "zremrangebyscore": 8, "zadd": 4}); n != 79 {
+		t.Errorf("%v calls", n)
+	}
+}
+
 // Of what is decided in process the worst number of callers counts.
 func TestInProcessGoalIsOfTheWorst(t *testing.T) {
 	at := func(callers int, subject string, rate, allocs float64) cell {

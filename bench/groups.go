@@ -142,7 +142,7 @@ func groups(s settings, run string) []group {
 				{nameAtMost, floor, openAtMost(512, openDefault(limit.GCRA()))}},
 			sizes: inThisProcess(512), share: 1, overload: true},
 	}
-	groups = append(groups, fleetGroups(s, run, peers)...)
+	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers))...)
 	var kept []group
 	for _, g := range groups {
 		if g.sizes == nil {

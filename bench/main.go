@@ -39,7 +39,8 @@ func main() {
 	}
 }
 
-// run measures, prints the table on stdout and how it goes on stderr.
+// run measures, prints the table on stdout and how it goes on stderr. It returns errNotMet if a goal
+// was missed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	s, err := parseSettings(args, stderr)
 	if err != nil {
@@ -95,5 +96,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 			return err
 		}
 	}
-	return r.print(stdout)
+	if err := r.print(stdout); err != nil {
+		return err
+	}
+	return r.judged()
 }

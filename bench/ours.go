@@ -28,23 +28,33 @@ func openCounter(buckets int) opener {
 	}
 }
 
-// openOurs opens a limiter as its documentation recommends, but for the deadline: hundreds of callers on one machine with the server queue for longer
-// than 50 ms with some algorithms, and what is to be measured is how long Redis
-// takes, not the outage mode.
+// openOurs opens a limiter with a rule.
 func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*subject, error) {
-	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	var opened atomic.Int64
-	limiter, rule, err := newLimiter(e, lim, a, options, tiered.Deadline(time.Second), tiered.Logger(warnings), countOutages(&opened))
+	limiter, opened, err := openLimiter(e)
+	if err != nil {
+		return nil, err
+	}
+	rule, err := addRule(limiter, lim, a, options...)
 	if err != nil {
 		return nil, err
 	}
 	s := overRedis(decideBy(rule), limiter.Close)
-	s.opened = func() int { return int(opened.Load()) }
+	s.opened = opened
 	s.use = func(ctx context.Context, key string, units int) error {
 		_, err := rule.AllowN(ctx, key, int64(units))
 		return err
 	}
 	return s, nil
+}
+
+// openLimiter opens a limiter as its documentation recommends, but for the deadline. Hundreds of
+// callers who share the server's machine queue for longer than 50 ms with some algorithms, and how
+// long Redis takes is to be measured, not the outage mode.
+func openLimiter(e environment) (limiter *tiered.Limiter, opened func() int, err error) {
+	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var outages atomic.Int64
+	limiter, err = newLimiter(e, tiered.Deadline(time.Second), tiered.Logger(warnings), countOutages(&outages))
+	return limiter, func() int { return int(outages.Load()) }, err
 }
 
 // countOutages counts how often a limiter's breaker opens.
@@ -65,7 +75,11 @@ func openDefault(a limit.Algorithm) opener {
 			lim = w.log
 		}
 		var opened atomic.Int64
-		limiter, rule, err := newLimiter(e, lim, a, nil, tiered.Logger(slog.New(slog.DiscardHandler)), countOutages(&opened))
+		limiter, err := newLimiter(e, tiered.Logger(slog.New(slog.DiscardHandler)), countOutages(&opened))
+		if err != nil {
+			return nil, err
+		}
+		rule, err := addRule(limiter, lim, a)
 		if err != nil {
 			return nil, err
 		}
@@ -78,24 +92,23 @@ func openDefault(a limit.Algorithm) opener {
 	}
 }
 
-func newLimiter(e environment, lim limit.Limit, a limit.Algorithm, ruleOptions []tiered.RuleOption, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule, error) {
+func newLimiter(e environment, options ...tiered.Option) (*tiered.Limiter, error) {
 	o, err := universalOptions(e)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	options = append(options, tiered.Prefix("bench"))
-	limiter, err := tiered.Open(o, options...)
-	if err != nil {
-		return nil, nil, err
-	}
-	// Each algorithm has keys of its own, under names as long as the others': to take over
-	// what another has counted costs time.
+	return tiered.Open(o, append(options, tiered.Prefix("bench"))...)
+}
+
+// addRule makes a rule, or closes the limiter. Each algorithm has keys of its own, under names as
+// long as the others': to take over what another has counted costs time.
+func addRule(limiter *tiered.Limiter, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*tiered.Rule, error) {
 	name := a.Name()[len(a.Name())-4:]
-	rule, err := limiter.Rule(name, lim, append(ruleOptions, tiered.Use(a))...)
+	rule, err := limiter.Rule(name, lim, append(options, tiered.Use(a))...)
 	if err != nil {
-		return nil, nil, errors.Join(err, limiter.Close())
+		return nil, errors.Join(err, limiter.Close())
 	}
-	return limiter, rule, nil
+	return rule, nil
 }
 
 func decideBy(rule *tiered.Rule) decide {

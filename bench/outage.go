@@ -34,7 +34,11 @@ func openOutage(ctx context.Context, e environment, w *workload) (*subject, erro
 	if e.url, err = onHost(e.url, p.Addr()); err != nil {
 		return nil, err
 	}
-	limiter, rule, err := newLimiter(e, w.window, limit.GCRA(), nil, tiered.Logger(slog.New(slog.DiscardHandler)))
+	limiter, err := newLimiter(e, tiered.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, err
+	}
+	rule, err := addRule(limiter, w.window, limit.GCRA())
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ type report struct {
 	Cells     []cell     `json:"cells"`
 	Overloads []overload `json:"overload"`
 	Memories  []memory   `json:"memory"`
+	Renewals  []renewal  `json:"renewals"`
 	Held      []held     `json:"held"`
 }
 
@@ -120,7 +121,7 @@ func (t *table) align() {
 // tables are all of the report's, without those that would be empty.
 func (r *report) tables() []table {
 	tables := r.cellTables()
-	for _, t := range []table{r.overloadTable(), r.memoryTable(), r.heldTable(), r.goalTable()} {
+	for _, t := range []table{r.overloadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
 		if t.rows != nil {
 			tables = append(tables, t)
 		}

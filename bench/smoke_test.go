@@ -32,7 +32,7 @@ func TestSmoke(t *testing.T) {
 		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", "0.03", "-rounds", "1", "-keys", "50", "-fleet", "2x1,2x2",
 		"-json", jsonFile, "-markdown", markdownFile,
 	}, &stdout, &stderr)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNotMet) { // no goal of speed is met in an instant
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 
@@ -53,7 +53,11 @@ func TestSmoke(t *testing.T) {
 			Median  map[string]float64
 		}
 		Memory, Held []map[string]any
-		Goals        []struct{ Work, Figure, Verdict string }
+		Renewals     []struct {
+			Keys   int
+			Median map[string]float64
+		}
+		Goals []struct{ Work, Figure, Verdict string }
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
@@ -73,7 +77,7 @@ func TestSmoke(t *testing.T) {
 		if c.Median["p50_us"] <= 0 || c.Median["p99_us"] < c.Median["p50_us"] {
 			t.Errorf("%s: medians %v", where, c.Median)
 		}
-		if _, measured := c.Median["decisions_per_second"]; c.Workload == "alone" {
+		if _, measured := c.Median["decisions_per_second"]; c.Workload == "alone" || c.Workload == holdsAloneGroup {
 			if measured || c.Subject == c.Reference && c.Ratio["p99_us"] != 1 {
 				t.Errorf("%s: medians %v, ratios %v", where, c.Median, c.Ratio)
 			}
@@ -100,6 +104,7 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2,
+		holdsGroup: 4, holdsAloneGroup: 4, slotsGroup: 3,
 		fleetUniform: 16, fleetOpen: 16, fleetHot: 16, fleetHalf: 12}
 	if !maps.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
@@ -109,6 +114,14 @@ func TestSmoke(t *testing.T) {
 	}
 	if len(got.Memory) != 10 || len(got.Held) != 30 {
 		t.Errorf("memory of %d subjects in Redis, of %d in process", len(got.Memory), len(got.Held))
+	}
+	if len(got.Renewals) != len(renewedKeys) {
+		t.Errorf("renewals %v", got.Renewals)
+	}
+	for _, r := range got.Renewals {
+		if n := r.Median["commands_per_third"]; n <= 0 || n > float64(r.Keys) {
+			t.Errorf("slots of %d keys are renewed by %v commands", r.Keys, n)
+		}
 	}
 	if !strings.Contains(got.Machine.Redis, ".") || got.Machine.Cores == 0 {
 		t.Errorf("machine %+v", got.Machine)

@@ -52,6 +52,8 @@ make[CONCURRENCY] = function()
     end
   end
 
+  slots.recount = count
+
   function slots.read(s)
     local raw = s.raw
     if #raw == PREFIX then

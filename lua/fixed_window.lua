@@ -96,6 +96,10 @@ make[FIXED_WINDOW] = function()
     s.free = math.max(0, rule.quota - s.count)
   end
 
+  function fixed.recount(s, rule)
+    s.free = math.max(0, rule.quota - s.count)
+  end
+
   function fixed.wait(s, rule)
     local _, finish = window_of(s.now, rule)
     return finish - s.now
@@ -115,7 +119,7 @@ make[FIXED_WINDOW] = function()
       return 0
     end
     units = math.min(units, s.count)
-    s.count, s.changed = s.count - units, units > 0
+    s.count, s.changed = s.count - units, s.changed or units > 0
     s.free = math.max(0, rule.quota - s.count)
     return units
   end
@@ -128,7 +132,7 @@ make[FIXED_WINDOW] = function()
         s.count, room = s.count + some, room - some
       end
     end
-    s.changed = s.count > before
+    s.changed = s.changed or s.count > before
     return s.count - before
   end
 

@@ -8,7 +8,8 @@
 --
 --   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
 --            behind that of a HOLD, SETTLE, EXTEND and FORGET, and of all entries of a rule that
---            gives back, one more, of what is held; behind all of them, the last one's first,
+--            gives back, one more, of what is held, unless that was given already since the
+--            entry's key was; behind all of them, the last one's first,
 --            the keys of CHARGEs' markers
 --   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
 --
@@ -114,7 +115,7 @@ local asked_keys
 local base -- of the not-afters
 local rules
 local keys, markers -- read so far
-local key -- of the entry before
+local key, holds -- of the entry before, and of what is held of that, once it was read
 local reply, replies
 
 local function read_entry(e)
@@ -126,14 +127,14 @@ local function read_entry(e)
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
-    key = asked_keys[keys]
+    key, holds = asked_keys[keys], nil
     e.operation = TAKE
   else
     local flags = form - form % 8
     e.operation = form % 8 + (form >= 128 and 8 or 0)
     if flags % 16 == 0 then
       keys = keys + 1
-      key = asked_keys[keys]
+      key, holds = asked_keys[keys], nil
     end
     if flags % 32 >= 16 then
       e.group = next_number(2)
@@ -165,14 +166,20 @@ local function read_entry(e)
     end
   end
   if e.rule.gives_back or e.operation >= HOLD or e.operation == FORGET then
-    keys = keys + 1
-    e.holds = asked_keys[keys]
+    if not holds then
+      keys = keys + 1
+      holds = asked_keys[keys]
+    end
+    e.holds = holds
   end
   e.key = key
   return e
 end
 
 local function write(s)
+  if s.holds_changed then -- before the charge: if only one of the two comes to be, it is this
+    write_holds(s)
+  end
   if not s.changed then
     return
   end
@@ -186,6 +193,9 @@ end
 
 -- Reads a key under a rule into s. Returns false if it is not ours to read, or damaged.
 local function look_at(s, key, rule)
+  if s.key ~= key then
+    forget_holds(s)
+  end
   if open(s, key) and (s.raw == '' or sound(s, rule)) then
     s.rule = rule
     keep_time(s)
@@ -203,32 +213,45 @@ local function write_and_look(e, s)
   return look_at(s, e.key, e.rule)
 end
 
+-- Where what is given back or charged afterwards is found in what is stored, and not in memory:
+-- writes what was charged before. Returns false if the state is damaged.
+local function before_giving(e, s)
+  return not s.changed or e.rule.algorithm.recount ~= nil or write_and_look(e, s)
+end
+
+-- Brings the state up to date with what was given back or charged afterwards. Returns false if it is
+-- damaged.
+local function after_giving(e, s)
+  local algorithm = e.rule.algorithm
+  if algorithm.recount and not algorithm.empty(s) then
+    algorithm.recount(s, e.rule)
+    return true
+  end
+  s.charged = s.charged and not algorithm.recount -- nothing is left of what was charged in memory
+  return write_and_look(e, s)
+end
+
 -- Reads what is held of the entry's key, where it matters to the entry, and gives back what has ended.
 -- Returns false if an entry about a hold cannot read it; or if the state is damaged.
 local function look_at_holds(e, s)
   if e.operation < HOLD then
-    if not is_due(e, s) or not read_holds(e) then
+    if not is_due(e, s) or not read_holds(e, s) then
       return true
     end
-  elseif not read_holds(e) then
+  elseif not read_holds(e, s) then
     return false
   elseif e.operation >= SETTLE then -- a settlement may be late, if it comes before somebody else
     return true
   end
-  local full = e.operation >= HOLD and is_full(e)
-  local changed, stamps, units = end_holds(e, s, full)
-  if not changed then
+  local stamps, units = end_holds(s, e.operation >= HOLD and is_full(s))
+  if not stamps then
     return true
   end
-  write_holds(e, s)
-  if #stamps > 0 then
-    if s.changed and not write_and_look(e, s) then
-      return false
-    end
-    release(s, e.rule, stamps, units, units)
-    return write_and_look(e, s)
+  if not before_giving(e, s) then
+    return false
   end
-  return true
+  release(s, e.rule, stamps, units, units)
+  return after_giving(e, s)
 end
 
 -- Makes what was charged for a hold what was used: gives back the rest, or charges more. Returns
@@ -244,7 +267,7 @@ local function settle_hold(e, s, rule)
   elseif e.cost > units then
     e.told = charge_used(s, rule, e.cost - units)
   end
-  if not write_and_look(e, s) then
+  if not after_giving(e, s) then
     return UNREADABLE
   end
   return units == 0 and e.id ~= NO_HOLD and 2 or 1
@@ -293,14 +316,19 @@ local function look(e, s)
     e.fits = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
     return
   end
+  if e.operation == SLOTS and not e.rule.algorithm.state then -- of a limit with a window there is none
+    e.fits = UNREADABLE
+    return
+  end
   if e.operation == FORGET then
     write(s)
     e.fits = 1 -- whatever the key holds
     return
   end
-  -- A refund finds its charge in what is stored, and units of the past their place.
+  -- Units of the past find their place in what is stored; so does a refund its charge, of some.
   local operation = e.operation
-  if s.key ~= e.key or s.rule ~= e.rule or operation == REFUND or operation == CHARGE or operation == SETTLE then
+  if s.key ~= e.key or s.rule ~= e.rule or operation == CHARGE
+    or ((operation == REFUND or operation == SETTLE) and not e.rule.algorithm.recount) then
     write(s)
     if not look_at(s, e.key, e.rule) then
       e.fits = UNREADABLE
@@ -317,7 +345,7 @@ local function look(e, s)
   elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
   elseif operation == HOLD or operation == HOLD_UP_TO then
-    e.full = is_full(e)
+    e.full = is_full(s)
     if e.full then
       e.fits = 0
     elseif operation == HOLD then
@@ -370,12 +398,12 @@ local function settle(e, s, charge)
     if e.stamp <= s.newest then
       outcome = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
     end
-    write(s)
-    if not look_at(s, e.key, rule) then
+    if not after_giving(e, s) then
       outcome = UNREADABLE
     end
   elseif operation == FORGET then
     call('DEL', e.key, e.holds)
+    s.key = ''
     look_at(s, e.key, rule)
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
@@ -388,8 +416,7 @@ local function settle(e, s, charge)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
-    local state = rule.algorithm.state -- of a limit with a window there is none
-    outcome = state and state(s, rule, e.units) or UNREADABLE
+    outcome = rule.algorithm.state(s, rule, e.units)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end
@@ -409,7 +436,7 @@ local function settle(e, s, charge)
     return answer(4, outcome, s.free, reset, s.offset)
   end
   if e.full then
-    return answer(6, outcome, s.free, reset, s.offset, until_room(e, s), 0)
+    return answer(6, outcome, s.free, reset, s.offset, until_room(s), 0)
   end
   local cost = up_to and 1 or e.cost
   local retry_after = rule.algorithm.wait(s, rule, cost)
@@ -467,7 +494,7 @@ local function decided_plainly(s)
   if not rule.plain or cost > PLAIN_COST or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
     return false
   end
-  if s.changed then
+  if s.changed or s.holds_changed then
     write(s)
   end
   s.key = '' -- it may be the same key, under another rule
@@ -476,7 +503,7 @@ local function decided_plainly(s)
     return false
   end
   at, keys, replies = behind, keys + 1, replies + 1
-  key, reply[replies] = asked_keys[keys], told
+  key, holds, reply[replies] = asked_keys[keys], nil, told
   return true
 end
 
@@ -534,7 +561,7 @@ local function decide(all_keys, asked)
   end
   reply, replies = {}, 0
   local s = state
-  s.key, s.changed = '', false -- an error may have ended the last run in the middle
+  s.key, s.changed, s.holds_changed = '', false, false -- an error may have ended the last run in the middle
 
   local e
   while e or at <= #packed do

@@ -72,6 +72,15 @@ make[GCRA] = function()
     s.free = free_under(s.tat - s.now, s.part, rule)
   end
 
+  gcra.recount = count_free
+
+  -- No debt is less than none: units given back in memory may have made it so.
+  local function pay_off(s)
+    if s.tat < s.now then
+      s.tat, s.part = s.now, 0
+    end
+  end
+
   -- The tat that cost units more make of one.
   local function charge_to(tat, part, cost, rule)
     local whole, more = rule.a, rule.n
@@ -225,12 +234,14 @@ make[GCRA] = function()
   end
 
   function gcra.wait(s, rule, cost)
+    pay_off(s)
     local whole, part = span(rule, cost)
     local due, due_part = s.tat + whole - rule.burst_whole, s.part + part - rule.burst_part
     return due + math.ceil(due_part / rule.d) - s.now
   end
 
   function gcra.take(s, rule, cost)
+    pay_off(s)
     s.tat, s.part = charge_to(s.tat, s.part, cost, rule)
     s.free = s.free - cost
   end
@@ -278,6 +289,7 @@ make[GCRA] = function()
       end
     end
     debt = debt - (s.now - before)
+    pay_off(s)
     local room, room_part = span(rule, rule.most)
     room, room_part = room - (s.tat - s.now), room_part - s.part
     if room_part < 0 then

@@ -85,6 +85,8 @@ make[SLIDING_COUNTER] = function()
     s.free = math.max(0, rule.quota - used)
   end
 
+  counter.recount = count_free
+
   -- Makes the counts those of another algorithm's units.
   local function recount(s, rule)
     local size, index, count = s.inherited.size, s.newest_index, 0
@@ -266,7 +268,7 @@ make[SLIDING_COUNTER] = function()
     local count = count_of(s, index, rule)
     units = math.min(units, count)
     replace(s, index, rule, pack_int(count - units, s.width))
-    s.total, s.changed = math.max(0, s.total - units), units > 0 -- a damaged total may be smaller
+    s.total, s.changed = math.max(0, s.total - units), s.changed or units > 0 -- a damaged total may be smaller
     count_free(s, rule)
     return units
   end

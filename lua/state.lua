@@ -79,6 +79,7 @@ local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
     charged = false, changed = false, inherited = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    holds = nil, holds_changed = false, first = 0, last = 0, lines = '',
   }
 end
 
@@ -191,7 +192,7 @@ local function store(s, value, t)
     return
   end
   call('SET', s.key, value, 'KEEPTTL')
-  if call('PTTL', s.key) * 1000 < t - s.now then
+  if s.lasts < t and call('PTTL', s.key) * 1000 < t - s.now then
     expire(s, t)
   end
 end
@@ -239,6 +240,9 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         free; returns how many still count, and sets s.changed if
 --                         anything did. The charge is made now all the same, as far as the
 --                         key's clock is concerned: what has left by now is forgotten
+--   recount(s, rule)      sets s.free after units were given back or charged in memory. Only of an
+--                         algorithm that can go on from there: give, charge and take find what
+--                         they need in memory, also after each other
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used

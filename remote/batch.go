@@ -7,10 +7,14 @@ import "github.com/tierlimit/tierlimit/lua"
 // that costs Redis little more than one of them. It is served as if all had come one
 // by one, those of the same rule and key in the order of their arrival. (Those of
 // different keys are all under way at the same time: their order is free.)
+//
+// Releases of units that are held come first, those of a key as one: all calls are under way at
+// the same time, so a release may come before whoever asks for units, who then finds more of them.
 type batch struct {
 	entries []Entry
 
 	runs  []entryRun
+	first []int32          // the first run of each key's releases
 	heads []int32          // the first run of each key, in order of arrival
 	last  map[asking]int32 // the last run of each key
 	alone bool             // there is one run, and it is not in last yet: most batches are small
@@ -27,15 +31,37 @@ type entryRun struct {
 
 // asking is what calls must have in common to be put side by side.
 type asking struct {
-	rule *Rule
-	key  string
+	rule     *Rule
+	key      string
+	releases bool
+}
+
+func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.releases()} }
+
+// releases reports whether the entry gives back units that are held at the same time.
+func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
+
+// join makes one entry of this and another of its rule and key, if they can be. place is where the
+// other's part of it begins: of a Take after so many of the count, of a release after so many units.
+func (e *Entry) join(other *Entry) (place int64, joined bool) {
+	switch {
+	case e.releases() && other.releases():
+		place = e.Cost
+		e.Cost += other.Cost
+		return place, true
+	case e.operation() == lua.Take && other.operation() == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
+		place = e.count()
+		e.Count = place + other.count()
+		return place, true
+	}
+	return 0, false
 }
 
 func (b *batch) reset() {
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
 	clear(b.last)
-	b.entries, b.runs, b.heads, b.alone, b.work = b.entries[:0], b.runs[:0], b.heads[:0], false, 0
+	b.entries, b.runs, b.first, b.heads, b.alone, b.work = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], false, 0
 }
 
 // add adds a call, unless the batch then were larger than most entries, or the work
@@ -49,22 +75,20 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 	if len(b.runs) > 0 && b.work+work > mostWork {
 		return false
 	}
-	who := asking{c.entry.Rule, c.entry.Key}
+	who := askingOf(&c.entry)
 	if b.alone {
-		first := &b.runs[0].entry
 		b.alone = false
-		b.put(asking{first.Rule, first.Key}, 0)
+		b.put(askingOf(&b.runs[0].entry), 0)
 	}
 	last, known := b.last[who]
 	if known {
 		run := &b.runs[last]
-		later := c.deadline - run.deadline
-		if run.entry.operation() == lua.Take && c.entry.operation() == lua.Take && run.entry.Cost == c.entry.Cost &&
-			later >= 0 && later <= spread && run.entry.count()+c.entry.count() <= lua.MaxCount {
-			c.run, c.place = last, run.entry.count()
-			run.entry.Count = c.place + c.entry.count()
-			b.work += work
-			return true
+		if later := c.deadline - run.deadline; later >= 0 && later <= spread {
+			if place, joined := run.entry.join(&c.entry); joined {
+				c.run, c.place = last, place
+				b.work += work
+				return true
+			}
 		}
 	}
 	if len(b.runs) >= most {
@@ -72,9 +96,12 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 	}
 	c.run, c.place = b.append(c.entry, c.deadline), 0
 	b.work += work
-	if known {
+	switch {
+	case known:
 		b.runs[last].next = c.run
-	} else {
+	case who.releases:
+		b.first = append(b.first, c.run)
+	default:
 		b.heads = append(b.heads, c.run)
 	}
 	if b.alone = c.run == 0; !b.alone {
@@ -105,7 +132,7 @@ func (b *batch) addGroup(c *call, most int, mostWork int64) bool {
 	number := len(b.heads) + 1 // tells the group from those of other calls
 	for i := range c.group {
 		e := c.group[i]
-		delete(b.last, asking{e.Rule, e.Key})
+		delete(b.last, asking{rule: e.Rule, key: e.Key})
 		if e.Group != 0 {
 			e.Group = number
 		}
@@ -128,15 +155,22 @@ func (b *batch) append(e Entry, deadline int64) int32 {
 // finish puts the entries in their order. notAfter says when an entry must no longer
 // be charged.
 func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
-	for _, at := range b.heads {
-		for {
-			run := &b.runs[at]
-			run.entry.NotAfter = notAfter(&run.entry, run.deadline)
-			run.at = int32(len(b.entries))
-			b.entries = append(b.entries, run.entry)
-			if at = run.next; at == 0 { // no run comes before itself
-				break
-			}
+	for _, heads := range [][]int32{b.first, b.heads} {
+		for _, at := range heads {
+			b.line(at, notAfter)
+		}
+	}
+}
+
+// line puts the entries of a key in their order.
+func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
+	for {
+		run := &b.runs[at]
+		run.entry.NotAfter = notAfter(&run.entry, run.deadline)
+		run.at = int32(len(b.entries))
+		b.entries = append(b.entries, run.entry)
+		if at = run.next; at == 0 { // no run comes before itself
+			return
 		}
 	}
 }
@@ -153,7 +187,7 @@ func (b *batch) disown(c *call, replies []Reply) {
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
-	if c.group == nil {
+	if c.group == nil && !c.entry.releases() { // of which each has its part in what all released
 		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
 	}
 }

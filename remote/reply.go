@@ -52,10 +52,14 @@ type Reply struct {
 }
 
 // share is the answer to one of the calls that an entry was made of: its own entry e, which
-// begins with the i-th of the count, from 0. It is as if all had come one by one, but for
+// begins with the i-th of the count, from 0, or of a release with the i-th unit. It is as if all had come one by one, but for
 // ResetAfter, which is that of the last.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	own := *r
+	if e.Operation == lua.Refund && e.releases() {
+		own.Granted = min(max(0, r.Granted-i), e.Cost)
+		return own
+	}
 	if e.operation() != lua.Take || r.Err != nil || r.Status > Allowed {
 		return own // nothing to share
 	}

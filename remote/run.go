@@ -112,6 +112,7 @@ func (r *run) divideTorn() (again []int) {
 // command calls the script for entries; frame.lua describes the arguments.
 func command(ctx context.Context, entries []Entry, clock int64, by invocation) chargeCmd {
 	args := append(make([]any, 0, 5+len(entries)), by[0], by[1], nil)
+	holdsToo := false // the key of what is held was given
 	for i := range entries {
 		e := &entries[i]
 		switch name := e.redisKey(); {
@@ -119,12 +120,14 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 			args = append(args, name) // readable for hooks, as of tracing
 		case !e.sameKey(&entries[i-1]):
 			args = append(args, &e.name) // without an allocation for each
+			holdsToo = false
 		}
 		if e.Operation == lua.Lease {
 			args = append(args, e.leaseKey())
 		}
-		if e.usesHolds() {
+		if e.usesHolds() && !holdsToo {
 			args = append(args, e.holdsKey())
+			holdsToo = true
 		}
 	}
 	for i := len(entries) - 1; i >= 0; i-- {

@@ -1,0 +1,65 @@
+package remote
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Releases of a key that share a trip are one entry, before those who ask for units of it: all are
+// under way at the same time, and who asks finds what is free. If Redis knows of fewer units than
+// are released, as after a loss of memory, the first calls have given back theirs.
+func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
+	rule := newSlotsRule(t, 10, time.Minute, 1)
+	take := func() *call { return &call{entry: Entry{Key: key, Rule: rule, Cost: 2}} }
+	release := func(units int64) *call {
+		return &call{entry: Entry{Key: key, Rule: rule, Operation: lua.Refund, Cost: units}}
+	}
+	for _, tc := range []struct {
+		held     int64
+		want     []int64 // granted, of each call
+		released int64
+	}{
+		{10, []int64{2, 3, 2, 4, 2}, 7},
+		{4, []int64{2, 3, 2, 1, 2}, 4},
+	} {
+		runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Slots, Cost: tc.held}})
+		calls := []*call{take(), release(3), take(), release(4), take()}
+		var b batch
+		for _, c := range calls {
+			if !b.add(c, 128, 1000, 0) {
+				t.Fatal("there is no room")
+			}
+		}
+		b.finish(func(*Entry, int64) int64 { return 0 })
+		if len(b.entries) != 2 || b.entries[0].Operation != lua.Refund || b.entries[0].Cost != 7 || b.entries[1].Count != 3 {
+			t.Fatalf("entries %+v", b.entries)
+		}
+		replies := runAll(t, script, b.entries)
+		if replies[0].Granted != tc.released {
+			t.Errorf("%d units released, want %d", replies[0].Granted, tc.released)
+		}
+		b.disown(calls[1], replies) // its caller has left, which changes nothing for the others
+		for i, c := range calls {
+			if got := b.answer(c, replies)[0].share(&c.entry, c.place); got.Granted != tc.want[i] {
+				t.Errorf("%d held: call %d was granted %d, want %d", tc.held, i, got.Granted, tc.want[i])
+			}
+		}
+	}
+}
+
+// Refunds of what has a window name their charges, and stay as they are.
+func TestRefundsOfChargesStayApart(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	var b batch
+	for range 2 {
+		b.add(&call{entry: Entry{Key: "k", Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1}}, 128, 1000, 0)
+	}
+	if len(b.runs) != 2 {
+		t.Errorf("%d entries", len(b.runs))
+	}
+}
