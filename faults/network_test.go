@@ -105,12 +105,12 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 	}
 	mend := func() {
 		p.end()
-		eventually(t, "Redis decides again", func() bool {
+		redistest.Eventually(t, "Redis decides again", func() bool {
 			d, err := again.Allow(context.Background(), "k")
 			return err == nil && d.Tier == limit.TierRedis
 		})
 		// Until it is told what was granted without it, it does not decide alone.
-		eventually(t, "all is settled", func() bool { return l.State() == tiered.Healthy })
+		redistest.Eventually(t, "all is settled", func() bool { return l.State() == tiered.Healthy })
 		c.faulty.Store(false)
 	}
 
@@ -129,7 +129,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 		})
 	}
 	// Trips are full and under way by now.
-	eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
+	redistest.Eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
 	fail()
 	crowd.Wait()
 	mend()

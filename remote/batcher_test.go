@@ -78,21 +78,11 @@ func mustDecide(t testing.TB, b *Batcher, e Entry) Reply {
 // awaitState waits until so many trips are under way and so many decisions wait.
 func awaitState(t testing.TB, b *Batcher, inFlight, queued int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d trips under way, %d decisions waiting", inFlight, queued), func() bool {
+	redistest.Eventually(t, fmt.Sprintf("%d trips under way, %d decisions waiting", inFlight, queued), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.inFlight == inFlight && b.queue.len() == queued
 	})
-}
-
-// await polls until a condition holds; it fails the test if it never does.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }
 
 // Who arrives while all trips are under way rides on the next one.

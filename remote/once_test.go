@@ -256,7 +256,7 @@ func TestSentinelFailover(t *testing.T) {
 	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
 	sentinel.Master().Kill()
 	var r Reply
-	await(t, "decisions by the new master", func() bool {
+	redistest.Eventually(t, "decisions by the new master", func() bool {
 		var err error
 		r, err = b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1})
 		return err == nil

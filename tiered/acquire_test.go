@@ -120,7 +120,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			served <- i
 			slot.Release()
 		})
-		eventually(t, "it waits", func() bool { return waiting() == i+1 })
+		redistest.Eventually(t, "it waits", func() bool { return waiting() == i+1 })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -163,7 +163,7 @@ func TestLaw9AcquireAll(t *testing.T) {
 			if ds[0].Allowed || ds[1].Allowed || ds[2].Allowed || none[0] != nil || none[2] != nil || !ds[2].Denied() {
 				t.Fatalf("%v, %+v", none, ds)
 			}
-			eventually(t, "nothing is left of what was denied", func() bool {
+			redistest.Eventually(t, "nothing is left of what was denied", func() bool {
 				d, err := jobs.Peek(ctx, "a", 1)
 				used, err2 := rate.Peek(ctx, "b", 1)
 				return err == nil && err2 == nil && d.Remaining == 1 && used.Remaining == 2 && l.slots.table.Units() == 2
@@ -247,7 +247,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	}
 	cut.part.Store(1000) // nothing is answered, though some of it is run
 	var taken *Slot
-	eventually(t, "another one gets it", func() bool {
+	redistest.Eventually(t, "another one gets it", func() bool {
 		var err error
 		if taken, _, err = b.Acquire(context.Background(), "k", 1); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	slot.Release() // does nothing to the other's
 	cut.part.Store(0)
 	cut.late.Wait()
-	eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
+	redistest.Eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
 	if !taken.Held() {
 		t.Fatal("it is lost, although its process lives")
 	}
@@ -293,7 +293,7 @@ func TestSlotsAreToldAgain(t *testing.T) {
 		if err := forget(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, name+", and it is told again", func() bool { return known() == 2 })
+		redistest.Eventually(t, name+", and it is told again", func() bool { return known() == 2 })
 	}
 	if !slot.Held() {
 		t.Fatal("it is lost, although its process lives")
@@ -311,7 +311,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	strict, open := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny)), newRule(t, l, "open", limit.Concurrent(1), OnOutage(Allow))
 	kept := mustAcquire(t, r, "k", 1)
 	server.Kill()
-	eventually(t, "the outage is noticed", func() bool {
+	redistest.Eventually(t, "the outage is noticed", func() bool {
 		if slot, _, _ := r.Acquire(context.Background(), "x", 1); slot != nil && l.State() != Outage {
 			slot.Release()
 		}
@@ -333,7 +333,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	mustAcquire(t, open, "k", 1)
 	mustAcquire(t, open, "k", 1)
 	server.Restart()
-	eventually(t, "Redis is back and knows", func() bool {
+	redistest.Eventually(t, "Redis is back and knows", func() bool {
 		d, err := r.Peek(context.Background(), "k", 1)
 		return err == nil && d.Tier == limit.TierRedis && d.Remaining == 1
 	})

@@ -27,7 +27,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	}
 	master.Pause()
 	defer master.Resume()
-	eventually(t, "the master counts as lost", func() bool { mustAllow(t, larger, lost, 1); return l.State() == Outage })
+	redistest.Eventually(t, "the master counts as lost", func() bool { mustAllow(t, larger, lost, 1); return l.State() == Outage })
 
 	all := func(requests ...Request) []limit.Decision {
 		t.Helper()
@@ -111,7 +111,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 		_, err := l.AllowAll(ctx, Request{r, others[0], 4}, Request{r, its[0], 4})
 		gaveUp <- err
 	}()
-	eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })
+	redistest.Eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })
 	giveUp()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -121,7 +121,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	}
 	master.Resume()
 	// What was under way may be charged, once, or not at all.
-	eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
+	redistest.Eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
 	if n := peek(t, r, its[0]).Remaining; n != 9 && n != 5 {
 		t.Errorf("%d units are free where Redis had not answered, want 9 or 5", n)
 	}

@@ -74,7 +74,7 @@ func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 			continue
 		}
 		byRedis++
-		eventually(t, "what Redis charged stays charged", func() bool {
+		redistest.Eventually(t, "what Redis charged stays charged", func() bool {
 			d, err := r.Peek(context.Background(), requests[i].Key, 1)
 			return err == nil && !d.Degraded() && d.Remaining == 4
 		})

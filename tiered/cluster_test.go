@@ -46,17 +46,17 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			traffic.awaitTier(t, kept, limit.TierRedis)
 			c.begin(master)
 			traffic.awaitTier(t, lost, limit.TierFallback)
-			eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
+			redistest.Eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
 			before := traffic.asked(kept)
-			eventually(t, "the others go on", func() bool { return traffic.asked(kept) > before+500 })
+			redistest.Eventually(t, "the others go on", func() bool { return traffic.asked(kept) > before+500 })
 			if l.State() != Outage || !l.Degraded() {
 				t.Errorf("it is %v in the outage", l.State())
 			}
 			c.end(master)
-			eventually(t, "it is back", func() bool { return l.State() == c.after })
+			redistest.Eventually(t, "it is back", func() bool { return l.State() == c.after })
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.end()
-			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards.InUse(), (*outage.Shard).Owes) })
+			redistest.Eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards.InUse(), (*outage.Shard).Owes) })
 
 			of, slowest := traffic.seen, time.Duration(0)
 			for _, key := range kept {
@@ -108,7 +108,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 	if d := mustAllow(t, r, lost[0], 1); d.Tier != limit.TierFallback {
 		t.Errorf("of a master that is lost: %+v", d)
 	}
-	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
+	redistest.Eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
 	if o := l.shardOf(keyOf(l, lost[0])).Outage(); o.Fleet != 2 || !o.Newborn {
 		t.Errorf("without the master: %+v", o)
 	}
@@ -172,7 +172,7 @@ func (a *asking) end() { close(a.stop); a.done.Wait() }
 func (a *asking) awaitTier(t *testing.T, keys []string, tier limit.Tier) {
 	t.Helper()
 	before := a.asked(keys)
-	eventually(t, fmt.Sprint("decisions by ", tier), func() bool {
+	redistest.Eventually(t, fmt.Sprint("decisions by ", tier), func() bool {
 		if a.asked(keys) < before+10*len(keys) {
 			return false
 		}

@@ -158,7 +158,7 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	if err != nil || !ds[0].Allowed || !ds[0].Degraded() || !ds[1].Allowed || !ds[1].DryRun {
 		t.Errorf("%+v, %v", ds, err)
 	}
-	eventually(t, "the breaker opens", func() bool {
+	redistest.Eventually(t, "the breaker opens", func() bool {
 		_, err := l.AllowAll(context.Background(), Request{r, "k", 1}, Request{dry, "k", 1})
 		return err == nil && l.Degraded()
 	})

@@ -40,14 +40,14 @@ func TestChangesOfStateSayWhy(t *testing.T) {
 	}
 
 	server.Kill()
-	eventually(t, "Redis counts as lost", func() bool { ask(); return l.State() == Outage })
+	redistest.Eventually(t, "Redis counts as lost", func() bool { ask(); return l.State() == Outage })
 	ask()
 	if h = inside.Health(); h.Masters[0].State != "outage" || h.Masters[0].Since.Before(began) || h.Masters[0].LastError == "" || h.Masters[0].LastErrorAt.Before(began) || h.WaitingUnits == 0 || h.WaitingKeys != 1 {
 		t.Errorf("in the outage: %+v", h)
 	}
 	server.Restart()
-	eventually(t, "Redis decides again", func() bool { return l.State() == Healthy })
-	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "Redis decides again") })
+	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == Healthy })
+	redistest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "Redis decides again") })
 
 	type line struct {
 		Msg, Was, Address, Error string

@@ -46,7 +46,7 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 			mustAllow(t, r, fmt.Sprint("key-", i), 1)
 		}
 		isTold(t, &log, started, "after 100 calls")
-		eventually(t, "the state has a reason", func() bool {
+		redistest.Eventually(t, "the state has a reason", func() bool {
 			mustAllow(t, r, "key-1", 1)
 			mustAllow(t, r, "key-2", 1)
 			mustAllow(t, r, "key-3", 1)
@@ -69,8 +69,8 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	started := time.Now()
 	fresh := cluster.AddNode(t)
 	cluster.MoveSlots(t, cluster.Nodes()[0], fresh, []int{int(l.keys.Slot(keyOf(l, "k").inRedis()))}, func() {})
-	eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
-	eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
+	redistest.Eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
+	redistest.Eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
 	isTold(t, &log, started, "when slots have moved")
 }
 

@@ -51,11 +51,8 @@ func TestAnOutageIsCountedOnce(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	server.Kill()
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
-	for inVain := errors.New("still gone"); ; time.Sleep(10 * time.Millisecond) {
-		if err := l.shard.Breaker.Probe(func() error { return inVain }); err == inVain {
-			break
-		}
-	}
+	inVain := errors.New("still gone")
+	redistest.Eventually(t, "it is probed", func() bool { return l.shard.Breaker.Probe(func() error { return inVain }) == inVain })
 	if opened := l.Stats().Outages; opened != 1 {
 		t.Errorf("opened %v times, want 1", opened)
 	}
