@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,9 +94,11 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 		entries = append(entries, Entry{Key: key, Rule: newSlotsRule(t, limit.MaxQuota, time.Minute, holder), Cost: 1})
 	}
 	allowed := 0
-	for _, r := range runAll(t, script, entries) {
-		if r.Status == Allowed {
-			allowed++
+	for some := range slices.Chunk(entries, 100) { // one call for all takes seconds where the machine is busy
+		for _, r := range runAll(t, script, some) {
+			if r.Status == Allowed {
+				allowed++
+			}
 		}
 	}
 	if allowed != 1000 {
