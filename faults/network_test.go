@@ -58,9 +58,14 @@ func networks() []network {
 func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	t.Run("one node", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		shared := redistest.Start(t)
 		for _, n := range networks() {
 			t.Run(n.name, func(t *testing.T) {
+				t.Parallel()
+				server := shared
+				if n.hangUp { // on others, too
+					server = redistest.Start(t)
+				}
 				p := startProxies(t, server.Addr())
 				through := server.Client(t, func(o *redis.Options) { o.Dialer, o.MaxRetries = p.dial, 3 })
 				n.check(t, p, through, server.Client(t), []*redistest.Server{server})
@@ -69,9 +74,14 @@ func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, 3)
+		shared := redistest.StartCluster(t, 3)
 		for _, n := range networks() {
 			t.Run(n.name, func(t *testing.T) {
+				t.Parallel()
+				cluster := shared
+				if n.hangUp {
+					cluster = redistest.StartCluster(t, 3)
+				}
 				p := startProxies(t, cluster.Addrs()...)
 				through := cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer, o.MaxRetries, o.MaxRedirects = p.dial, 3, 3 })
 				n.check(t, p, through, cluster.Client(t), cluster.Nodes())

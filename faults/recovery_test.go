@@ -58,6 +58,7 @@ func (c *callers) end(t *testing.T) {
 // Law 7: a Redis that is too slow for nearly half of the calls does not make decisions go back
 // and forth between it and the outage policy.
 func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	p := startProxies(t, server.Addr())
 	var outages atomic.Int64

@@ -138,6 +138,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 
 // All or none (law 9), with rules whose units are used up.
 func TestLaw9AcquireAll(t *testing.T) {
+	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{
 		"one node":  redistest.Shared(t).Client(t),
 		"a Cluster": redistest.StartCluster(t, 3).Client(t),
@@ -305,19 +306,22 @@ func TestSlotsAreToldAgain(t *testing.T) {
 // In an outage a process keeps what it holds and acquires up to its share, and tells Redis so
 // afterwards (law 11); of policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(200*time.Millisecond))
-	r := newRule(t, l, "jobs", limit.Concurrent(4), SlotTTL(2*time.Second))
+	const ttl = 2 * time.Second
+	r := newRule(t, l, "jobs", limit.Concurrent(4), SlotTTL(ttl))
 	strict, open := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny)), newRule(t, l, "open", limit.Concurrent(1), OnOutage(Allow))
 	kept := mustAcquire(t, r, "k", 1)
 	server.Kill()
+	killed := time.Now()
 	redistest.Eventually(t, "the outage is noticed", func() bool {
 		if slot, _, _ := r.Acquire(context.Background(), "x", 1); slot != nil && l.State() != Outage {
 			slot.Release()
 		}
 		return l.State() == Outage
 	})
-	time.Sleep(2100 * time.Millisecond) // its TTL, of which nobody can tell Redis
+	redistest.Eventually(t, "its TTL has passed since anybody could tell Redis of it", func() bool { return time.Since(killed) > ttl })
 	if !kept.Held() {
 		t.Error("what was held is lost")
 	}

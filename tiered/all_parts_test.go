@@ -14,8 +14,9 @@ import (
 // the other master charges its own, and holds its limit exactly; the share holds the lost
 // one's. A group that either denies charges neither.
 func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
-	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(500*time.Millisecond), RememberDenials(0))
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(2*time.Second), RememberDenials(0))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
 	larger := newRule(t, l, "larger", limit.PerDay(1000), Use(limit.SlidingLog()))
 	closed := newRule(t, l, "closed", limit.PerDay(1000), OnOutage(Deny))
@@ -95,6 +96,7 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 // A group over several slots of a Cluster that its caller gives up half-way leaves no charge where
 // Redis has answered: it is given back.
 func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))

@@ -15,6 +15,7 @@ import (
 // Each change of state is logged with what was before and for how long, the address, and the error;
 // and the live page hears since when it is, what failed, what waits, and how long trips take.
 func TestChangesOfStateSayWhy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var log lockedBuffer
 	l := newLimiterOn(t, server.Client(t), "tl", Logger(slog.New(slog.NewJSONHandler(&log, nil))), RememberDenials(0))

@@ -60,6 +60,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 // Decisions made without Redis because it has no time are told from those made because it is
 // lost.
 func TestLoadIsToldFromALostRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(10))

@@ -33,6 +33,7 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 // A client of one node that is handed in cannot reach the other masters' keys. Whoever reads the
 // log, or looks at the live page, is told what to do: once in a while, not for each call.
 func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	for _, addr := range cluster.Addrs() { // of which one at most has the key in which the fleet meets
 		var log lockedBuffer
@@ -59,6 +60,7 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 // A Cluster of one master is used as the one node that it is, for which nothing need be asked of
 // its other addresses; when slots move away from it, that is told.
 func TestAClusterOfOneMasterThatGrows(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
 	var log lockedBuffer
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.NewTextHandler(&log, nil)))

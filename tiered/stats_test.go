@@ -118,6 +118,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 
 // Each shard of a Cluster is told by itself, with its address.
 func TestStatsOfACluster(t *testing.T) {
+	t.Parallel()
 	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix())
 	var masters []string
 	for _, s := range l.Stats().Shards {
