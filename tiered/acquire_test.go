@@ -234,7 +234,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	cut := &losing{}
 	client := server.Client(t)
 	client.AddHook(cut)
-	here := newLimiterOn(t, client, prefix, Deadline(100*time.Millisecond))
+	here := newLimiterOn(t, client, prefix, Deadline(400*time.Millisecond))
 	a := newRule(t, here, "jobs", limit.Concurrent(1), SlotTTL(ttl), OnOutage(Deny))
 	b := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(1), SlotTTL(ttl), DenialLife(0))
 	slot := mustAcquire(t, a, "k", 1)

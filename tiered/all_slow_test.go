@@ -38,7 +38,8 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // slot. When it ends the outage policies decide about the slots that are left; what Redis
 // charged until then stays charged.
 func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
-	const deadline = time.Second
+	t.Parallel()
+	const deadline = 2 * time.Second
 	client := redistest.SharedCluster(t).Client(t)
 	slow := &slow{by: deadline * 6 / 10} // each slot alone would make it
 	client.AddHook(slow)
