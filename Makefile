@@ -16,9 +16,10 @@ FUZZ_TIME ?= 1m
 # Under the race detector, which random cases say nothing new to: enough to run all code.
 RACE_CHECKS ?= 20
 
-# One package at a time: tests of deadlines measure the machine too, and must not
-# compete with other packages' tests for its cores.
-GO_TEST := $(ROOT)/scripts/go-test -p 1 -count=1
+GO_TEST := $(ROOT)/scripts/go-test
+
+# Compiles packages and their tests on all cores, which go-test would do one by one.
+COMPILE := go list -export -test -f '{{""}}'
 
 # The packages that have tests: compiling the others with the race detector takes
 # a minute and finds nothing.
@@ -56,11 +57,11 @@ help: ## list the targets
 
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
-	$(call each,$(GO_TEST) -timeout 10m ./...)
+	$(call each,$(COMPILE) ./...; $(GO_TEST) -timeout 10m ./...)
 
 .PHONY: race
 race: redis ## run tests under the race detector: all that it may say something about
-	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested,$(RACE_MODULES))
+	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
 
 .PHONY: soak
 soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), run each fuzz target for long (FUZZ_TIME=1m)

@@ -5,6 +5,7 @@ package docs_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -145,7 +146,7 @@ func withUses(statements []ast.Stmt) (all []ast.Stmt) {
 }
 
 // compile compiles snippets, in their modules and without writing into them. The error says page
-// and line of what does not compile.
+// and line of each that does not compile.
 func compile(t *testing.T, snippets []snippet) error {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -156,10 +157,12 @@ func compile(t *testing.T, snippets []snippet) error {
 	overlay := struct{ Replace map[string]string }{make(map[string]string)}
 	prelude := filepath.Join(root, "docs", "testdata", "prelude.go")
 	folders := make(map[string]map[string]bool) // of each module
+	var wrong []error
 	for _, s := range snippets {
 		text, err := s.file()
 		if err != nil {
-			return fmt.Errorf("%s:%d: %w", s.page, s.line, err)
+			wrong = append(wrong, fmt.Errorf("%s:%d: %w", s.page, s.line, err))
+			continue
 		}
 		name := strings.ReplaceAll(s.page, ".", "_")
 		whole := strings.HasPrefix(s.text, "package ")
@@ -194,10 +197,10 @@ func compile(t *testing.T, snippets []snippet) error {
 		build := exec.Command("go", append([]string{"build", "-overlay", file}, slices.Sorted(maps.Keys(folders[module]))...)...)
 		build.Dir = filepath.Join(root, module)
 		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
+			wrong = append(wrong, fmt.Errorf("%w\n%s", err, out))
 		}
 	}
-	return nil
+	return errors.Join(wrong...)
 }
 
 func pages(t *testing.T) map[string]string {
@@ -234,25 +237,34 @@ func TestSnippetsCompile(t *testing.T) {
 	}
 }
 
-// The test above can fail: of what does not compile the page and the line are said.
+// The test above can fail: of what does not compile the page and the line are said. All of it is
+// compiled at once, each on a page of its own, beside a snippet that compiles.
 func TestWhatDoesNotCompileIsFound(t *testing.T) {
 	const good = "text\n\n```go\nd, err := search.Allow(ctx, userID)\nif err != nil { ... }\n```\n"
-	for bad, where := range map[string]string{
-		"```go\nsearch.Alow(ctx, userID)\n```\n":                                "page.md.line8.go:",
-		"```go\nif {\n```\n":                                                    "page.md:8",
-		"```go\npackage main\n\nfunc main() { nothing() }\n```\n":               "page.md.line8.go:3",
-		"<!-- go: var n int -->\n```go\nsearch.Allow(ctx, n)\n```\n":            "page.md.line9.go:",
-		"```go\nfunc f() int { return search }\n```\n":                          "page.md.line8.go:",
-		"<!-- go in bench: -->\n\n```go\nredis_rate.PerMinute(\"many\")\n```\n": "page.md.line10.go:",
-		"```go\nimport \"fmt\"\n\nfmt.Println(1)\n```\n":                        "page.md:8",
-	} {
-		err := compile(t, snippetsOf("page.md", good+bad))
-		if err == nil || !strings.Contains(err.Error(), where) {
-			t.Errorf("%s\n%v, want %s", bad, err, where)
+	if err := compile(t, snippetsOf("good.md", good)); err != nil {
+		t.Error(err)
+	}
+	var all []snippet
+	bad := []struct{ text, where string }{
+		{"```go\nsearch.Alow(ctx, userID)\n```\n", ".line8.go:"},
+		{"```go\nif {\n```\n", ":8"},
+		{"```go\npackage main\n\nfunc main() { nothing() }\n```\n", ".line8.go:3"},
+		{"<!-- go: var n int -->\n```go\nsearch.Allow(ctx, n)\n```\n", ".line9.go:"},
+		{"```go\nfunc f() int { return search }\n```\n", ".line8.go:"},
+		{"<!-- go in bench: -->\n\n```go\nredis_rate.PerMinute(\"many\")\n```\n", ".line10.go:"},
+		{"```go\nimport \"fmt\"\n\nfmt.Println(1)\n```\n", ":8"},
+	}
+	for i, b := range bad {
+		all = append(all, snippetsOf(fmt.Sprintf("page%d.md", i), good+b.text)...)
+	}
+	err := compile(t, all)
+	for i, b := range bad {
+		if where := fmt.Sprintf("page%d.md%s", i, b.where); err == nil || !strings.Contains(err.Error(), where) {
+			t.Errorf("%s\n%v, want %s", b.text, err, where)
 		}
 	}
-	if err := compile(t, snippetsOf("page.md", good)); err != nil {
-		t.Error(err)
+	if err != nil && strings.Contains(err.Error(), ".line3.go:") {
+		t.Errorf("of what compiles it is said that it does not:\n%v", err)
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -72,13 +72,15 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		n, stacks := ours()
-		if n <= before {
-			return
+	var stacks string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left behind:\n%s", stacks)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left, there were %d:\n%s", n, before, stacks)
-		}
-	}
+	}()
+	redistest.Eventually(t, "no goroutine is left", func() bool {
+		var n int
+		n, stacks = ours()
+		return n <= before
+	})
 }

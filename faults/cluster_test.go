@@ -23,7 +23,7 @@ func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 
 	slots := slotsOf(t, masters[0])
 	cluster.MoveSlots(t, masters[0], masters[1], slots, func() {
-		eventually(t, "batches have met slots whose keys are apart", func() bool { return errorsSaid(t, masters[0], "TRYAGAIN") > 3 })
+		redistest.Eventually(t, "batches have met slots whose keys are apart", func() bool { return errorsSaid(t, masters[0], "TRYAGAIN") > 3 })
 	})
 	tr.awaitRedis(t, 1000)
 

@@ -78,7 +78,7 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 		}
 		sinceCut = -tr.granted()
 		enough := tr.redis.Load() + 1000
-		eventually(t, "the master goes on, or refuses to", func() bool {
+		redistest.Eventually(t, "the master goes on, or refuses to", func() bool {
 			return tr.redis.Load() > enough || f.needsReplica && tr.fallback.Load() > 100
 		})
 		sinceCut += tr.granted()
@@ -86,7 +86,7 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	f.master.Kill()
 	killed := time.Now()
 	replica := f.replica.Client(t)
-	eventually(t, "the replica takes over", func() bool {
+	redistest.Eventually(t, "the replica takes over", func() bool {
 		info, err := replica.Info(ctx, "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})

@@ -100,7 +100,7 @@ func TestLaw13LimitersAreDropped(t *testing.T) {
 	var events atomic.Int64
 	awaitEvents := func(more int64) {
 		until := events.Load() + more
-		eventually(t, "slots are acquired and units held", func() bool { return events.Load() >= until })
+		redistest.Eventually(t, "slots are acquired and units held", func() bool { return events.Load() >= until })
 	}
 	o := outcome13{t: t, prefix: prefix, client: server.Client(t)}
 	var mu sync.Mutex // guards o.journals

@@ -122,7 +122,7 @@ func (h *holders) awaitBusy(place int) {
 		return info.Size()
 	}
 	before := size()
-	eventually(h.t, "a process that holds units does something", func() bool { return size() > before+5000 })
+	redistest.Eventually(h.t, "a process that holds units does something", func() bool { return size() > before+5000 })
 }
 
 // kill kills a process, also one that is stopped.
@@ -256,13 +256,13 @@ func TestLaw13FailoverWhileUnitsAreHeld(t *testing.T) {
 	killed := monotonic()
 	sentinel.Master().Kill()
 	replica := sentinel.Replica().Client(t)
-	eventually(t, "the replica takes over", func() bool {
+	redistest.Eventually(t, "the replica takes over", func() bool {
 		info, err := replica.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})
 	// Until all have told, and those that hold too many have released them.
 	until := monotonic() + int64(holderTTL) + int64(holderSlow)
-	eventually(t, "what was lost is held by nobody any more", func() bool { return monotonic() > until })
+	redistest.Eventually(t, "what was lost is held by nobody any more", func() bool { return monotonic() > until })
 	h.kill(0)
 	h.start(0)
 	h.awaitBusy(0)

@@ -70,13 +70,3 @@ func charged(t testing.TB, r *tiered.Rule, key string) int64 {
 	}
 	return r.Limit().Quota() - d.Remaining
 }
-
-// eventually polls until a condition holds; it fails the test if it never does.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 60*time.Second {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}

@@ -58,9 +58,14 @@ func networks() []network {
 func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	t.Run("one node", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		shared := redistest.Start(t)
 		for _, n := range networks() {
 			t.Run(n.name, func(t *testing.T) {
+				t.Parallel()
+				server := shared
+				if n.hangUp { // on others, too
+					server = redistest.Start(t)
+				}
 				p := startProxies(t, server.Addr())
 				through := server.Client(t, func(o *redis.Options) { o.Dialer, o.MaxRetries = p.dial, 3 })
 				n.check(t, p, through, server.Client(t), []*redistest.Server{server})
@@ -69,9 +74,14 @@ func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, 3)
+		shared := redistest.StartCluster(t, 3)
 		for _, n := range networks() {
 			t.Run(n.name, func(t *testing.T) {
+				t.Parallel()
+				cluster := shared
+				if n.hangUp {
+					cluster = redistest.StartCluster(t, 3)
+				}
 				p := startProxies(t, cluster.Addrs()...)
 				through := cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer, o.MaxRetries, o.MaxRedirects = p.dial, 3, 3 })
 				n.check(t, p, through, cluster.Client(t), cluster.Nodes())
@@ -105,12 +115,12 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 	}
 	mend := func() {
 		p.end()
-		eventually(t, "Redis decides again", func() bool {
+		redistest.Eventually(t, "Redis decides again", func() bool {
 			d, err := again.Allow(context.Background(), "k")
 			return err == nil && d.Tier == limit.TierRedis
 		})
 		// Until it is told what was granted without it, it does not decide alone.
-		eventually(t, "all is settled", func() bool { return l.State() == tiered.Healthy })
+		redistest.Eventually(t, "all is settled", func() bool { return l.State() == tiered.Healthy })
 		c.faulty.Store(false)
 	}
 
@@ -129,7 +139,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 		})
 	}
 	// Trips are full and under way by now.
-	eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
+	redistest.Eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
 	fail()
 	crowd.Wait()
 	mend()

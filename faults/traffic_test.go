@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -108,13 +109,13 @@ func (tr *traffic) ask(p place, cost int64) {
 func (tr *traffic) awaitRedis(t *testing.T, more int64) {
 	t.Helper()
 	from := tr.redis.Load()
-	eventually(t, "Redis decides", func() bool { return tr.redis.Load() >= from+more })
+	redistest.Eventually(t, "Redis decides", func() bool { return tr.redis.Load() >= from+more })
 }
 
 // awaitAll waits until Redis has decided about every key since a moment.
 func (tr *traffic) awaitAll(t *testing.T, since time.Time) {
 	t.Helper()
-	eventually(t, "Redis decides about all keys", func() bool {
+	redistest.Eventually(t, "Redis decides about all keys", func() bool {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		for _, a := range tr.users {

@@ -231,7 +231,7 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 		}
 		sent <- err
 	}()
-	waitFor(t, "the request to be denied at first", func() bool {
+	redistest.Eventually(t, "the request to be denied at first", func() bool {
 		_, denied := decisions(l, "upstream")
 		return denied > 0
 	})

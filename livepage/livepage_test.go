@@ -158,15 +158,13 @@ func TestPage(t *testing.T) {
 	l, r := newLimiter(t)
 	_, page := mounted(t, l, HottestKeys())
 	allow(t, r, "alice", 4)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // a denial is remembered soon
+	redistest.Eventually(t, "the denial is remembered", func() bool {
 		d, err := r.Peek(t.Context(), "alice", 1)
-		if err != nil || time.Now().After(deadline) {
-			t.Fatal("the denial is not remembered", err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if d.Tier == limit.TierLocal {
-			break
-		}
-	}
+		return d.Tier == limit.TierLocal
+	})
 	allow(t, r, "alice", 1)
 	if _, err := r.AllowUpTo(t.Context(), "bob", 2); err != nil {
 		t.Fatal(err)

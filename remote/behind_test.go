@@ -12,6 +12,7 @@ import (
 
 // A server tells whether it is a node of a Cluster, whatever the version of the protocol.
 func TestMastersBehind(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	for _, protocol := range []int{2, 3} {
 		for addr, want := range map[string]int{redistest.Shared(t).Addr(): 0, cluster.Addrs()[0]: 2, cluster.Addrs()[1]: 2} {

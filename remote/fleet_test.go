@@ -49,7 +49,7 @@ func TestFleetCountsInstances(t *testing.T) {
 	}
 	check(b, false, 1, 0)
 	mustHeartbeat(t, crashing, true)
-	await(t, "the crashed instance counts for nothing", func() bool {
+	redistest.Eventually(t, "the crashed instance counts for nothing", func() bool {
 		heard := mustHeartbeat(t, b, false)
 		return heard.Size == 1 && heard.Unsettled == 0
 	})
@@ -64,7 +64,7 @@ func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	if heard := mustHeartbeat(t, b, false); first.Generation == "" || heard.Generation != first.Generation {
 		t.Fatalf("generations %+v and %+v", first, heard)
 	}
-	await(t, "all memberships end", func() bool { return client.Exists(ctx, a.place.Load().key).Val() == 0 })
+	redistest.Eventually(t, "all memberships end", func() bool { return client.Exists(ctx, a.place.Load().key).Val() == 0 })
 	if heard := mustHeartbeat(t, b, false); heard.Generation != first.Generation || heard.Survived != 1 {
 		t.Errorf("after an outage: %+v, the first was %+v", heard, first)
 	}
@@ -182,7 +182,7 @@ func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	}
 	b.heartbeats.Store(100)
 	mustHeartbeat(t, b, false, Loss{"short", 20 * time.Millisecond})
-	await(t, "what has left its window is forgotten", func() bool { return len(mustHeartbeat(t, b, false).Lost) == 3 })
+	redistest.Eventually(t, "what has left its window is forgotten", func() bool { return len(mustHeartbeat(t, b, false).Lost) == 3 })
 
 	var many []Loss
 	for i := range mostLost {

@@ -82,7 +82,7 @@ func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
 		before := localTime()
 		server.Restart()
-		await(t, "a pause", func() bool { return localTime()-before > holdIdle.Microseconds() })
+		redistest.Eventually(t, "a pause", func() bool { return localTime()-before > holdIdle.Microseconds() })
 		if _, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Cost: 1}); err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ func callsOf(t *testing.T, client *redis.Client, command string) bool {
 // Who may load functions, but not touch our keys, loads one of our name first. It is not
 // called, which is said once; Redis itself vouches for what is run instead.
 func TestAForeignLibraryIsNotCalled(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
 		script := NewScript(client)
 		name := script.library.call[1].(string)

@@ -64,11 +64,7 @@ func TestFleetsMove(t *testing.T) {
 	if heard.Size != 2 || a.Size() != 2 || heard.Place == before.Place || heard.Generation == before.Generation {
 		t.Errorf("after moving alone: %+v", heard)
 	}
-	for start := time.Now(); a.Size() != 1; mustHeartbeat(t, a, false) {
-		if time.Since(start) > 10*time.Second {
-			t.Fatal("who has not moved is counted for ever")
-		}
-	}
+	redistest.Eventually(t, "who has not moved counts no more", func() bool { mustHeartbeat(t, a, false); return a.Size() == 1 })
 	b.MoveTo(77, 0)
 	mustHeartbeat(t, b, false)
 	if heard := mustHeartbeat(t, a, false); heard.Size != 2 {

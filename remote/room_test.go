@@ -76,7 +76,7 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go func() { _, _ = b.Decide(ctx, Entry{Key: "k", Rule: rule, Cost: 1}) }()
-	await(t, "a trip is under way", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.inFlight > 0 })
+	redistest.Eventually(t, "a trip is under way", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.inFlight > 0 })
 	return b, server, rule
 }
 
@@ -117,7 +117,7 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			await(t, "it waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.queue.len() == i+1 })
+			redistest.Eventually(t, "it waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.queue.len() == i+1 })
 		}
 		if late {
 			b.mu.Lock()

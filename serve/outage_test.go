@@ -35,7 +35,7 @@ func TestRedisKilled(t *testing.T) {
 		t.Errorf("health %d", code)
 	}
 	redis.Kill()
-	eventually(t, "Redis counts as lost", func() bool {
+	redistest.Eventually(t, "Redis counts as lost", func() bool {
 		ask(t, client, asking("d counted=other"))
 		return server.limiters.All.Degraded()
 	})
@@ -66,8 +66,8 @@ func TestRedisKilled(t *testing.T) {
 		t.Errorf("health %d", code)
 	}
 	redis.Restart()
-	eventually(t, "Redis decides again", func() bool { return !server.limiters.All.Degraded() })
-	eventually(t, "it knows what was granted", func() bool {
+	redistest.Eventually(t, "Redis decides again", func() bool { return !server.limiters.All.Degraded() })
+	redistest.Eventually(t, "it knows what was granted", func() bool {
 		return short(ask(t, client, asking("d counted=b"))) == "OK: OK 39" || !strings.HasPrefix(short(ask(t, client, asking("d log=a"))), "OK")
 	})
 	if got := short(ask(t, client, asking("d counted=a"))); got != "OVER: OVER 0" {
@@ -125,15 +125,6 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
 		t.Errorf("health %d", code)
-	}
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("never: " + what)
-		}
 	}
 }
 

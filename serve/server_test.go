@@ -130,19 +130,19 @@ func TestReload(t *testing.T) {
 	client := server.client(t)
 	expect(t, client, asking("d k=v"), "OK: OK 4")
 	publish(of(10))
-	eventually(t, "the new file is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 2 })
+	redistest.Eventually(t, "the new file is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 2 })
 	expect(t, client, asking("d k=v"), "OK: OK 8") // what was counted counts
 	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: eon}}]")
-	eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 1 })
+	redistest.Eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 1 })
 	expect(t, client, asking("d k=v"), "OK: OK 7")
 	// So is one that only shows when rules are made: whole or not at all.
 	publish(of(3) + "\n---\n")
-	eventually(t, "the next is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 3 })
+	redistest.Eventually(t, "the next is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 3 })
 	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 99}}, {key: l, rate_limit: {unit: year, requests_per_unit: 1000000, need: {above: 0, bytes: 10}}}]")
-	eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 2 })
+	redistest.Eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 2 })
 	expect(t, client, asking("d k=v"), "OVER: OVER 0")
 	must(t, os.RemoveAll(volume))
-	eventually(t, "the files are missed", func() bool { return server.stats.ConfigLoadError.Load() == 3 })
+	redistest.Eventually(t, "the files are missed", func() bool { return server.stats.ConfigLoadError.Load() == 3 })
 	expect(t, client, asking("d k=v"), "OVER: OVER 0")
 	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
 		t.Errorf("health %d", code)
@@ -179,7 +179,7 @@ func TestHealth(t *testing.T) {
 	}
 	must(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
 	must(t, os.WriteFile(filepath.Join(root, "config", "f.yaml"), []byte(shop), 0o600))
-	eventually(t, "healthy", healthy)
+	redistest.Eventually(t, "healthy", healthy)
 }
 
 // A server that ends lets calls under way end, and loses no decision.
@@ -272,7 +272,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("certificate %d, %v", serial, err)
 	}
 	authority.issue(t, file("server"), "127.0.0.1", 4)
-	eventually(t, "the new certificate is shown", func() bool { serial, err := as("client"); return err == nil && serial == 4 })
+	redistest.Eventually(t, "the new certificate is shown", func() bool { serial, err := as("client"); return err == nil && serial == 4 })
 
 	s, _, err := FromEnvironment([]string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/none", "GRPC_SERVER_TLS_KEY=/none", "GRPC_HOST=127.0.0.1"})
 	must(t, err)

@@ -92,7 +92,7 @@ descriptors:
 			t.Logf("the original's\n%v\nours\n%v", theirs.all(), ours.all())
 		}
 	})
-	eventually(t, "both have sent everything, and the same", func() bool {
+	redistest.Eventually(t, "both have sent everything, and the same", func() bool {
 		a, b := theirs.all(), ours.all()
 		return a["ratelimit.service.rate_limit.none.domain_not_found.__env=x.__zone=a_b"] == 1 && maps.Equal(a, b)
 	})

@@ -178,28 +178,28 @@ func TestOverlayOverXDS(t *testing.T) {
 	expect(t, client, asking("d l=a"), "OK: OK 0")
 
 	write(`limits: [{match: "d.*", outage: deny}]`)
-	eventually(t, "the overlay without an algorithm is in force", loaded(3))
+	redistest.Eventually(t, "the overlay without an algorithm is in force", loaded(3))
 	expect(t, client, two("l=b"), "OK: OK 1")
 	expect(t, client, two("l=b"), "OVER: OVER 0")
 	expect(t, client, asking("d l=b"), "OVER: OVER 0") // denied hits count
 
 	write(`limits: [{match: "d.*", algorithm: nonsense}]`)
-	eventually(t, "the mistake is found", refused(1))
+	redistest.Eventually(t, "the mistake is found", refused(1))
 	write(`limits: [{match: "d.*", unit_multiplier: 2, algorithm: sliding-log}]`)
-	eventually(t, "two years are refused", refused(2))
+	redistest.Eventually(t, "two years are refused", refused(2))
 	if l := server.service.Config().Limits()[0]; l.Terms.Counted || l.Terms.Outage != tiered.Deny {
 		t.Errorf("in force: %+v", l.Terms)
 	}
 	// It is tried again beside the next configuration, which it fits.
 	plane.publish("3", resource(t, `name: "a" domain: "d" descriptors { key: "l" rate_limit { unit: MONTH requests_per_unit: 3 } }`))
-	eventually(t, "the overlay fits", loaded(5))
+	redistest.Eventually(t, "the overlay fits", loaded(5))
 	if l := server.service.Config().Limits()[0]; !l.Terms.Counted || l.Window != 60*24*time.Hour {
 		t.Errorf("in force: %v %+v", l.Window, l.Terms)
 	}
 	must(t, os.Remove(path))
-	eventually(t, "the file is missed", refused(3))
+	redistest.Eventually(t, "the file is missed", refused(3))
 	plane.publish("4", three("m"))
-	eventually(t, "what does not fit is refused", refused(4))
+	redistest.Eventually(t, "what does not fit is refused", refused(4))
 }
 
 // A service does not start with an overlay that it cannot read.

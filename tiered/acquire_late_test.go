@@ -169,7 +169,7 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 		}
 	})
 	do(a, held)
-	eventually(t, "it has come so", func() bool {
+	redistest.Eventually(t, "it has come so", func() bool {
 		select {
 		case <-over:
 			return true
@@ -177,8 +177,8 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 			return false
 		}
 	})
-	eventually(t, "Redis knows what is held", func() bool { return here.Stats().Slots.Units == after && known() == after })
-	eventually(t, "the doubt is over", func() bool {
+	redistest.Eventually(t, "Redis knows what is held", func() bool { return here.Stats().Slots.Units == after && known() == after })
+	redistest.Eventually(t, "the doubt is over", func() bool {
 		slot, _, err := a.Acquire(context.Background(), "k", n-after)
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 				answered := c.script(commands...)
 				slot := mustAcquire(t, a, "k", 1)
 				<-answered
-				eventually(t, "another gets it", func() bool {
+				redistest.Eventually(t, "another gets it", func() bool {
 					taken, _, err := b.Acquire(context.Background(), "k", 1)
 					if err != nil {
 						t.Fatal(err)
@@ -248,7 +248,7 @@ func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
 	if slot, _, err := r.Acquire(ctx, "left", 2); slot != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", slot, err)
 	}
-	eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.Stats().Slots.Units == 0 })
+	redistest.Eventually(t, "the units are given back", func() bool { return known("left") == 0 && l.Stats().Slots.Units == 0 })
 
 	one := mustAcquire(t, r, "forgotten", 1)
 	mustAcquire(t, r, "forgotten", 1)
@@ -256,7 +256,7 @@ func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	one.Release()
-	eventually(t, "Redis knows of the other one", func() bool { return known("forgotten") == 1 })
+	redistest.Eventually(t, "Redis knows of the other one", func() bool { return known("forgotten") == 1 })
 }
 
 func mustPeek(t testing.TB, r *Rule, key string) limit.Decision {

@@ -173,7 +173,7 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	for i := range kills {
 		// Between two kills something is acquired, and some answers are lost.
 		before, lost := acquired.Load(), lose.lost.Load()
-		eventually(t, "slots are acquired and answers lost", func() bool {
+		redistest.Eventually(t, "slots are acquired and answers lost", func() bool {
 			return acquired.Load() >= before+40 && lose.lost.Load() >= lost+5
 		})
 		p := &processes[i%len(processes)]
@@ -189,7 +189,7 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	lose.part.Store(0)
 	lose.late.Wait()
 	key := fmt.Sprintf("%s:{k}:jobs:slots", prefix)
-	eventually(t, "nobody who lives holds anything, and Redis knows", func() bool {
+	redistest.Eventually(t, "nobody who lives holds anything, and Redis knows", func() bool {
 		left := 0
 		for _, p := range processes {
 			left += int(p.limiter.slots.table.Keys())
@@ -199,7 +199,7 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	if left := client.PTTL(context.Background(), key).Val(); left > ttl {
 		t.Errorf("what the dead held is free in %v", left)
 	}
-	eventually(t, "the key is empty", func() bool { return client.Exists(context.Background(), key).Val() == 0 })
+	redistest.Eventually(t, "the key is empty", func() bool { return client.Exists(context.Background(), key).Val() == 0 })
 	t.Logf("%d acquired, %d denied, %d answers lost, at most %d units held", acquired.Load(), denied.Load(), lose.lost.Load(), believe.most)
 	if believe.most < n {
 		t.Errorf("at most %d units of %d were held: the test shows little", believe.most, n)

@@ -126,7 +126,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("who gives up: %v, %v", slot, err)
 		}
 	})
-	eventually(t, "the first one waits", func() bool { return waiting() == 1 })
+	redistest.Eventually(t, "the first one waits", func() bool { return waiting() == 1 })
 	for i := range waiters {
 		all.Go(func() {
 			slot, err := a.AcquireWait(context.Background(), "k", 1)
@@ -136,10 +136,10 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			served <- i
 			slot.Release()
 		})
-		eventually(t, "it waits", func() bool { return waiting() == i+2 })
+		redistest.Eventually(t, "it waits", func() bool { return waiting() == i+2 })
 	}
 	cancel()
-	eventually(t, "it has left", func() bool { return waiting() == waiters })
+	redistest.Eventually(t, "it has left", func() bool { return waiting() == waiters })
 	slot.Release()
 	all.Wait()
 	for i := range waiters {
@@ -213,7 +213,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	cut := &losing{later: server.Client(t)}
 	client := server.Client(t)
 	client.AddHook(cut)
-	here := newLimiterOn(t, client, prefix, Deadline(100*time.Millisecond))
+	here := newLimiterOn(t, client, prefix, Deadline(400*time.Millisecond))
 	a := newRule(t, here, "jobs", limit.Concurrent(1), SlotTTL(ttl), OnOutage(Deny))
 	b := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(1), SlotTTL(ttl), DenialLife(0))
 	slot := mustAcquire(t, a, "k", 1)
@@ -227,7 +227,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	}
 	cut.part.Store(1000) // nothing is answered, though some of it is run
 	var taken *Slot
-	eventually(t, "another one gets it", func() bool {
+	redistest.Eventually(t, "another one gets it", func() bool {
 		var err error
 		if taken, _, err = b.Acquire(context.Background(), "k", 1); err != nil {
 			t.Fatal(err)
@@ -241,7 +241,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	slot.Release() // does nothing to the other's
 	cut.part.Store(0)
 	cut.late.Wait()
-	eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
+	redistest.Eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
 	if !taken.Held() {
 		t.Fatal("it is lost, although its process lives")
 	}
@@ -273,7 +273,7 @@ func TestSlotsAreToldAgain(t *testing.T) {
 		if err := forget(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, name+", and it is told again", func() bool { return known() == 2 })
+		redistest.Eventually(t, name+", and it is told again", func() bool { return known() == 2 })
 	}
 	if !slot.Held() {
 		t.Fatal("it is lost, although its process lives")
@@ -285,19 +285,22 @@ func TestSlotsAreToldAgain(t *testing.T) {
 // In an outage a process keeps what it holds and acquires up to its share, and tells Redis so
 // afterwards (law 11); of policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(200*time.Millisecond))
-	r := newRule(t, l, "jobs", limit.Concurrent(4), SlotTTL(2*time.Second))
+	const ttl = 2 * time.Second
+	r := newRule(t, l, "jobs", limit.Concurrent(4), SlotTTL(ttl))
 	strict, open := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny)), newRule(t, l, "open", limit.Concurrent(1), OnOutage(Allow))
 	kept := mustAcquire(t, r, "k", 1)
 	server.Kill()
-	eventually(t, "the outage is noticed", func() bool {
+	killed := time.Now()
+	redistest.Eventually(t, "the outage is noticed", func() bool {
 		if slot, _, _ := r.Acquire(context.Background(), "x", 1); slot != nil && l.State() != Outage {
 			slot.Release()
 		}
 		return l.State() == Outage
 	})
-	time.Sleep(2100 * time.Millisecond) // its TTL, of which nobody can tell Redis
+	redistest.Eventually(t, "its TTL has passed since anybody could tell Redis of it", func() bool { return time.Since(killed) > ttl })
 	if !kept.Held() {
 		t.Error("what was held is lost")
 	}
@@ -313,7 +316,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	mustAcquire(t, open, "k", 1)
 	mustAcquire(t, open, "k", 1)
 	server.Restart()
-	eventually(t, "Redis is back and knows", func() bool {
+	redistest.Eventually(t, "Redis is back and knows", func() bool {
 		d, err := r.Peek(context.Background(), "k", 1)
 		return err == nil && d.Tier == limit.TierRedis && d.Remaining == 1
 	})

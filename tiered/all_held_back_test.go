@@ -14,6 +14,7 @@ import (
 // slot by slot, not from memory, nor without Redis. Those that did not deny say that they were
 // held back.
 func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
+	t.Parallel()
 	for name, client := range map[string]func(t *testing.T) *Limiter{
 		"one node": func(t *testing.T) *Limiter {
 			return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())

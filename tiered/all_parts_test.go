@@ -14,8 +14,9 @@ import (
 // the other master charges its own, and holds its limit exactly; the share holds the lost
 // one's. A group that either denies charges neither.
 func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
-	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(500*time.Millisecond), RememberDenials(0))
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(2*time.Second), RememberDenials(0))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
 	larger := newRule(t, l, "larger", limit.PerDay(1000), Use(limit.SlidingLog()))
 	closed := newRule(t, l, "closed", limit.PerDay(1000), OnOutage(Deny))
@@ -27,7 +28,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	}
 	master.Pause()
 	defer master.Resume()
-	eventually(t, "the master counts as lost", func() bool { mustAllow(t, larger, lost, 1); return l.State() == Outage })
+	redistest.Eventually(t, "the master counts as lost", func() bool { mustAllow(t, larger, lost, 1); return l.State() == Outage })
 
 	all := func(requests ...Request) []limit.Decision {
 		t.Helper()
@@ -95,6 +96,7 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 // A group over several slots of a Cluster that its caller gives up half-way leaves no charge where
 // Redis has answered: it is given back.
 func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
@@ -111,7 +113,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 		_, err := l.AllowAll(ctx, Request{Rule: r, Key: others[0], Cost: 4}, Request{Rule: r, Key: its[0], Cost: 4})
 		gaveUp <- err
 	}()
-	eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })
+	redistest.Eventually(t, "the first slot is charged", func() bool { return peek(t, r, others[0]).Remaining == 5 })
 	giveUp()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -121,7 +123,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	}
 	master.Resume()
 	// What was under way may be charged, once, or not at all.
-	eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
+	redistest.Eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
 	if n := peek(t, r, its[0]).Remaining; n != 9 && n != 5 {
 		t.Errorf("%d units are free where Redis had not answered, want 9 or 5", n)
 	}

@@ -38,7 +38,8 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // slot. When it ends the outage policies decide about the slots that are left; what Redis
 // charged until then stays charged.
 func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
-	const deadline = time.Second
+	t.Parallel()
+	const deadline = 2 * time.Second
 	client := redistest.SharedCluster(t).Client(t)
 	slow := &slow{by: deadline * 6 / 10} // each slot alone would make it
 	client.AddHook(slow)
@@ -74,7 +75,7 @@ func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 			continue
 		}
 		byRedis++
-		eventually(t, "what Redis charged stays charged", func() bool {
+		redistest.Eventually(t, "what Redis charged stays charged", func() bool {
 			d, err := r.Peek(context.Background(), requests[i].Key, 1)
 			return err == nil && !d.Degraded() && d.Remaining == 4
 		})

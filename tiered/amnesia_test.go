@@ -22,7 +22,7 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is noticed", func() bool { return l.State() == Settling })
+	redistest.Eventually(t, "it is noticed", func() bool { return l.State() == Settling })
 	if n := l.Stats().MemoryLosses; n != 1 {
 		t.Errorf("%v losses of memory", n)
 	}
@@ -32,9 +32,9 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if d := mustAllow(t, r, "k", 16); d.Allowed || d.Tier != limit.TierFallback {
 		t.Fatalf("%+v", d)
 	}
-	eventually(t, "it is charged", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
+	redistest.Eventually(t, "it is charged", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
 	mustAllow(t, r, "k", 1)
-	eventually(t, "nothing is to be charged again", func() bool { return !l.shard.Owes() })
+	redistest.Eventually(t, "nothing is to be charged again", func() bool { return !l.shard.Owes() })
 	if k, other := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "not used again"); k != 14 || other != 100 {
 		t.Errorf("%d and %d remain in Redis, want 14 and 100", k, other)
 	}

@@ -37,7 +37,7 @@ func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 		t.Errorf("%d units wait for Redis, want 15", units)
 	}
 	server.Resume()
-	eventually(t, "Redis is back and knows", func() bool { return !l.shard.Owes() })
+	redistest.Eventually(t, "Redis is back and knows", func() bool { return !l.shard.Owes() })
 	if free := peekFrom(t, server, prefix, r, "k"); free != 25 {
 		t.Errorf("%d units are free with 75 used", free)
 	}

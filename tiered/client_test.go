@@ -53,7 +53,7 @@ func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	if own := l.client.(*redis.Client).Options(); own.ReadTimeout != before.ReadTimeout || own.WriteTimeout != before.WriteTimeout {
 		t.Errorf("time-outs are %v and %v, the client had %v and %v", own.ReadTimeout, own.WriteTimeout, before.ReadTimeout, before.WriteTimeout)
 	}
-	eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+	redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
 
 	fallsBack := func(what string) {
 		t.Helper()

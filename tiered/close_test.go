@@ -43,11 +43,11 @@ func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+		redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
 		for _, s := range append(cluster.Nodes(), server) {
 			s.Pause()
 		}
-		eventually(t, "Redis is missed", func() bool { return mustAllow(t, r, "k", 1).Degraded() })
+		redistest.Eventually(t, "Redis is missed", func() bool { return mustAllow(t, r, "k", 1).Degraded() })
 		started := time.Now()
 		_ = l.Close() // it says that the fleet could not be told
 		if took := time.Since(started); took > tooLong {

@@ -21,7 +21,11 @@ import (
 // Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are
 // approximated until it is back and then settle, and what was granted meanwhile is charged
 // once. Nobody who asks for another key notices anything.
+//
+// How fast the machine is does not matter: the deadline is far from what a call takes on a busy
+// one, and what calls may take beside it is measured, by plain commands to the same masters.
 func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
+	const deadline = 2 * time.Second
 	for _, c := range []struct {
 		name       string
 		begin, end func(*redistest.Server)
@@ -32,44 +36,50 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")
+			cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
 			var changes states
 			var log lockedBuffer
-			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(500*time.Millisecond), RememberDenials(0),
+			l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(deadline), RememberDenials(0),
 				OnStateChange(changes.add), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 			r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
 			master := cluster.Nodes()[1]
 			lost, kept := keysOf(t, master, l)
 
+			plain := startPinging(t, cluster.Nodes()[0], cluster.Nodes()[2])
 			traffic := startAsking(r, slices.Concat(lost, kept))
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.awaitTier(t, kept, limit.TierRedis)
 			c.begin(master)
 			traffic.awaitTier(t, lost, limit.TierFallback)
-			eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
+			redistest.Eventually(t, "the master counts as lost", func() bool { return l.State() == Outage })
 			before := traffic.asked(kept)
-			eventually(t, "the others go on", func() bool { return traffic.asked(kept) > before+500 })
+			redistest.Eventually(t, "the others go on", func() bool { return traffic.asked(kept) > before+500 })
 			if l.State() != Outage || !l.Degraded() {
 				t.Errorf("it is %v in the outage", l.State())
 			}
 			c.end(master)
-			eventually(t, "it is back", func() bool { return l.State() == c.after })
+			redistest.Eventually(t, "it is back", func() bool { return l.State() == c.after })
 			traffic.awaitTier(t, lost, limit.TierRedis)
 			traffic.end()
-			eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards.InUse(), (*outage.Shard).Owes) })
+			stall := plain.end()
+			redistest.Eventually(t, "all is charged", func() bool { return !slices.ContainsFunc(l.shards.InUse(), (*outage.Shard).Owes) })
 
 			of, slowest := traffic.seen, time.Duration(0)
 			for _, key := range kept {
 				a := of[key]
 				slowest = max(slowest, a.slowest)
-				if a.tiers[limit.TierFallback] != 0 || a.err != nil || a.slowest > 300*time.Millisecond {
-					t.Errorf("%s, which the master did not hold: %d decisions without Redis, error %v, the slowest took %v", key, a.tiers[limit.TierFallback], a.err, a.slowest)
+				if len(a.tiers) != 1 || a.tiers[limit.TierRedis] == 0 || a.err != nil {
+					t.Errorf("%s, which the master did not hold: decisions by tier %v, error %v; want Redis's only", key, a.tiers, a.err)
+				}
+				// A call waits for the trip under way and then for its own, and each may stall.
+				if a.slowest > deadline/4+3*stall {
+					t.Errorf("%s, which the master did not hold: the slowest decision took %v, a plain command %v at most", key, a.slowest, stall)
 				}
 				if charged := r.Limit().Quota() - peek(t, r, key).Remaining; charged != a.granted {
 					t.Errorf("%s, which the master did not hold: %d units charged, %d granted", key, charged, a.granted)
 				}
 			}
-			t.Logf("%d decisions about keys that the master did not hold, the slowest took %v", traffic.asked(kept), slowest)
+			t.Logf("%d decisions about keys that the master did not hold, the slowest took %v, a plain command %v", traffic.asked(kept), slowest, stall)
 			for _, key := range lost {
 				a := of[key]
 				if a.err != nil || a.tiers[limit.TierFallback] == 0 {
@@ -81,7 +91,11 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 					t.Errorf("%s: %d units charged, want the %d that were granted, or up to %d fewer", key, charged, a.granted, a.unsure)
 				}
 			}
-			if told := changes.all(); len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
+			told := changes.all()
+			if len(told) > 0 && told[0] == Settling {
+				told = told[1:] // one that does not answer may count as too slow before it counts as lost
+			}
+			if len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
 				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
 			}
 			if text := log.String(); !strings.Contains(text, "master="+master.Addr()) || strings.Contains(text, cluster.Nodes()[0].Addr()) {
@@ -108,7 +122,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 	if d := mustAllow(t, r, lost[0], 1); d.Tier != limit.TierFallback {
 		t.Errorf("of a master that is lost: %+v", d)
 	}
-	eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
+	redistest.Eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
 	if o := l.shardOf(keyOf(l, lost[0])).Outage(); o.Fleet != 2 || !o.Newborn {
 		t.Errorf("without the master: %+v", o)
 	}
@@ -120,6 +134,49 @@ type asking struct {
 	done sync.WaitGroup
 	mu   sync.Mutex // guards seen
 	seen map[string]*answers
+}
+
+// pinging is one caller for each of some servers, who sends it plain commands.
+type pinging struct {
+	stop    chan struct{}
+	done    sync.WaitGroup
+	mu      sync.Mutex // guards slowest
+	slowest time.Duration
+}
+
+func startPinging(t *testing.T, servers ...*redistest.Server) *pinging {
+	t.Helper()
+	p := &pinging{stop: make(chan struct{})}
+	for _, server := range servers {
+		client := server.Client(t)
+		p.done.Go(func() {
+			ticker := time.NewTicker(10 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-p.stop:
+					return
+				case <-ticker.C:
+				}
+				started := time.Now()
+				if err := client.Ping(context.Background()).Err(); err != nil {
+					t.Error(err)
+					return
+				}
+				p.mu.Lock()
+				p.slowest = max(p.slowest, time.Since(started))
+				p.mu.Unlock()
+			}
+		})
+	}
+	return p
+}
+
+// end returns how long the slowest command took.
+func (p *pinging) end() time.Duration {
+	close(p.stop)
+	p.done.Wait()
+	return p.slowest
 }
 
 // answers are what a caller was told.
@@ -172,7 +229,7 @@ func (a *asking) end() { close(a.stop); a.done.Wait() }
 func (a *asking) awaitTier(t *testing.T, keys []string, tier limit.Tier) {
 	t.Helper()
 	before := a.asked(keys)
-	eventually(t, fmt.Sprint("decisions by ", tier), func() bool {
+	redistest.Eventually(t, fmt.Sprint("decisions by ", tier), func() bool {
 		if a.asked(keys) < before+10*len(keys) {
 			return false
 		}

@@ -25,7 +25,7 @@ func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 		l := newLimiterOn(t, server.Client(t), prefix, FleetFile(path))
 		defer l.Close()
 	}
-	eventually(t, "the file says that there are three instances", func() bool {
+	redistest.Eventually(t, "the file says that there are three instances", func() bool {
 		size, err := readFleetSize(path)
 		return err == nil && size.Instances == fleet && time.Since(size.Seen) < time.Minute
 	})

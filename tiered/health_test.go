@@ -15,6 +15,7 @@ import (
 // Each change of state is logged with what was before and for how long, the address, and the error;
 // and the live page hears since when it is, what failed, what waits, and how long trips take.
 func TestChangesOfStateSayWhy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var log lockedBuffer
 	l := newLimiterOn(t, server.Client(t), "tl", Logger(slog.New(slog.NewJSONHandler(&log, nil))), RememberDenials(0))
@@ -40,14 +41,14 @@ func TestChangesOfStateSayWhy(t *testing.T) {
 	}
 
 	server.Kill()
-	eventually(t, "Redis counts as lost", func() bool { ask(); return l.State() == Outage })
+	redistest.Eventually(t, "Redis counts as lost", func() bool { ask(); return l.State() == Outage })
 	ask()
 	if h = inside.Health(); h.Masters[0].State != "outage" || h.Masters[0].Since.Before(began) || h.Masters[0].LastError == "" || h.Masters[0].LastErrorAt.Before(began) || h.WaitingUnits == 0 || h.WaitingKeys != 1 {
 		t.Errorf("in the outage: %+v", h)
 	}
 	server.Restart()
-	eventually(t, "Redis decides again", func() bool { return l.State() == Healthy })
-	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "Redis decides again") })
+	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == Healthy })
+	redistest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "Redis decides again") })
 
 	type line struct {
 		Msg, Was, Address, Error string

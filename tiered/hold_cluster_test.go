@@ -34,7 +34,7 @@ func TestLaw9HoldAllOverSlots(t *testing.T) {
 		if err != nil || holds != nil || !d[0].HeldBack || !d[1].Denied() {
 			t.Fatalf("%+v, %+v, %v", holds, d, err)
 		}
-		eventually(t, "the hold was cancelled", func() bool { return free(wide, a) == 1000 })
+		redistest.Eventually(t, "the hold was cancelled", func() bool { return free(wide, a) == 1000 })
 		k := l.key(a)
 		if n := client.Exists(ctx, l.keys.Key("wide", k.inRedis())+":holds").Val(); n != 0 {
 			t.Error("a line of a cancelled hold is left")

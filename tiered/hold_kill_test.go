@@ -79,7 +79,7 @@ func TestLaw12NothingLeaksFromKilledProcesses(t *testing.T) {
 		_ = holder.Wait()
 	}
 	killed := time.Now()
-	eventually(t, "all units are back", func() bool { return left(t, r, "k") == holderQuota })
+	redistest.Eventually(t, "all units are back", func() bool { return left(t, r, "k") == holderQuota })
 	t.Logf("all units were back %v after the last process was killed", time.Since(killed))
 	h, d, err := r.Hold(ctx, "k", holderQuota, time.Minute)
 	if err != nil || h == nil {

@@ -169,7 +169,7 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 					if h == nil {
 						denied.Add(1)
 						// Without Redis nothing is to be learned.
-						eventually(t, "Redis is back", func() bool { return !l.Degraded() })
+						redistest.Eventually(t, "Redis is back", func() bool { return !l.Degraded() })
 						continue
 					}
 					granted.Add(1)
@@ -185,12 +185,12 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 			}
 			holders.Wait()
 			odds.Store(0)
-			eventually(t, "all is settled", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.Degraded() })
+			redistest.Eventually(t, "all is settled", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.Degraded() })
 			t.Logf("%d holds, %d denied, %d units used, %+v", granted.Load(), denied.Load(), used.Load(), l.Stats().Holds)
 			if granted.Load() == 0 || denied.Load() == 0 {
 				t.Fatal("nothing was granted, or no reply was lost")
 			}
-			eventually(t, "the cancellations were made", func() bool {
+			redistest.Eventually(t, "the cancellations were made", func() bool {
 				return server.Client(t).Exists(context.Background(), l.keys.Key(r.name, "k")+":holds").Val() == 0
 			})
 			if free := peekFrom(t, server, prefix, r, "k"); free != quota-used.Load() {
@@ -240,7 +240,7 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	}
 	server.Resume()
 
-	eventually(t, "Redis is back and knows", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.shard.Owes() })
+	redistest.Eventually(t, "Redis is back and knows", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.shard.Owes() })
 	if free := peekFrom(t, server, prefix, r, "k"); free != 740 {
 		t.Errorf("%d units are charged, 260 were used", 1000-free)
 	}
@@ -320,5 +320,5 @@ func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
 	if c := l.Stats().Holds; c.Unsettled != 1 {
 		t.Errorf("after the caller has left: %+v", c)
 	}
-	eventually(t, "the units are given back", func() bool { return left(t, r, "k") == 100 })
+	redistest.Eventually(t, "the units are given back", func() bool { return left(t, r, "k") == 100 })
 }

@@ -34,7 +34,7 @@ func TestLaw7LongKeysAreNotKept(t *testing.T) {
 
 	server.Pause()
 	t.Cleanup(server.Resume)
-	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
 	const keys = 10_000
 	before := heap()
 	for i := range keys {

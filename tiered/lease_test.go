@@ -28,7 +28,7 @@ func left(t testing.TB, r *Rule, key string) int64 {
 // returns how many were granted.
 func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
 	t.Helper()
-	eventually(t, "a lease", func() bool {
+	redistest.Eventually(t, "a lease", func() bool {
 		d := mustAllow(t, r, key, 1)
 		if !d.Allowed {
 			t.Fatalf("%+v after %d units", d, granted)
@@ -126,7 +126,7 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	if l.leases.Left() == 0 || left(t, watcher, "idle") == 1000-spent {
 		t.Fatalf("%d on lease, %d left in Redis after %d units", l.leases.Left(), left(t, watcher, "idle"), spent)
 	}
-	eventually(t, "an idle lease is given back", func() bool { return left(t, watcher, "idle") == 1000-spent })
+	redistest.Eventually(t, "an idle lease is given back", func() bool { return left(t, watcher, "idle") == 1000-spent })
 	if l.leases.Left() != 0 {
 		t.Errorf("%d units can be spent although they were given back", l.leases.Left())
 	}
@@ -144,7 +144,7 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	if err := watcher.limiter.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
+	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
 }
 
 // Redis is lost: what is on lease is spent until it ends, then the outage policy

@@ -31,7 +31,7 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 		m.own = own
 		fleet = append(fleet, m)
 	}
-	eventually(t, "there are two", func() bool { return fleet[0].FleetSize() == 2 && fleet[1].FleetSize() == 2 })
+	redistest.Eventually(t, "there are two", func() bool { return fleet[0].FleetSize() == 2 && fleet[1].FleetSize() == 2 })
 	server.Pause()
 	for _, m := range fleet {
 		m.shard.Breaker.ForceOpen(errors.New("it hangs"))
@@ -42,8 +42,8 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	mustAllow(t, fleet[1].other, "k", 1)
 	server.Resume()
 	for i, m := range fleet {
-		eventually(t, "Redis is back", func() bool { return m.State() == Settling })
-		eventually(t, "all have charged, as far as they can", func() bool { return !m.shard.Settling(m.other.inOutage) })
+		redistest.Eventually(t, "Redis is back", func() bool { return m.State() == Settling })
+		redistest.Eventually(t, "all have charged, as far as they can", func() bool { return !m.shard.Settling(m.other.inOutage) })
 		if !m.shard.Settling(m.flooded.inOutage) || !m.shard.Settling(m.own.inOutage) || m.State() != Settling {
 			t.Errorf("instance %d: the flooded rule settles: %v, for keys with a limit of their own: %v; state %v",
 				i, m.shard.Settling(m.flooded.inOutage), m.shard.Settling(m.own.inOutage), m.State())

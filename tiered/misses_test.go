@@ -20,8 +20,8 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
 	r := newRule(t, l, "r", limit.PerHour(1000))
 	another(t, l)(false)
-	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
-	eventually(t, "Redis has granted 10", func() bool {
+	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	redistest.Eventually(t, "Redis has granted 10", func() bool {
 		d, err := r.AllowN(context.Background(), "k", 10)
 		return err == nil && d.Tier == limit.TierRedis
 	})
@@ -38,20 +38,20 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "it settles", miss(remote.ErrNoAnswer))
+	redistest.Eventually(t, "it settles", miss(remote.ErrNoAnswer))
 
 	// Of two instances each has its grants and half of what is free. Redis would grant more.
 	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierOverload {
 		t.Errorf("%+v, %v", d, err)
 	}
-	eventually(t, "Redis decides alone again", func() bool { return l.State() == Healthy })
-	eventually(t, "it would grant more", func() bool {
+	redistest.Eventually(t, "Redis decides alone again", func() bool { return l.State() == Healthy })
+	redistest.Eventually(t, "it would grant more", func() bool {
 		d, err := r.Peek(context.Background(), "k", 700)
 		return err == nil && d.Allowed && d.Tier == limit.TierRedis
 	})
 
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
-	eventually(t, "all is told", func() bool { return len(told.all()) >= 3 })
+	redistest.Eventually(t, "all is told", func() bool { return len(told.all()) >= 3 })
 	if s := told.all(); s[0] != Settling || s[1] != Healthy || s[2] != Outage {
 		t.Errorf("told %v", s)
 	}
@@ -60,6 +60,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 // Decisions made without Redis because it has no time are told from those made because it is
 // lost.
 func TestLoadIsToldFromALostRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(10))
@@ -82,7 +83,7 @@ func TestLoadIsToldFromALostRedis(t *testing.T) {
 	}
 	server.Pause()
 	t.Cleanup(server.Resume)
-	eventually(t, "Redis has been silent", func() bool {
+	redistest.Eventually(t, "Redis has been silent", func() bool {
 		d, err := r.Allow(t.Context(), "k")
 		return err == nil && d.Degraded() && l.shard.Outage().Number != 0
 	})

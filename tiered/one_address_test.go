@@ -33,6 +33,7 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 // A client of one node that is handed in cannot reach the other masters' keys. Whoever reads the
 // log, or looks at the live page, is told what to do: once in a while, not for each call.
 func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	for _, addr := range cluster.Addrs() { // of which one at most has the key in which the fleet meets
 		var log lockedBuffer
@@ -46,7 +47,7 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 			mustAllow(t, r, fmt.Sprint("key-", i), 1)
 		}
 		isTold(t, &log, started, "after 100 calls")
-		eventually(t, "the state has a reason", func() bool {
+		redistest.Eventually(t, "the state has a reason", func() bool {
 			mustAllow(t, r, "key-1", 1)
 			mustAllow(t, r, "key-2", 1)
 			mustAllow(t, r, "key-3", 1)
@@ -59,6 +60,7 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 // A Cluster of one master is used as the one node that it is, for which nothing need be asked of
 // its other addresses; when slots move away from it, that is told.
 func TestAClusterOfOneMasterThatGrows(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
 	var log lockedBuffer
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -69,8 +71,8 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	started := time.Now()
 	fresh := cluster.AddNode(t)
 	cluster.MoveSlots(t, cluster.Nodes()[0], fresh, []int{int(l.keys.Slot(keyOf(l, "k").inRedis()))}, func() {})
-	eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
-	eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
+	redistest.Eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
+	redistest.Eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
 	isTold(t, &log, started, "when slots have moved")
 }
 

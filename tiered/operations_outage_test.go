@@ -55,7 +55,7 @@ func TestRefundAfterAnOutage(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	server.Restart()
-	eventually(t, "Redis decides again", func() bool { return !l.Degraded() })
+	redistest.Eventually(t, "Redis decides again", func() bool { return !l.Degraded() })
 	// Both the 4 and these count.
 	if d := mustAllow(t, r, "k", 5); d.Degraded() || d.Remaining != 1 {
 		t.Fatalf("%+v", d)

@@ -128,14 +128,14 @@ func TestWait(t *testing.T) {
 
 	slow := newRule(t, l, "slow", limit.PerHour(1))
 	mustAllow(t, slow, "k", 1)
-	soon, cancel := context.WithTimeout(ctx, 4*time.Second)
+	soon, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	started = time.Now()
 	if _, err := slow.Wait(soon, "k", 1); !errors.Is(err, limit.ErrWouldExceedDeadline) {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(started); took > time.Second {
-		t.Errorf("took %v of 4s to say that it cannot be", took)
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("took %v of a minute to say that it cannot be", took)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	time.AfterFunc(20*time.Millisecond, cancel)

@@ -14,16 +14,6 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// eventually polls until a condition holds; it fails the test if it never does.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 15*time.Second {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // grants records when requests were granted, from many goroutines.
 type grants struct {
 	mu     sync.Mutex
@@ -111,7 +101,7 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 		limiters = append(limiters, l)
 	}
 	// Everyone must have heard of everyone.
-	eventually(t, "four instances know of each other", func() bool {
+	redistest.Eventually(t, "four instances know of each other", func() bool {
 		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
 	})
 	for _, l := range limiters {
@@ -125,16 +115,16 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 		}
 	}
 
-	eventually(t, "Redis decides", func() bool { return g.tier(limit.TierRedis) > 500 })
+	redistest.Eventually(t, "Redis decides", func() bool { return g.tier(limit.TierRedis) > 500 })
 	server.Pause()
-	eventually(t, "all breakers open", all(true))
+	redistest.Eventually(t, "all breakers open", all(true))
 	before := g.tier(limit.TierFallback)
 	// A whole window inside the outage.
-	eventually(t, "decisions without Redis", func() bool { return g.tier(limit.TierFallback) > before+1000 })
+	redistest.Eventually(t, "decisions without Redis", func() bool { return g.tier(limit.TierFallback) > before+1000 })
 	server.Resume()
-	eventually(t, "all breakers closed", all(false))
+	redistest.Eventually(t, "all breakers closed", all(false))
 	before = g.tier(limit.TierRedis)
-	eventually(t, "Redis decides again", func() bool { return g.tier(limit.TierRedis) > before+1000 })
+	redistest.Eventually(t, "Redis decides again", func() bool { return g.tier(limit.TierRedis) > before+1000 })
 	close(stop)
 	wg.Wait()
 
@@ -167,7 +157,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 		limiters = append(limiters, l)
 		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
 	}
-	eventually(t, "four instances know of each other", func() bool {
+	redistest.Eventually(t, "four instances know of each other", func() bool {
 		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
 	})
 	// The first instance has granted 20, which leaves it a quarter of 80. The others do not
@@ -228,7 +218,7 @@ func TestOutagePolicies(t *testing.T) {
 		}
 	}
 	server.Restart()
-	eventually(t, "Redis decides again", func() bool {
+	redistest.Eventually(t, "Redis decides again", func() bool {
 		d, err := rules[Deny].Allow(context.Background(), "k")
 		return err == nil && d.Allowed && d.Tier == limit.TierRedis
 	})
@@ -265,12 +255,12 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 	const window = 500 * time.Millisecond
 	r := newRule(t, l, "r", limit.Per(10, window))
-	eventually(t, "a window has passed", func() bool { return l.now() > l.born+int64(window) })
+	redistest.Eventually(t, "a window has passed", func() bool { return l.now() > l.born+int64(window) })
 	if n := granted(r); n != 2 {
 		t.Errorf("one of five instances granted %d of 10, want 2", n)
 	}
 	server.Restart()
-	eventually(t, "Redis decides", func() bool {
+	redistest.Eventually(t, "Redis decides", func() bool {
 		d, err := r.Allow(context.Background(), "another")
 		return err == nil && d.Tier == limit.TierRedis
 	})

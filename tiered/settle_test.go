@@ -71,14 +71,14 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 		t.Fatal(err)
 	}
 	other(true)
-	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	if d := mustAllow(t, r, "k", 4); !d.Allowed || !d.Degraded() {
 		t.Fatalf("%+v", d)
 	}
-	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
-	eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.shard.Owes() })
+	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+	redistest.Eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 6 {
 		t.Errorf("%d remain in Redis, want 6", remaining)
 	}
@@ -114,11 +114,11 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	}
 
 	other(false)
-	eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
+	redistest.Eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
 	if d := mustAllow(t, r, "k", 4); !d.Allowed || d.Tier != limit.TierRedis || d.Remaining != 0 {
 		t.Errorf("%+v", d)
 	}
-	eventually(t, "all changes are told", func() bool { return len(told.all()) == 3 })
+	redistest.Eventually(t, "all changes are told", func() bool { return len(told.all()) == 3 })
 	if seen := told.all(); !slices.Equal(seen, []State{Outage, Settling, Healthy}) {
 		t.Errorf("%v", seen)
 	}
@@ -134,10 +134,10 @@ func TestIncidentsEnd(t *testing.T) {
 	newRule(t, l, "long", limit.PerHour(10))
 	other := another(t, l)
 	other(true)
-	eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
-	eventually(t, "Redis is back", func() bool { return l.State() == Settling })
-	eventually(t, "a window has passed for the short one", func() bool { return !l.shard.Settling(short.inOutage) })
+	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+	redistest.Eventually(t, "a window has passed for the short one", func() bool { return !l.shard.Settling(short.inOutage) })
 	if l.State() != Settling {
 		t.Errorf("state %v", l.State())
 	}
@@ -168,7 +168,7 @@ func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 		}
 	}
 	server.Restart()
-	eventually(t, "Redis decides alone", func() bool { return l.State() != Outage && !l.shard.Owes() })
+	redistest.Eventually(t, "Redis decides alone", func() bool { return l.State() != Outage && !l.shard.Owes() })
 	if k, a := peekFrom(t, server, prefix, r, "k"), peekFrom(t, server, prefix, r, "a"); k != 8 || a != 10 {
 		t.Errorf("%d and %d remain, want 8 and 10", k, a)
 	}
@@ -180,7 +180,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	without(r, "k", 3, lua.Take, breaker.ErrOpen)
-	eventually(t, "it is charged", func() bool { return !l.shard.Owes() })
+	redistest.Eventually(t, "it is charged", func() bool { return !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 7 || l.State() != Healthy {
 		t.Errorf("%d remain, state %v", remaining, l.State())
 	}

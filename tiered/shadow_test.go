@@ -45,7 +45,7 @@ func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 		default:
 			wronglyDenied++
 		}
-		eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == i+1 })
+		redistest.Eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == i+1 })
 	}
 	s := r.shadow
 	if a, w, d := s.agreed.Load(), s.wronglyAllowed.Load(), s.wronglyDenied.Load(); a != agreed || w != wronglyAllowed || d != wronglyDenied {
@@ -135,7 +135,7 @@ func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 		t.Errorf("%v comparisons left out", full)
 	}
 	close(hold.released)
-	eventually(t, "the others are made", func() bool { return r.shadow.compared() == callers*each })
+	redistest.Eventually(t, "the others are made", func() bool { return r.shadow.compared() == callers*each })
 }
 
 // An error of the comparison is nothing but counted.
@@ -149,7 +149,7 @@ func TestShadowErrors(t *testing.T) {
 	if d := mustAllow(t, r, "k", 1); !d.Allowed || d.Tier != limit.TierRedis {
 		t.Errorf("%+v", d)
 	}
-	eventually(t, "the error is counted", func() bool { return r.shadow.failed.Load() == 1 })
+	redistest.Eventually(t, "the error is counted", func() bool { return r.shadow.failed.Load() == 1 })
 	if l.Degraded() {
 		t.Error("the breaker is open")
 	}
@@ -168,14 +168,14 @@ func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
 	}
 	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.GCRA()), Shadow(1))
 	mustAllow(t, r, "k", 1)
-	eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })
+	redistest.Eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })
 	if got := ruleStats(l, "r").Shadow; got == nil || *got != (ShadowStats{Agreed: 1}) {
 		t.Errorf("counted %+v", got)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
+	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func TestShadowMistakes(t *testing.T) {

@@ -51,15 +51,12 @@ func TestAnOutageIsCountedOnce(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	server.Kill()
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
-	for inVain := errors.New("still gone"); ; time.Sleep(10 * time.Millisecond) {
-		if err := l.shard.Breaker.Probe(func() error { return inVain }); err == inVain {
-			break
-		}
-	}
+	inVain := errors.New("still gone")
+	redistest.Eventually(t, "it is probed", func() bool { return l.shard.Breaker.Probe(func() error { return inVain }) == inVain })
 	if opened := l.Stats().Outages; opened != 1 {
 		t.Errorf("opened %v times, want 1", opened)
 	}
-	eventually(t, "the time is counted for the outage", func() bool { return l.Stats().TimeInState[Outage] > 0 })
+	redistest.Eventually(t, "the time is counted for the outage", func() bool { return l.Stats().TimeInState[Outage] > 0 })
 }
 
 func TestStatsCountWhatHappened(t *testing.T) {
@@ -122,6 +119,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 
 // Each shard of a Cluster is told by itself, with its address.
 func TestStatsOfACluster(t *testing.T) {
+	t.Parallel()
 	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix())
 	var masters []string
 	for _, s := range l.Stats().Shards {

@@ -222,7 +222,7 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 			l := newLimiterOn(t, clients[0], prefix, Deadline(20*time.Millisecond), RememberDenials(0))
 			s := newTakers(t, l, Deny, ttl)
 			watched := newTakers(t, newLimiterOn(t, clients[1], prefix, Deadline(5*time.Second), RememberDenials(0)), Deny, ttl)
-			eventually(t, "all nodes answer", func() bool {
+			redistest.Eventually(t, "all nodes answer", func() bool {
 				g, _, err := s.take(1)
 				if err != nil {
 					t.Fatal(err)
@@ -266,12 +266,12 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 			workers.Wait()
 			lose.part.Store(0)
 			lose.late.Wait()
-			eventually(t, "Redis has been told of everything", func() bool {
+			redistest.Eventually(t, "Redis has been told of everything", func() bool {
 				c := l.Stats().Holds
 				return l.State() == Healthy && c.Open == 0 && c.Unsettled == 0 && l.slots.table.Keys() == 0
 			})
 			var free int64
-			eventually(t, "no stream is held, and the tokens are those that were used", func() bool {
+			redistest.Eventually(t, "no stream is held, and the tokens are those that were used", func() bool {
 				var rate, streams int64
 				if _, err := fmt.Sscan(watched.left(t), &rate, &free, &streams); err != nil {
 					t.Fatal(err)
@@ -299,7 +299,7 @@ func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	eventually(t, "the outage is noticed", func() bool {
+	redistest.Eventually(t, "the outage is noticed", func() bool {
 		mustAllow(t, s.rate, "other", 1)
 		return l.State() == Outage
 	})
@@ -323,7 +323,7 @@ func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 		t.Error(err)
 	}
 	server.Restart() // with an empty memory
-	eventually(t, "what was used is charged there, and nothing is held", func() bool {
+	redistest.Eventually(t, "what was used is charged there, and nothing is held", func() bool {
 		tokens, err := s.tokens.Peek(context.Background(), s.tokensOf, 1)
 		streams, err2 := s.streams.Peek(context.Background(), s.stream, 1)
 		return err == nil && err2 == nil && tokens.Tier == limit.TierRedis && tokens.Remaining == 600 &&

@@ -229,7 +229,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	for range 10 {
 		mustAllow(t, r, "k", 1)
 	}
-	eventually(t, "two instances", func() bool { return stays.FleetSize() == 2 })
+	redistest.Eventually(t, "two instances", func() bool { return stays.FleetSize() == 2 })
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +246,8 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	if n, err := client.ZCard(context.Background(), prefix+":{%fleet}").Result(); n != 1 || err != nil {
 		t.Errorf("%d instances after Close, %v", n, err)
 	}
-	eventually(t, "one instance left", func() bool { return stays.FleetSize() == 1 })
-	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
+	redistest.Eventually(t, "one instance left", func() bool { return stays.FleetSize() == 1 })
+	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func TestOpenOwnsItsClient(t *testing.T) {

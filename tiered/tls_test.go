@@ -22,6 +22,7 @@ import (
 // with it is an error at start that says what is wrong, or a reason in the log where an
 // unreachable Redis looks the same.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartTLS(t)
 	asking := redistest.StartTLS(t, "--tls-auth-clients", "yes")
 	if err := server.Server.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {

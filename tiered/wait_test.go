@@ -63,7 +63,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				}
 				served.Add(1)
 			})
-			eventually(t, "it waits, or has been served", func() bool {
+			redistest.Eventually(t, "it waits, or has been served", func() bool {
 				return waiting(l, r.name, "k")+int(served.Load()) == i+1
 			})
 		}
@@ -130,14 +130,14 @@ func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
+			redistest.Eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
 		}
 		// Units are free in half a minute (GCRA) or one, and two more of them each minute.
 		hurried, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		started := time.Now()
 		d, err := r.Wait(hurried, "k", 1)
 		cancel()
-		if !errors.Is(err, limit.ErrWouldExceedDeadline) || time.Since(started) > time.Second {
+		if !errors.Is(err, limit.ErrWouldExceedDeadline) || time.Since(started) > 10*time.Second {
 			t.Errorf("%v, %v", err, time.Since(started))
 		}
 		if d.Allowed || d.RetryAfter < 2*time.Minute || d.RetryAfter > 4*time.Minute {
@@ -164,7 +164,7 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 				t.Errorf("cost %d: %v", cost, err)
 			}
 		})
-		eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == before+1 })
+		redistest.Eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == before+1 })
 	}
 	wait(big, 2, context.Canceled)
 	wait(t.Context(), 1, nil)
@@ -213,7 +213,7 @@ func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "all is given back", func() bool {
+	redistest.Eventually(t, "all is given back", func() bool {
 		d, err := r.Peek(t.Context(), "k", 1)
 		return err == nil && quota-d.Remaining == granted.Load()
 	})
@@ -231,7 +231,7 @@ func TestWaitersWithoutTrips(t *testing.T) {
 	r := newRule(t, l, "r", limit.Per(50, 500*time.Millisecond))
 	server.Pause()
 	t.Cleanup(server.Resume)
-	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
 	var all sync.WaitGroup
 	took := make([]time.Duration, 120)
 	started := time.Now()
@@ -257,7 +257,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
 	r := newRule(t, l, "r", limit.PerHour(2))
 	server.Pause()
-	eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
+	redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
 	for mustAllow(t, r, "k", 1).Allowed { // this instance's share
 	}
 	served := make(chan error, 1)
@@ -265,9 +265,9 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 		_, err := r.Wait(t.Context(), "k", 1)
 		served <- err
 	}()
-	eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 1 })
+	redistest.Eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 1 })
 	server.Resume()
-	eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
+	redistest.Eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
 	if err := r.Reset(t.Context(), "other"); err != nil { // is no release of k
 		t.Fatal(err)
 	}
@@ -301,14 +301,14 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
+	redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
 	if err := server.Client(t).Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	r.forgetDenial(l.key("k").hash)
 	server.Pause()
 	l.lines.release("r", "k")
-	eventually(t, "they are asked for", func() bool {
+	redistest.Eventually(t, "they are asked for", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
 		q := l.lines.of[lineID{"r", "k"}]
@@ -317,7 +317,7 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	leave()
 	all.Wait() // nobody waits for Redis to return
 	server.Resume()
-	eventually(t, "all is given back", func() bool {
+	redistest.Eventually(t, "all is given back", func() bool {
 		d, err := r.Peek(t.Context(), "k", 1)
 		return err == nil && d.Remaining == 10
 	})

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -43,9 +44,13 @@ func quick(t *testing.T, scenario string) settings {
 // Laws 4, 7 and 11: the whole fleet, in processes of its own, through outages of several
 // kinds. bounds.go has what it is held to.
 func TestLaw11Outages(t *testing.T) {
+	// However many tests may be parallel: what a fleet admits is measured, and it needs a core.
+	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, name := range []string{"stop", "kill", "slow", "flushall", "random"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			cores <- struct{}{}
+			defer func() { <-cores }()
 			s := quick(t, name)
 			o, err := play(t.Context(), s, s.chosen[0])
 			if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 func get(t *testing.T, url string) (*http.Response, func()) {
@@ -27,16 +29,6 @@ func get(t *testing.T, url string) (*http.Response, func()) {
 		t.Fatal(err)
 	}
 	return response, func() { cancel(); response.Body.Close() }
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 func TestEvents(t *testing.T) {
@@ -66,7 +58,7 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		before := rendered.Load()
-		until(t, "an event could have come of the same again", func() bool { return rendered.Load() > before+5 })
+		redistest.Eventually(t, "an event could have come of the same again", func() bool { return rendered.Load() > before+5 })
 		version.Add(1)
 	}
 
@@ -77,7 +69,7 @@ func TestEvents(t *testing.T) {
 		leaveThird()
 	}
 	leaveSecond()
-	until(t, "the place is free again", func() bool {
+	redistest.Eventually(t, "the place is free again", func() bool {
 		again, leaveAgain := get(t, server.URL)
 		defer leaveAgain()
 		return again.StatusCode == http.StatusOK

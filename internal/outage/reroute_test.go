@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -109,7 +110,7 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 		t.Error("two shards have an incident of the same number: shares fixed in one would hold in the other")
 	}
 	b.Breaker.Probe(func() error { return nil })
-	eventually(t, "a probe closes b's breaker", func() bool {
+	redistest.Eventually(t, "a probe closes b's breaker", func() bool {
 		_ = b.Breaker.Probe(func() error { return nil })
 		return b.Breaker.Closed()
 	})

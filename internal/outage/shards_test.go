@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/local/ledger"
@@ -146,17 +147,7 @@ func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 // closeBreaker has probes close it.
 func (l *testShards) closeBreaker(t *testing.T, s *Shard) {
 	t.Helper()
-	eventually(t, "probes close the breaker", func() bool { s.probe(); return s.Breaker.Closed() })
-}
-
-// eventually polls until a condition holds; it fails the test if it never does.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 15*time.Second {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
+	redistest.Eventually(t, "probes close the breaker", func() bool { s.probe(); return s.Breaker.Closed() })
 }
 
 var hasher = local.NewHasher()

@@ -54,17 +54,13 @@ func played(t *testing.T, l limit.Limit, hosts ...string) *Demo {
 // until waits for what the demo shows.
 func until(t *testing.T, d *Demo, what string, holds func(shown) bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		s := d.shown()
-		if holds(s) {
-			return
+	var s shown
+	defer func() {
+		if t.Failed() {
+			t.Logf("it shows %+v", s)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s: %+v", what, s)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	}()
+	redistest.Eventually(t, what, func() bool { s = d.shown(); return holds(s) })
 }
 
 // decidedBy waits until instances decide by the wanted tiers, and by no other.
@@ -213,12 +209,13 @@ func TestPage(t *testing.T) {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	defer func() {
+		if t.Failed() {
 			stacks := make([]byte, 1<<20)
-			t.Fatalf("goroutines left behind:\n%s", stacks[:runtime.Stack(stacks, true)])
+			t.Logf("all goroutines:\n%s", stacks[:runtime.Stack(stacks, true)])
 		}
-	}
+	}()
+	redistest.Eventually(t, "no goroutine is left behind", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // No other site's name that is made to resolve to this machine reaches the page, its
