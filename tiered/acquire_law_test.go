@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,7 +42,7 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if dice%2 == 0 {
 			_ = next(ctx, cmd)
 		} else {
-			again := redis.NewCmd(context.Background(), cmd.Args()...)
+			again := redis.NewCmd(context.Background(), copied(cmd.Args())...)
 			l.late.Go(func() {
 				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond) // on its way
 				_ = l.later.Process(context.Background(), again)
@@ -50,6 +51,17 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		cmd.SetErr(io.ErrUnexpectedEOF)
 		return io.ErrUnexpectedEOF
 	}
+}
+
+// copied are arguments as they are now: some point to what the next trip is loaded into.
+func copied(args []any) []any {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if text, ok := arg.(*string); ok {
+			args[i] = *text
+		}
+	}
+	return args
 }
 
 // believers are all slots whose holders believe that they hold them.

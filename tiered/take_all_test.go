@@ -217,7 +217,7 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 		"a Cluster": {cluster.Client(t), cluster.Client(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lose, prefix, ttl := &losing{}, redistest.Prefix(), 10*time.Minute // what leaks is there for longer than the test
+			lose, prefix, ttl := &losing{later: clients[1]}, redistest.Prefix(), 10*time.Minute // what leaks is there for longer than the test
 			clients[0].AddHook(lose)
 			l := newLimiterOn(t, clients[0], prefix, Deadline(20*time.Millisecond), RememberDenials(0))
 			s := newTakers(t, l, Deny, ttl)
@@ -271,6 +271,11 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 				return l.State() == Healthy && c.Open == 0 && c.Unsettled == 0 && l.slots.table.Keys() == 0
 			})
 			var free int64
+			defer func() {
+				if t.Failed() {
+					t.Logf("rate, tokens and streams left: %s; used %d, %+v", watched.left(t), used.Load(), l.Stats())
+				}
+			}()
 			redistest.Eventually(t, "no stream is held, and the tokens are those that were used", func() bool {
 				var rate, streams int64
 				if _, err := fmt.Sscan(watched.left(t), &rate, &free, &streams); err != nil {
