@@ -49,7 +49,8 @@ type Server struct {
 	loading sync.Mutex    // guards what follows
 	files   []config.File // in force
 	overlay *config.Overlay
-	loaded  int // how many configurations have been put in force
+	loaded  int           // how many configurations have been put in force
+	refused []config.File // the last that could not be put in force, if that was tried last
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -345,13 +346,22 @@ func (s *Server) Failed() <-chan error { return s.failed }
 func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	return s.put(files, s.overlay)
+	err := s.put(files, s.overlay)
+	if s.refused = nil; err != nil {
+		s.refused = files
+	}
+	return err
 }
 
 // lay puts an overlay in force, whole or not at all. Without a configuration it waits for one.
 func (s *Server) lay(overlay *config.Overlay) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
+	if s.refused != nil && s.put(s.refused, overlay) == nil { // it may have been the overlay's fault
+		s.refused = nil
+		s.log.Info("the configuration that was refused is in force, beside another overlay")
+		return nil
+	}
 	if s.loaded == 0 {
 		s.overlay = overlay
 		return nil

@@ -200,6 +200,9 @@ func TestOverlayOverXDS(t *testing.T) {
 	redistest.Eventually(t, "the file is missed", refused(3))
 	plane.publish("4", three("m"))
 	redistest.Eventually(t, "what does not fit is refused", refused(4))
+	write(sliding)
+	redistest.Eventually(t, "what was refused is in force with the next overlay", loaded(6))
+	expect(t, client, two("m=a"), "OK: OK 1")
 }
 
 // A service does not start with an overlay that it cannot read.
