@@ -26,12 +26,15 @@
 --       not after (2)  64 µs after the base each; 65535 for never
 --       cost (1)     of a CHARGE, how many pairs it has
 --       group (2), long cost (7) in place of the short one, count (3): where the form
---                    says so. A count of n is n entries of that cost, one after another
+--                    says so. A count of n is n entries of that cost, one after another; of a
+--                    SETTLE, n settlements with costs of their own
 --       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
 --                    its cost is how many units are wanted
 --       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE and EXTEND, see hold.lua; the
 --                    cost of a SETTLE is how many units were used
+--       ids (8 each): of a HOLD with a count, those of the holds behind the first one
+--       ids (8) and costs (7): of a SETTLE with a count, in the same way
 --       sequence (7), and pairs: of a CHARGE, units (6) and their age in µs (7), the
 --                    youngest first
 --
@@ -53,7 +56,8 @@
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
 --                    the outcome is less than the count, and a TAKE_UP_TO's nothing
 --     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends;
---                    of a SETTLE, in its place: the units given back or charged
+--                    of a SETTLE, in its place: the units given back or charged; behind
+--                    the numbers of one with a count the outcome of each (1)
 --   or, of a TAKE that was decided straight through (see "plain" in state.lua) and allowed,
 --   with all of its count
 --     255, units free (7), reset after (7)
@@ -159,6 +163,9 @@ local function read_entry(e)
     elseif e.operation >= HOLD then
       e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
+      if e.count > 1 then
+        e.others, at = at, at + (e.count - 1) * (e.operation == SETTLE and 15 or 8)
+      end
     elseif e.operation == CHARGE then
       e.sequence, e.pairs = next_number(7), at
       e.marker = asked_keys[#asked_keys - markers]
@@ -273,6 +280,48 @@ local function settle_hold(e, s, rule)
   return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
+-- The same for each of the holds of an entry with a count, as if they had come one after another.
+-- Returns the number of those that are there, and sets e.outcomes to what the others would have
+-- returned.
+local function settle_holds(e, s, rule)
+  local found, there, outcomes = take_holds(e, s), 0, {}
+  local stamps, held, back = {}, {}, {} -- what is to be given back together
+  local function give_back()
+    if #stamps > 0 then
+      e.told = e.told + release(s, rule, stamps, held, back)
+      stamps, held, back = {}, {}, {}
+      return after_giving(e, s)
+    end
+    return true
+  end
+  local id, used, next_one = e.id, e.cost, e.others
+  for i = 1, e.count do
+    if i > 1 then
+      id, used, next_one = sub(packed, next_one, next_one + 7), unpack_time(packed, next_one + 8), next_one + 15
+    end
+    local line, outcome = found[id], 0
+    if line then
+      found[id] = nil
+      local stamp, _, units = hold_in(line, 1)
+      if used < units then
+        stamps[#stamps + 1], held[#held + 1], back[#back + 1] = stamp, units, units - used
+      elseif used > units then
+        if not give_back() then
+          return UNREADABLE
+        end
+        e.told = e.told + charge_used(s, rule, used - units)
+        if not after_giving(e, s) then
+          return UNREADABLE
+        end
+      end
+      there, outcome = there + 1, units == 0 and 2 or 1
+    end
+    outcomes[i] = char(outcome)
+  end
+  e.outcomes = concat(outcomes)
+  return give_back() and there or UNREADABLE
+end
+
 -- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is
 -- not ours to read.
 local function read_marker(e)
@@ -344,15 +393,11 @@ local function look(e, s)
     e.fits = read_marker(e) and 1 or UNREADABLE
   elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
-  elseif operation == HOLD or operation == HOLD_UP_TO then
+  elseif operation == HOLD then
+    e.fits, e.full = room_for(s, math.min(e.count, floor(free / cost)), e.count)
+  elseif operation == HOLD_UP_TO then
     e.full = is_full(s)
-    if e.full then
-      e.fits = 0
-    elseif operation == HOLD then
-      e.fits = cost <= free and 1 or 0
-    else
-      e.fits = math.min(cost, free)
-    end
+    e.fits = e.full and 0 or math.min(cost, free)
   elseif operation > PEEK then
     e.fits = 1
   elseif cost > free then
@@ -408,11 +453,13 @@ local function settle(e, s, charge)
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
   elseif operation == HOLD or operation == HOLD_UP_TO then
-    if outcome > 0 then
-      hold(e, s, rule, operation == HOLD and e.cost or outcome)
+    if outcome > 0 and operation == HOLD then
+      hold(e, s, rule, e.cost, outcome)
+    elseif outcome > 0 then
+      hold(e, s, rule, outcome, 1)
     end
   elseif operation == SETTLE then
-    outcome = settle_hold(e, s, rule)
+    outcome = (e.count > 1 and settle_holds or settle_hold)(e, s, rule)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
@@ -428,7 +475,11 @@ local function settle(e, s, charge)
     return answer(5, outcome, s.free, reset, s.offset, e.lasts)
   end
   if operation >= SETTLE then
-    return answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
+    answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
+    if e.count > 1 then
+      reply[replies] = reply[replies] .. e.outcomes
+    end
+    return
   end
   local up_to = operation == TAKE_UP_TO or operation == HOLD_UP_TO
   local wanted = up_to and 1 or e.count

@@ -19,14 +19,16 @@
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
---   gives  the life of a hold, for frame.lua: hold, extend, take_hold, read_holds, write_holds,
---          forget_holds, end_holds, is_due, is_full, until_room, release, charge_used
+--   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_holds, read_holds,
+--          write_holds, forget_holds, end_holds, is_due, is_full, room_for, until_room, release,
+--          charge_used
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MOST_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
+local EACH_ID, EACH_LINE = '........', '(........)(......................)' -- patterns
 
 -- Whether something that is held is due by the key's own time, as far as the head tells.
 local function is_due(e, s)
@@ -47,7 +49,7 @@ local function read_holds(e, s)
     s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
     return true
   end
-  if type(raw) == 'table' or byte(raw) ~= TAG_HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES
+  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES
     or (#raw - HOLDS_HEAD) % HOLD_BYTES > 0 then
     return false
   end
@@ -75,11 +77,15 @@ local function write_holds(s)
   end
 end
 
--- The hold whose line begins at a position: when it was charged, when it ends, its units. Of a
--- damaged line no more than can be written again.
-local function hold_at(s, from)
-  local charged, ends, units = unpack_time(s.lines, from + 9), unpack_time(s.lines, from + 16), unpack_time(s.lines, from + 23)
+-- The hold whose line begins at a position of a text: when it was charged, when it ends, its units. Of
+-- a damaged line no more than can be written again.
+local function hold_in(text, from)
+  local charged, ends, units = unpack_time(text, from + 9), unpack_time(text, from + 16), unpack_time(text, from + 23)
   return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MOST_UNITS)
+end
+
+local function hold_at(s, from)
+  return hold_in(s.lines, from)
 end
 
 -- Where the line of the entry's hold begins; nothing if there is none.
@@ -137,6 +143,18 @@ local function is_full(s)
   return #s.lines >= MOST_HOLDS * HOLD_BYTES
 end
 
+-- How many holds of a count can be opened, if so many of them fit; and whether the next one is denied
+-- because there is no room for its line.
+local function room_for(s, fits, count)
+  local room = MOST_HOLDS - #s.lines / HOLD_BYTES
+  if fits >= room and count > room then -- one of them finds no room, and ends those that have merely ended
+    end_holds(s, true)
+    room = MOST_HOLDS - #s.lines / HOLD_BYTES
+  end
+  fits = math.min(fits, room)
+  return fits, fits == room and fits < count
+end
+
 -- µs until a hold ends: then there is room for another one.
 local function until_room(s)
   local first = LATEST
@@ -147,10 +165,15 @@ local function until_room(s)
   return math.max(0, math.min(first - s.now, LONGEST_HOLD))
 end
 
--- Charges units for the entry's hold, in memory.
-local function hold(e, s, rule, units)
-  s.lines, s.holds_changed = s.lines .. line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units), true
-  rule.algorithm.take(s, rule, units)
+-- Charges units for each of the entry's first n holds, in memory.
+local function hold(e, s, rule, units, n)
+  local lines = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units)
+  if n > 1 then -- the lines of the others differ from it by their ids only
+    local after_id = gsub(sub(lines, 9), '%%', '%%%%')
+    lines = lines .. gsub(sub(packed, e.others, e.others + 8 * (n - 1) - 1), EACH_ID, '%0' .. after_id)
+  end
+  s.lines, s.holds_changed = s.lines .. lines, true
+  rule.algorithm.take(s, rule, units * n)
   s.newest, s.charged, s.changed = s.now, true, true
 end
 
@@ -183,6 +206,22 @@ local function take_hold(e, s)
   local charged, _, units = hold_at(s, from)
   replace_line(s, from, '')
   return charged, units
+end
+
+-- Takes out the lines of all the holds that a SETTLE with a count is about, in one pass. Returns them by
+-- id.
+local function take_holds(e, s)
+  local asked, found = { [e.id] = true }, {}
+  for at = e.others, e.others + 15 * (e.count - 2), 15 do
+    asked[sub(packed, at, at + 7)] = true
+  end
+  s.lines = gsub(s.lines, EACH_LINE, function(id, rest)
+    if asked[id] and not found[id] then
+      found[id], s.holds_changed = id .. rest, true
+      return ''
+    end
+  end)
+  return found
 end
 
 -- Gives back so many units of each of the charges made at these stamps, in memory, as far as

@@ -26,7 +26,7 @@ local LONGEST_LEASE = 1000000 -- µs
 -- is nearly used up, its last units are left to be decided one by one.
 local function lend(e, s, rule)
   local raw = pcall('GET', e.leases) or char(TAG_LEASES)
-  if type(raw) == 'table' or byte(raw) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
+  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
     return 0 -- nothing of ours, or of a later version, or damaged
   end
   local kept, out, latest, changed = {}, 0, 0, false

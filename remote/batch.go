@@ -8,35 +8,43 @@ import "github.com/tierlimit/tierlimit/lua"
 // by one, those of the same rule and key in the order of their arrival. (Those of
 // different keys are all under way at the same time: their order is free.)
 //
-// Releases of units that are held come first, those of a key as one: all calls are under way at
-// the same time, so a release may come before whoever asks for units, who then finds more of them.
+// Releases of units that are held, and settlements, come first, those of a key as one: all calls are
+// under way at the same time, so they may come before whoever asks for units, who then finds more of
+// them. Where a key has both, they stand before its other entries, so that its state is read once.
 type batch struct {
 	entries []Entry
 
 	runs  []entryRun
-	first []int32          // the first run of each key's releases
-	heads []int32          // the first run of each key, in order of arrival
+	first []int32          // the first run of each key's releases and settlements
+	heads []int32          // the first run of each key's others, in order of arrival
 	last  map[asking]int32 // the last run of each key
 	alone bool             // there is one run, and it is not in last yet: most batches are small
-	work  int64            // units that the script writes one by one
+	// groups: some are among them, and their keys' other entries keep their order to them.
+	groups bool
+	work   int64 // units that the script writes one by one
 }
 
 // entryRun is an entry in the making.
 type entryRun struct {
 	entry    Entry
 	deadline int64 // of the first call
-	next     int32 // the next run of the same key, or 0
+	head     int32 // the first run of the same key, of those that may be put side by side
+	next     int32 // the next one, or 0
+	ordered  bool  // of a head: it has its place
 	at       int32 // position in entries
 }
 
 // asking is what calls must have in common to be put side by side.
 type asking struct {
-	rule     *Rule
-	key      string
-	releases bool
+	rule  *Rule
+	key   string
+	first bool // they come before others
 }
 
-func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.releases()} }
+func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.comesFirst()} }
+
+// comesFirst reports whether the entry may come before others of its key.
+func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
 
 // releases reports whether the entry gives back units that are held at the same time.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
@@ -54,14 +62,15 @@ func (e *Entry) join(other *Entry) (place int64, joined bool) {
 		e.Count = place + other.count()
 		return place, true
 	}
-	return 0, false
+	return e.joinHold(other)
 }
 
 func (b *batch) reset() {
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
 	clear(b.last)
-	b.entries, b.runs, b.first, b.heads, b.alone, b.work = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], false, 0
+	b.entries, b.runs, b.first, b.heads = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0]
+	b.alone, b.groups, b.work = false, false, 0
 }
 
 // add adds a call, unless the batch then were larger than most entries, or the work
@@ -83,7 +92,8 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 	last, known := b.last[who]
 	if known {
 		run := &b.runs[last]
-		if later := c.deadline - run.deadline; later >= 0 && later <= spread {
+		later := c.deadline - run.deadline
+		if (later >= 0 && later <= spread) || !c.entry.hasDeadline() {
 			if place, joined := run.entry.join(&c.entry); joined {
 				c.run, c.place = last, place
 				b.work += work
@@ -98,8 +108,8 @@ func (b *batch) add(c *call, most int, mostWork, spread int64) bool {
 	b.work += work
 	switch {
 	case known:
-		b.runs[last].next = c.run
-	case who.releases:
+		b.runs[last].next, b.runs[c.run].head = c.run, b.runs[last].head
+	case who.first:
 		b.first = append(b.first, c.run)
 	default:
 		b.heads = append(b.heads, c.run)
@@ -128,8 +138,8 @@ func (b *batch) addGroup(c *call, most int, mostWork int64) bool {
 		return false
 	}
 	b.work += work
-	b.alone = false            // what follows a group does not go in line before it
-	number := len(b.heads) + 1 // tells the group from those of other calls
+	b.alone, b.groups = false, true // what follows a group does not go in line before it
+	number := len(b.heads) + 1      // tells the group from those of other calls
 	for i := range c.group {
 		e := c.group[i]
 		delete(b.last, asking{rule: e.Rule, key: e.Key})
@@ -148,15 +158,23 @@ func (b *batch) addGroup(c *call, most int, mostWork int64) bool {
 }
 
 func (b *batch) append(e Entry, deadline int64) int32 {
-	b.runs = append(b.runs, entryRun{entry: e, deadline: deadline})
-	return int32(len(b.runs) - 1)
+	at := int32(len(b.runs))
+	b.runs = append(b.runs, entryRun{entry: e, deadline: deadline, head: at})
+	return at
 }
 
 // finish puts the entries in their order. notAfter says when an entry must no longer
 // be charged.
 func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
-	for _, heads := range [][]int32{b.first, b.heads} {
-		for _, at := range heads {
+	for _, at := range b.first {
+		b.line(at, notAfter)
+		e := &b.runs[at].entry
+		if others, known := b.last[asking{rule: e.Rule, key: e.Key}]; known && !b.groups {
+			b.line(b.runs[others].head, notAfter)
+		}
+	}
+	for _, at := range b.heads {
+		if !b.runs[at].ordered {
 			b.line(at, notAfter)
 		}
 	}
@@ -164,6 +182,7 @@ func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
 
 // line puts the entries of a key in their order.
 func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
+	b.runs[at].ordered = true
 	for {
 		run := &b.runs[at]
 		run.entry.NotAfter = notAfter(&run.entry, run.deadline)

@@ -41,7 +41,7 @@ type Entry struct {
 	// to refund. Of Slots it is how many units the rule's process holds, or lua.SlotsAsKnown.
 	Cost int64
 	// Count is for how many decisions of that cost to take, one after another; 0 is
-	// 1. Only Take has counts.
+	// 1. Only Take has counts; and a Hold or a Settle that others have joined in a batch.
 	Count int64
 	// Charged and Stamp tell a refund of which charge: its cost, less what was
 	// refunded of it already, and its Reply.Stamp.
@@ -74,6 +74,8 @@ type Entry struct {
 	name      string // the Redis key, once it was made
 	leaseName string // the key of what is out on lease
 	holdsName string // the key of what is held
+
+	joined []joinedHold // of a Hold or a Settle with a Count, those behind the first one
 }
 
 // Lease is the terms on which units are charged in advance for one process, which may

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/tierlimit/tierlimit/lua"
@@ -58,15 +59,56 @@ func (e *Entry) hasDeadline() bool {
 	return e.Operation != lua.Settle || e.Hold.ID == 0
 }
 
+// joinedHold is a hold that shares an entry with another one: of the same cost, or to be settled with
+// so many units.
+type joinedHold struct {
+	id   uint64
+	used int64
+}
+
+// joinHold makes one entry of two that hold the same number of units for the same time, or that both
+// settle what was held. place is where the other's part of it begins.
+func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
+	place = e.count()
+	switch {
+	case place >= lua.MaxHolds || e.Operation != other.Operation:
+		return 0, false
+	case e.Operation == lua.Hold && e.Cost == other.Cost && e.Hold.Life == other.Hold.Life, e.settlesHold() && other.settlesHold():
+		e.joined = append(e.joined, joinedHold{other.Hold.ID, other.Cost})
+		e.Count = place + 1
+		return place, true
+	}
+	return 0, false
+}
+
+// settlesHold reports whether the entry is the settlement of what was held before.
+func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
+
+// packJoined appends the holds behind the first one.
+func (e *Entry) packJoined(packed []byte) []byte {
+	for _, h := range e.joined {
+		packed = binary.BigEndian.AppendUint64(packed, h.id)
+		if e.Operation == lua.Settle {
+			packed = appendInt(packed, h.used, 7)
+		}
+	}
+	return packed
+}
+
 // decodeSettled reads what is the same of a Settle and an Extend.
 func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
-	r.Status, r.Fitted = Denied, outcome
-	if outcome > 0 {
-		r.Status = Allowed
-	}
+	r.settled(outcome)
 	if e.Operation == lua.Settle {
 		r.Granted = told
 	} else {
 		r.Life = microseconds(told)
+	}
+}
+
+// settled says whether the hold was there, and whether it had been given back before.
+func (r *Reply) settled(outcome int64) {
+	r.Status, r.Fitted = Denied, outcome
+	if outcome > 0 {
+		r.Status = Allowed
 	}
 }

@@ -113,7 +113,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	if e.Operation >= lua.Hold {
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
-		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)
+		packed = e.packJoined(appendInt(packed, e.Hold.Life.Microseconds(), 7))
 	}
 	if e.Operation == lua.Charge {
 		packed = appendInt(packed, e.Sequence, 7)

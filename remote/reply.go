@@ -49,6 +49,8 @@ type Reply struct {
 	Clock, Stamp int64
 	// Err is set instead of all others where the entry's part of a batch failed.
 	Err error
+
+	outcomes string // of a Settle with a count: one byte for each
 }
 
 // share is the answer to one of the calls that an entry was made of: its own entry e, which
@@ -60,8 +62,19 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 		own.Granted = min(max(0, r.Granted-i), e.Cost)
 		return own
 	}
-	if e.operation() != lua.Take || r.Err != nil || r.Status > Allowed {
+	if r.Err != nil || r.Status > Allowed {
 		return own // nothing to share
+	}
+	switch e.operation() {
+	case lua.Take, lua.Hold:
+	case lua.Settle:
+		if r.outcomes != "" {
+			own.settled(int64(r.outcomes[i]))
+			own.Granted, own.outcomes = 0, "" // what was given back or charged is told of all together
+		}
+		return own
+	default:
+		return own
 	}
 	own.Fitted = min(max(0, r.Fitted-i), e.count())
 	own.Granted = own.Fitted * e.Cost
@@ -205,6 +218,13 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 			return 0
 		}
 		r.decodeSettled(e, outcome, number(4))
+		if n := len(e.joined); n > 0 {
+			if len(text) < used+n+1 {
+				return 0
+			}
+			r.outcomes = text[used : used+n+1]
+			used += n + 1
+		}
 		return used
 	default:
 		r.Fitted = outcome

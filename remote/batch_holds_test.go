@@ -1,0 +1,159 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Calls about holds of a key that share a trip share entries, too. Whatever they ask, and whether
+// or not it fits, they are answered, and leave behind, as if all had come alone in the order of the trip.
+func TestLaw3JoinedHoldsAreAsIfAlone(t *testing.T) {
+	server := redistest.Shared(t).Client(t)
+	embedded, _ := redistest.Embedded(t)
+	for _, to := range []struct {
+		name   string
+		client *redis.Client
+	}{{"redis", server}, {"miniredis", embedded}} {
+		t.Run(to.name, func(t *testing.T) {
+			script := NewScript(to.client)
+			rapid.Check(t, func(t *rapid.T) { checkJoinedHolds(t, script, to.client) })
+		})
+	}
+}
+
+func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
+	ctx := context.Background()
+	a := rapid.SampledFrom(configurations()).Draw(t, "algorithm")
+	l := limit.Per(rapid.Int64Range(5, 60).Draw(t, "quota"), time.Minute)
+	packed, err := NewRule(l, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rapid.Bool().Draw(t, "given back at its end") {
+		packed = packed.GivesBack()
+	}
+	joined, alone := redistest.Prefix()+"joined", redistest.Prefix()+"alone"
+	now, lastID := int64(epoch), uint64(rapid.SampledFrom([]uint64{1, 0x2525252525252525, 0xff00ff00ff00ff00}).Draw(t, "first id"))
+	var open []uint64
+	if full := rapid.IntRange(0, 4).Draw(t, "room"); full > 0 { // for few holds, or for none
+		text := []byte{lua.TagHolds}
+		text = appendInt(appendInt(text, now+1, 7), now+3600e6, 7)
+		for i := range lua.MaxHolds - full + 1 {
+			text = appendInt(appendInt(append(text, 0), int64(i)+1<<40, 7), 1, 1)
+			text = appendInt(appendInt(appendInt(text, now, 7), now+int64(i%3)*1e6, 7), 0, 7)
+		}
+		for _, key := range []string{joined, alone} {
+			if err := client.Set(ctx, key+":holds", text, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range rapid.IntRange(1, 8).Draw(t, "trips") {
+		now += rapid.SampledFrom([]int64{0, 1, 900_000, 20_000_000, 61_000_000}).Draw(t, "later")
+		calls := make([]*call, rapid.IntRange(1, 12).Draw(t, "calls"))
+		for i := range calls {
+			e := Entry{Key: joined, Rule: packed, Cost: rapid.SampledFrom([]int64{1, 1, 1, 4}).Draw(t, "cost")}
+			e.Operation = rapid.SampledFrom([]int{lua.Take, lua.Peek, lua.Hold, lua.Hold, lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "operation")
+			if e.Operation >= lua.Hold {
+				e.Hold = &Hold{Life: rapid.SampledFrom([]time.Duration{time.Second, time.Second, time.Minute}).Draw(t, "life")}
+				if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(open) == 0 {
+					lastID++
+					e.Hold.ID = lastID
+					open = append(open, lastID)
+				} else {
+					e.Hold.ID = rapid.SampledFrom(open).Draw(t, "which") // also one that was settled before
+				}
+			}
+			if e.Operation == lua.Settle {
+				e.Cost = rapid.SampledFrom([]int64{0, 1, 2, 5}).Draw(t, "used")
+			}
+			calls[i] = &call{entry: e}
+		}
+		var b batch
+		for _, c := range calls {
+			if !b.add(c, 128, 1<<40, 0) {
+				t.Fatal("there is no room")
+			}
+		}
+		b.finish(func(*Entry, int64) int64 { return 0 })
+		replies, err := script.Run(ctx, b.entries, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortStableFunc(calls, func(c, d *call) int {
+			if x, y := b.runs[c.run].at, b.runs[d.run].at; x != y {
+				return int(x - y)
+			}
+			return int(c.place - d.place)
+		})
+		for i, c := range calls {
+			e := c.entry
+			e.Key, e.name, e.holdsName = alone, "", ""
+			want := runOne(t, script, e, now)
+			got := b.answer(c, replies)[0].share(&c.entry, c.place)
+			if entry := &b.entries[b.runs[c.run].at]; entry.count() > 1 {
+				got.ResetAfter = want.ResetAfter // that of the last one
+				if e.Operation == lua.Settle {
+					got.Granted, got.Remaining = want.Granted, want.Remaining // of all together
+				}
+			}
+			if got != want {
+				t.Fatalf("call %d of %d at %d, %+v of %+v:\n%+v, alone\n%+v", i+1, len(calls), now, e.Operation, e.Hold, got, want)
+			}
+		}
+		if x, y := linesOf(client, joined), linesOf(client, alone); x != y {
+			t.Fatalf("what is held of them:\n%x, alone\n%x", x, y)
+		}
+		peek := Entry{Key: joined, Rule: packed, Operation: lua.Peek, Cost: 1}
+		other := peek
+		other.Key = alone
+		if x, y := runOne(t, script, peek, now), runOne(t, script, other, now); x != y {
+			t.Fatalf("the key then:\n%+v, alone\n%+v", x, y)
+		}
+	}
+}
+
+func runOne(t *rapid.T, script *Script, e Entry, now int64) Reply {
+	replies, err := script.Run(context.Background(), []Entry{e}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replies[0]
+}
+
+// On a hot key the holds and settlements of a trip are two entries, however many callers ask.
+func TestHoldsOfATripShareEntries(t *testing.T) {
+	rule, key := newRule(t, limit.PerHour(1000), limit.GCRA()), redistest.Prefix()+"hot"
+	var b batch
+	for id := uint64(1); id <= 100; id++ {
+		e, settles := holdEntry(key, rule, lua.Hold, id, 10), holdEntry(key, rule, lua.Settle, id+100, int64(id))
+		if !b.add(&call{entry: e, deadline: int64(id)}, 2, 1<<40, 1000) || !b.add(&call{entry: settles, deadline: -int64(id)}, 2, 1<<40, 1000) {
+			t.Fatalf("the calls of %d do not share entries", id)
+		}
+	}
+	b.finish(func(*Entry, int64) int64 { return 0 })
+	if got := fmt.Sprint(b.entries[0].Operation, b.entries[0].Count, b.entries[1].Operation, b.entries[1].Count); got != fmt.Sprint(lua.Settle, 100, lua.Hold, 100) {
+		t.Errorf("operation and count of the entries: %s", got)
+	}
+	own := Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{}}
+	if b.add(&call{entry: own}, 2, 1<<40, 1000) {
+		t.Error("what settles no hold may be sent once only, within its deadline, and has an entry of its own")
+	}
+}
+
+// linesOf is what is held of a key, without the head: when it is to be looked through may be earlier than
+// it has to be.
+func linesOf(client *redis.Client, key string) string {
+	text := client.Get(context.Background(), key+":holds").Val()
+	return text[min(15, len(text)):]
+}
