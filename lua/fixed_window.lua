@@ -68,7 +68,7 @@ make[FIXED_WINDOW] = function()
   -- Dials of a window of the calendar, whose length is given as 0: where the last,
   -- this, the next window, and its next begin (7 bytes each).
   function fixed.rule(quota, window, dials)
-    local rule = { algorithm = fixed, quota = quota, window = window, plain = plain }
+    local rule = { algorithm = fixed, quota = quota, window = window, plain = plain, most_plain = quota }
     if window == 0 then
       rule.bounds = {}
       for i = 1, 4 do

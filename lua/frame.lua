@@ -75,10 +75,12 @@
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
 local SLOTS, HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11, 12
-local COUNTED_TAKE = TAKE + 64 -- the form of a TAKE with a count
+local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
+local LONE_HOLD, LONG_HOLD = HOLD + 120, HOLD + 152
+local LONE_SETTLE, LONG_SETTLE = SETTLE + 120, SETTLE + 152
 
--- The largest cost that is decided straight through: times of up to 2^45 µs for each unit
--- then stay below 2^53 (law 10).
+-- The largest cost that is decided straight through, where an algorithm names no other: times of up
+-- to 2^45 µs for each unit then stay below 2^53 (law 10).
 local PLAIN_COST = 255
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
 local OUTCOME_OFFSET = 3 -- keeps outcomes from being negative
@@ -102,6 +104,7 @@ local function read_rule()
     local code, quota, window = next_number(1), next_number(7), next_number(7)
     rule = algorithm(code % 128).rule(quota, window, at)
     at = at - 15
+    rule.straight, rule.most_plain = rule.plain, rule.most_plain or PLAIN_COST
     if code >= 128 then
       rule.gives_back, rule.plain = true, nil -- what has ended is looked for first
     end
@@ -534,6 +537,9 @@ local function decided_plainly(s)
     behind, next_form = at + 6, a
   elseif form == COUNTED_TAKE then
     cost = cost * ((a * 256 + b) * 256 + c)
+  elseif form == LONG_TAKE then
+    cost, behind = unpack_time(packed, at + 6), at + 13
+    next_form = byte(packed, behind)
   else
     return false
   end
@@ -542,7 +548,7 @@ local function decided_plainly(s)
   end
   rule = rules[rule * 256 + rule_low]
   after = after * 256 + after_low
-  if not rule.plain or cost > PLAIN_COST or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
+  if not rule.plain or cost > rule.most_plain or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
     return false
   end
   if s.changed or s.holds_changed then
@@ -565,17 +571,26 @@ local entry = {
 
 -- A single entry has a way of its own: where few ask at a time, most decisions come one by
 -- one. rule_text is its rule as packed, asked the base and the entry.
-local function decided_single(key, rule_text, asked)
+local function decided_single(all_keys, rule_text, asked)
   local rule = known_rules[rule_text]
-  if not rule or not rule.plain then
+  if not rule or not rule.straight then
     return
   end
   local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
+  local behind = 14
   if form == COUNTED_TAKE then
     form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
+  elseif form == LONG_TAKE or form == LONG_HOLD or form == LONG_SETTLE then
+    form, cost, behind = form - 32, unpack_time(asked, 14), 21
   end
-  if form == TAKE and cost <= PLAIN_COST and (after == 255 or clock <= (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
-    return rule.plain(key, cost, rule)
+  if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
+    return
+  elseif form == TAKE then
+    return rule.plain and rule.plain(all_keys[1], cost, rule)
+  elseif form == LONE_HOLD then
+    return hold_plainly(all_keys, rule, cost, sub(asked, behind, behind + 7), unpack_time(asked, behind + 8))
+  elseif form == LONE_SETTLE then
+    return settle_plainly(all_keys, rule, cost, sub(asked, behind, behind + 7))
   end
 end
 
@@ -589,7 +604,7 @@ local function decide(all_keys, asked)
   local single = asked[2]
   if single then
     read_clock()
-    local told = decided_single(all_keys[1], packed, single)
+    local told = decided_single(all_keys, packed, single)
     if told then
       if byte(told) == ANSWER_ALLOWED then
         told = told .. pack_time(clock)

@@ -155,12 +155,41 @@ make[GCRA] = function()
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
 
+  local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, free = 0, changed = false } -- of the key at hand
+
+  local function plain_give(key, rule, stamp, charged, units)
+    local raw = pcall('GET', key) or ''
+    seen_key, seen = key, raw
+    if #raw ~= SHORT then -- what has parts of a µs changes its length
+      return
+    end
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, q, r, t, u, v, w = byte(raw, 1, 22)
+    if tag ~= TAG_GCRA or rule.d > 1 or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
+      return
+    end
+    local now, newest = clock, (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local tat = (((((o * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v) * 256 + w
+    if newest > now or stamp > newest or tat < newest or tat > newest + 2 * MOST then
+      return
+    end
+    seen_key = nil
+    p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat < now and now or tat, 0, false
+    local given = gcra.give(p, rule, stamp, charged, units)
+    count_free(p, rule)
+    if p.changed and gcra.empty(p) then -- also by less than a unit
+      call('DEL', key)
+    elseif p.changed then
+      call('SETRANGE', key, '15', pack_time(p.tat))
+    end
+    return given, p.free, gcra.reset(p)
+  end
+
   -- Dials: burst (7 bytes), interval (6), d (6).
   function gcra.rule(quota, window, dials)
     local interval, d = unpack_int(packed, dials + 7, 6), unpack_int(packed, dials + 13, 6)
     local rule = {
-      algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7),
-      interval = interval, d = d, a = floor(interval / d), n = interval % d,
+      algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7), plain_give = plain_give,
+      interval = interval, d = d, a = floor(interval / d), n = interval % d, most_plain = floor(2 ^ 52 / (interval / d + d)),
       rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
       slack = math.max(1, floor(window / 16)), plain = plain,
     }

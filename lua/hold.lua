@@ -21,13 +21,14 @@
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
 --   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_holds, read_holds,
 --          write_holds, forget_holds, end_holds, is_due, is_full, room_for, until_room, release,
---          charge_used
+--          charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MOST_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
+local SETTLED = '\0\5\0\0\0\0\0\0\4' -- how the answer to a settlement that was made begins, see frame.lua
 local EACH_ID, EACH_LINE = '........', '(........)(......................)' -- patterns
 
 -- Whether something that is held is due by the key's own time, as far as the head tells.
@@ -249,4 +250,76 @@ local function charge_used(s, rule, units)
   end
   s.changed = s.changed or changed
   return charged
+end
+
+-- What is held of a key, as text, where it is ours and sound; nothing otherwise.
+local function sound_holds(key)
+  local raw = pcall('GET', key)
+  if not raw then
+    return ''
+  end
+  if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
+    and #raw <= HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
+    return raw
+  end
+end
+
+-- Most holds are for units that are free, of a key of whose holds none is due. Where one comes alone it
+-- is decided and written here, straight through: see "plain" in state.lua. Returns the answer, or
+-- nothing where there is more to it: then nothing was decided.
+local function hold_plainly(keys, rule, units, id, life)
+  local raw = sound_holds(keys[2])
+  if not raw or #raw == HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES then
+    return
+  end
+  local first, last, lines = LATEST, 0, ''
+  if raw ~= '' then
+    first, last, lines = unpack_time(raw, 2), unpack_time(raw, 9), sub(raw, HOLDS_HEAD + 1)
+    if first <= clock or first > LATEST or last > clock + LONGEST_HOLD + LATE then
+      return
+    end
+  end
+  local told = rule.straight(keys[1], units, rule)
+  if not told then
+    return
+  end
+  local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
+  local over = ends + LATE
+  local due = rule.gives_back and ends or over
+  if due < first then
+    first = due
+  end
+  if over > last then
+    last = over
+  end
+  call('SET', keys[2], char(TAG_HOLDS, bytes_of(first)) .. pack_time(last) .. lines
+    .. id .. flag .. pack_time(clock) .. pack_time(ends) .. pack_time(units), expiry(last))
+  return told
+end
+
+-- The same for a settlement with no more than was held.
+local function settle_plainly(keys, rule, used, id)
+  if id == NO_HOLD or not rule.plain_give then
+    return
+  end
+  local raw = sound_holds(keys[2])
+  local from = raw and find(raw, id, HOLDS_HEAD + 1, true)
+  if not from or (from - HOLDS_HEAD - 1) % HOLD_BYTES > 0 then
+    return
+  end
+  local charged, _, units = hold_in(raw, from)
+  if units == 0 or used > units then
+    return
+  end
+  -- The line goes last here: nothing that could fail comes between the two.
+  local given, free, reset = rule.plain_give(keys[1], rule, charged, units, units - used)
+  if not given then
+    return
+  end
+  if #raw == HOLDS_HEAD + HOLD_BYTES then
+    call('DEL', keys[2])
+  else
+    call('SET', keys[2], sub(raw, 1, from - 1) .. sub(raw, from + HOLD_BYTES), 'KEEPTTL')
+  end
+  return SETTLED .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. pack_time(clock)
 end

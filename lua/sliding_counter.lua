@@ -101,7 +101,7 @@ make[SLIDING_COUNTER] = function()
     replace(s, index, rule, pack_int(count, s.width))
   end
 
-  local p = { counts = '', width = 0 } -- of the key at hand
+  local p = { counts = '', width = 0, total = 0, index = 0, into = 0, newest_index = 0, now = 0, free = 0, changed = false } -- of the key at hand
 
   -- Most requests are for units that are free, of a key that was charged in the same
   -- sub-window before, under the same limit, and has no offset. These are decided here,
@@ -140,11 +140,41 @@ make[SLIDING_COUNTER] = function()
     return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
   end
 
+  local function plain_give(key, rule, stamp, _, units)
+    local raw, now = pcall('GET', key) or '', clock
+    seen_key, seen = key, raw
+    if #raw ~= rule.bytes then
+      return
+    end
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
+    if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
+      return
+    end
+    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    p.index, p.into = sub_window(now, rule)
+    if newest > now or stamp > newest or sub_window(newest, rule) ~= p.index then
+      return
+    end
+    p.counts, p.width, p.newest_index, p.now = sub(raw, COUNTS + 1), rule.width, p.index, now
+    p.total = unpack_int(raw, HEADER + 10, 6)
+    local given = counter.give(p, rule, stamp, units, units)
+    if p.total == 0 then
+      return
+    end
+    seen_key = nil
+    count_free(p, rule)
+    if given > 0 then
+      call('SETRANGE', key, '24', pack_int(p.total, 6) .. p.counts)
+    end
+    return given, p.free, counter.reset(p, rule)
+  end
+
   -- Dials: k (2 bytes), strict (1).
   function counter.rule(quota, window, dials)
     local k, width = unpack_int(packed, dials, 2), bytes_for(quota)
     return {
       algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain, bytes = COUNTS + (k + 1) * width,
+      plain_give = plain_give, most_plain = quota,
       strict = byte(packed, dials + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
     }
   end
