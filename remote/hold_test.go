@@ -130,3 +130,45 @@ func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// The bound on holds of a key also holds where one comes alone, which Redis decides in a way of its own.
+func TestLaw7ALoneHoldFindsNoRoom(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script, key := NewScript(client), redistest.Prefix()+"full"
+	rule := newRule(t, limit.PerHour(limit.MaxQuota), limit.FixedWindow())
+	hold := func(id uint64) Status {
+		t.Helper()
+		return runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, id, 1)})[0].Status
+	}
+	if hold(1) != Allowed || hold(2) != Allowed {
+		t.Fatal("two holds are not allowed")
+	}
+	text := client.Get(ctx, key+":holds").Val()
+	head, line := text[:15], text[15:45]
+	for room := range 2 {
+		client.Set(ctx, key+":holds", head+strings.Repeat(line, lua.MaxHolds-room), time.Hour)
+		if got, want := hold(3), []Status{Denied, Allowed}[room]; got != want {
+			t.Errorf("with room for %d holds: %v, want %v", room, got, want)
+		}
+	}
+}
+
+// Nor does a settlement that comes alone take a hold for one that was never given back.
+func TestALoneSettlementKnowsWhatWasGivenBack(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"given back"
+	rule := newRule(t, limit.PerHour(100).WithBurst(100), limit.GCRA()).GivesBack()
+	one := func(e Entry) Reply {
+		t.Helper()
+		return runAll(t, script, []Entry{e})[0]
+	}
+	one(Entry{Key: key, Rule: rule, Cost: 1})
+	brief := holdEntry(key, rule, lua.Hold, 1, 40)
+	brief.Hold.Life = time.Millisecond
+	one(brief)
+	redistest.Eventually(t, "the units are given back", func() bool {
+		return one(Entry{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1}).Remaining >= 98
+	})
+	if r := one(holdEntry(key, rule, lua.Settle, 1, 0)); r.Status != Allowed || r.Fitted != 2 || r.Granted != 0 {
+		t.Errorf("settled with nothing: %+v, want it known that it was given back", r)
+	}
+}
