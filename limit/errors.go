@@ -27,7 +27,8 @@ var (
 	// ErrInvalidKey: the key is empty, or longer than [MaxKey].
 	ErrInvalidKey = errors.New("tierlimit: invalid key")
 
-	// ErrInvalidCost: the cost is zero or negative.
+	// ErrInvalidCost: the cost is zero or negative; or requests that are decided together have
+	// costs that are too large together.
 	ErrInvalidCost = errors.New("tierlimit: invalid cost")
 
 	// ErrCostExceedsLimit: the cost is more than the limit could ever grant at

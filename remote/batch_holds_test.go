@@ -81,7 +81,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 		}
 		var b batch
 		for _, c := range calls {
-			if !b.add(c, 128, 1<<40, 0) {
+			if b.add(c, newBounds(128, 1<<40, 0)) != added {
 				t.Fatal("there is no room")
 			}
 		}
@@ -135,9 +135,10 @@ func runOne(t *rapid.T, script *Script, e Entry, now int64) Reply {
 func TestHoldsOfATripShareEntries(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.GCRA()), redistest.Prefix()+"hot"
 	var b batch
+	bound := newBounds(2, 1<<40, 1000)
 	for id := uint64(1); id <= 100; id++ {
 		e, settles := holdEntry(key, rule, lua.Hold, id, 10), holdEntry(key, rule, lua.Settle, id+100, int64(id))
-		if !b.add(&call{entry: e, deadline: int64(id)}, 2, 1<<40, 1000) || !b.add(&call{entry: settles, deadline: -int64(id)}, 2, 1<<40, 1000) {
+		if b.add(&call{entry: e, deadline: int64(id)}, bound) != added || b.add(&call{entry: settles, deadline: -int64(id)}, bound) != added {
 			t.Fatalf("the calls of %d do not share entries", id)
 		}
 	}
@@ -146,7 +147,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 		t.Errorf("operation and count of the entries: %s", got)
 	}
 	own := Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{}}
-	if b.add(&call{entry: own}, 2, 1<<40, 1000) {
+	if b.add(&call{entry: own}, bound) == added {
 		t.Error("what settles no hold may be sent once only, within its deadline, and has an entry of its own")
 	}
 }

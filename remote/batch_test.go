@@ -31,7 +31,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 		calls := []*call{take(), release(3), take(), release(4), take()}
 		var b batch
 		for _, c := range calls {
-			if !b.add(c, 128, 1000, 0) {
+			if b.add(c, newBounds(128, 1000, 0)) != added {
 				t.Fatal("there is no room")
 			}
 		}
@@ -57,7 +57,7 @@ func TestRefundsOfChargesStayApart(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	var b batch
 	for range 2 {
-		b.add(&call{entry: Entry{Key: "k", Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1}}, 128, 1000, 0)
+		b.add(&call{entry: Entry{Key: "k", Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1}}, newBounds(128, 1000, 0))
 	}
 	if len(b.runs) != 2 {
 		t.Errorf("%d entries", len(b.runs))

@@ -155,8 +155,11 @@ func (e *Entry) work() int64 {
 	if e.Operation == lua.Settle {
 		return e.Rule.quota * e.Rule.unitWork // it may be written anew
 	}
-	return e.Cost * e.count() * e.Rule.unitWork
+	return e.Rule.Work(e.Cost * e.count())
 }
+
+// Work is how many units the script writes one by one for a decision of a cost.
+func (r *Rule) Work(cost int64) int64 { return cost * r.unitWork }
 
 // longestAgo is further back than any unit counts, and not before clocks begin.
 const longestAgo = 10 * limit.MaxWindow

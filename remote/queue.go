@@ -7,17 +7,32 @@ import "slices"
 type queue struct {
 	calls   []*call
 	entries int // of the calls
-	groups  int // of the calls that are large groups
+	large   int // of the calls
 }
 
-// largeGroup is how many entries a group has at least that leaves little room for others on
-// its trip. After a trip with such a group, others go first: they are delayed by one trip, and
-// not by all the groups that wait.
-const largeGroup = 32
+// largeGroup and largeWork are how many entries or how much work a call has at least that leaves
+// little room for others on its trip: a quarter of it. After a trip with such a call, others go
+// first: they are delayed by one trip, and not by all the large calls that wait.
+const (
+	largeGroup = 32
+	largeWork  = 25_000
+)
 
 func (c *call) entries() int { return max(1, len(c.group)) }
 
-func (c *call) isLargeGroup() bool { return len(c.group) >= largeGroup }
+// work is that of the call's entries.
+func (c *call) work() int64 {
+	if c.group == nil {
+		return c.entry.work()
+	}
+	work := int64(0)
+	for i := range c.group {
+		work += c.group[i].work()
+	}
+	return work
+}
+
+func (c *call) isLarge() bool { return len(c.group) >= largeGroup || c.work() >= largeWork }
 
 func (q *queue) len() int { return len(q.calls) }
 
@@ -28,8 +43,8 @@ func (q *queue) add(c *call) {
 
 func (q *queue) count(c *call, sign int) {
 	q.entries += sign * c.entries()
-	if c.isLargeGroup() {
-		q.groups += sign
+	if c.isLarge() {
+		q.large += sign
 	}
 }
 
@@ -45,7 +60,7 @@ func (q *queue) putFirst(others queue) (array []*call) {
 	array = q.calls[:0]
 	q.calls = append(others.calls, q.calls...)
 	q.entries += others.entries
-	q.groups += others.groups
+	q.large += others.large
 	return array
 }
 

@@ -64,8 +64,8 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 		b.last = got.cargo
 		b.mu.Unlock()
 	}
-	if b.queue.len() != 0 || b.queue.entries != 0 || b.queue.groups != 0 {
-		t.Errorf("the queue has %d calls, %d entries, %d groups", b.queue.len(), b.queue.entries, b.queue.groups)
+	if b.queue.len() != 0 || b.queue.entries != 0 || b.queue.large != 0 {
+		t.Errorf("the queue has %d calls, %d entries, %d groups", b.queue.len(), b.queue.entries, b.queue.large)
 	}
 	b.inFlight = 0
 }
@@ -127,7 +127,7 @@ func TestQueueCounts(t *testing.T) {
 				model = append(model, c)
 			case 2:
 				taken := q.take(nil)
-				if q.len() != 0 || q.entries != 0 || q.groups != 0 {
+				if q.len() != 0 || q.entries != 0 || q.large != 0 {
 					t.Fatalf("after all were taken: %+v", q)
 				}
 				c := waitingCall(rule, 1000*ms)
@@ -144,15 +144,15 @@ func TestQueueCounts(t *testing.T) {
 				model = slices.DeleteFunc(model, (*call).claimed)
 			}
 		}
-		entries, groups := 0, 0
+		entries, large := 0, 0
 		for _, c := range model {
 			entries += c.entries()
-			if c.isLargeGroup() {
-				groups++
+			if c.isLarge() {
+				large++
 			}
 		}
-		if !slices.Equal(q.calls, model) || q.entries != entries || q.groups != groups {
-			t.Errorf("%d calls, %d entries, %d groups; want %d, %d, %d", q.len(), q.entries, q.groups, len(model), entries, groups)
+		if !slices.Equal(q.calls, model) || q.entries != entries || q.large != large {
+			t.Errorf("%d calls, %d entries, %d large ones; want %d, %d, %d", q.len(), q.entries, q.large, len(model), entries, large)
 		}
 	})
 }

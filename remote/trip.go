@@ -34,7 +34,7 @@ type cargo struct {
 	calls int
 	asked int  // entries of the calls
 	sent  int  // entries: calls of one key share one
-	group bool // a large one is among them
+	large bool // a large call is among them
 }
 
 // load takes waiting calls on board, first come, first served. There may be none.
@@ -48,7 +48,7 @@ func (b *Batcher) load(leader *call) *trip {
 	}
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
-	passGroups := b.last.group && taken.groups > 0 && taken.groups < taken.len()
+	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
 	t.leader, t.entries, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, nil, nil, false, false
 	most, calls := b.share(taken.entries), len(t.calls)
 	if calls > 0 {
@@ -67,8 +67,8 @@ func (b *Batcher) load(leader *call) *trip {
 	if newestFirst {
 		slices.Reverse(t.calls)
 	}
-	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, groups: taken.groups}
-	boarded := b.board(t, t.calls[:calls], most, passGroups && !t.alone)
+	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
+	boarded := b.board(t, t.calls[:calls], most, passLarge && !t.alone)
 	t.full = t.left.len() > 0
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
@@ -108,38 +108,58 @@ func (b *Batcher) share(waiting int) int {
 
 // board puts calls, the first of the trip's, into the batch as long as they fit, up to most
 // entries, and to the front of t.calls. It puts those that do not fit into t.left, and, with
-// passGroups, large groups: see largeGroup.
-func (b *Batcher) board(t *trip, calls []*call, most int, passGroups bool) (boarded int) {
+// passLarge, large ones: see largeGroup. A key that is asked for by many has a part of the batch,
+// and more if calls of other keys leave room.
+func (b *Batcher) board(t *trip, calls []*call, most int, passLarge bool) (boarded int) {
 	t.batch.reset()
 	t.cargo = cargo{}
-	now, spread := localTime(), b.opt.Deadline.Microseconds()/4
+	bound := newBounds(most, b.opt.MaxWork, b.opt.Deadline.Microseconds()/4)
+	if b.boardWithin(t, calls, bound.fairly(t.left.entries), passLarge) {
+		calls, t.left.calls = t.left.calls, t.left.calls[:0]
+		b.boardWithin(t, calls, bound, passLarge)
+	}
+	t.cargo.sent = len(t.batch.runs)
+	return t.cargo.calls
+}
+
+// boardWithin boards calls within the bounds. It reports whether there is room left for those that
+// had to stay behind only because of their keys.
+func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge bool) (roomLeft bool) {
+	now := localTime()
 	for i, c := range calls {
 		switch {
 		case c.claimed(): // its caller has left
+			t.left.count(c, -1)
+			continue
 		case c.deadline <= now:
 			c.fail(b.late(c))
-		case passGroups && c.isLargeGroup():
+			t.left.count(c, -1)
+			continue
+		case passLarge && c.isLarge():
 			t.left.calls = append(t.left.calls, c)
 			continue
-		case t.batch.add(c, most, b.opt.MaxWork, spread):
+		}
+		switch t.batch.add(c, bound) {
+		case added:
 			// If its caller leaves just now, it goes along and is not answered.
 			c.send()
-			t.calls[boarded] = c
-			boarded++
+			t.calls[t.cargo.calls] = c
+			t.cargo.calls++
 			t.cargo.asked += c.entries()
-			t.cargo.group = t.cargo.group || c.isLargeGroup()
-		case c.isLargeGroup(): // others may fit
+			t.cargo.large = t.cargo.large || c.isLarge()
+			t.left.count(c, -1)
+		case keysFull:
 			t.left.calls = append(t.left.calls, c)
-			continue
-		default:
-			t.left.calls = append(t.left.calls, calls[i:]...)
-			t.cargo.calls, t.cargo.sent = boarded, len(t.batch.runs)
-			return boarded
+			roomLeft = true
+		case full:
+			if !c.isLarge() {
+				t.left.calls = append(t.left.calls, calls[i:]...)
+				return false
+			}
+			t.left.calls = append(t.left.calls, c) // others may fit
 		}
-		t.left.count(c, -1)
 	}
-	t.cargo.calls, t.cargo.sent = boarded, len(t.batch.runs)
-	return boarded
+	return roomLeft
 }
 
 // run makes the trip and hands out the answers. It reports whether the trip still has

@@ -42,7 +42,9 @@ const MaxTogether = maxBatch
 // whose refund is lost stay charged until they leave the window. Requests whose master is
 // lost are decided by their rules' outage policies, the others by Redis.
 //
-// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Units that come back,
+// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Requests of rules
+// whose algorithm is a log may have costs of 100,000 units together, since a log writes each unit: more
+// are an error that wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.) Units that come back,
 // those of slots and holds, are for [Limiter.TakeAll]: here they are an error that wraps
 // [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
@@ -170,6 +172,19 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 			return fmt.Errorf("%w: requests %d and %d are of rule %q and the same key; add their costs up", limit.ErrInvalidRule, first, i+1, q.Rule.name)
 		}
 		seen[key] = i + 1
+	}
+	return checkWork(requests)
+}
+
+// checkWork checks that one trip can carry the requests, whose costs are right: they cannot be
+// divided, and what they write keeps Redis from all others (law 7).
+func checkWork(requests []Request) error {
+	work := int64(0)
+	for i := range requests {
+		work += requests[i].Rule.encoded.Work(requests[i].Cost)
+	}
+	if work > maxWork {
+		return fmt.Errorf("%w: the %d requests write %d log units together, must be at most %d: use smaller costs, fewer requests, or another algorithm than a log", limit.ErrInvalidCost, len(requests), work, maxWork)
 	}
 	return nil
 }

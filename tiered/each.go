@@ -18,7 +18,9 @@ import (
 // [Rule.Peek] does for a cost of 1. The same rule and key may come several times. There may be
 // no more than [MaxTogether] requests.
 //
-// On a Cluster it takes a trip for each slot that keys lie in, all at the same time.
+// On a Cluster it takes a trip for each slot that keys lie in, all at the same time. So it does, on one
+// node too, if requests of rules whose algorithm is a log have costs of more than 100,000 units
+// together, which is what a trip writes at most: for each part of them a trip.
 //
 // Errors and deadline are those of [Rule.AllowN], and of [Limiter.AllowAll] for units that come back.
 // If there is an error, other requests may have been charged.
@@ -112,15 +114,28 @@ func (e *each) parts(together []int) [][]int {
 		return nil
 	}
 	if _, oneNode := e.limiter.client.(*redis.Client); oneNode {
-		return [][]int{together}
+		return e.divide(nil, together)
 	}
-	parts := remote.BySlot(e.entries(together))
-	for _, part := range parts {
+	var parts [][]int
+	for _, part := range remote.BySlot(e.entries(together)) {
 		for n, position := range part {
 			part[n] = together[position]
 		}
+		parts = e.divide(parts, part)
 	}
 	return parts
+}
+
+// divide appends parts of which each is no more than a trip may write (law 7).
+func (e *each) divide(parts [][]int, part []int) [][]int {
+	first, work := 0, int64(0)
+	for n, i := range part {
+		own := e.asked[i].rule.encoded.Work(e.asked[i].cost)
+		if work += own; work > maxWork && n > first {
+			parts, first, work = append(parts, part[first:n]), n, own
+		}
+	}
+	return append(parts, part[first:])
 }
 
 func (e *each) entries(of []int) []remote.Entry {

@@ -111,7 +111,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
-		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())),
+		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Number: l.ledger.RuleNumber(name),
 	}
 	if terms != nil {
 		l.leases.Begin()

@@ -18,6 +18,7 @@ type Rule struct {
 	Capacity  int64  // what Redis can have free at most
 	Sliding   bool   // what is not free of it are the units of the last window
 	Salt      uint64 // tells the rule's name and window from all others
+	Number    uint8  // of the name in the ledger
 }
 
 // Question is what was asked for.
@@ -32,7 +33,7 @@ type Question struct {
 // account is what the ledger has to know of the key.
 func (q *Question) account() ledger.Account {
 	return ledger.Account{
-		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key),
+		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Rule: q.Rule.Number,
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The
 // table has a fixed number of them, in sets that are locked one by one; when a set
-// is full, the record nearest to having nothing in its window makes way, and what it had
+// is full, the record nearest to having nothing in its window makes way, of a rule that has at
+// least as many there as that of the newcomer (place), and what it had
 // becomes arrears of keys that come new to the set (overflow.go). But for that an absent
 // record equals an empty one.
 //
@@ -30,6 +31,7 @@ type Ledger struct {
 	generation atomic.Uint32 // of Redis's memory, see Forgotten
 	journal    journal
 	losses     losses
+	rules      rules
 	overflows  []*overflow // of the sets; nil if nothing has made way in one
 }
 
@@ -42,6 +44,9 @@ type Account struct {
 	Quota  int64         // of the whole fleet
 	Owner  any
 	Key    string
+	// Rule is the number of the rule, see [Ledger.RuleNumber]: a record makes way for others of its
+	// rule first.
+	Rule uint8
 	// Charged: what is granted may have been charged in Redis already, so it is not to
 	// be charged there afterwards (law 3).
 	Charged bool
@@ -59,8 +64,9 @@ const ledgerWays = 8 // records per set
 type ledgerSet struct {
 	mu      sync.Mutex // guards all but index, and the set's lines; see lock
 	index   int
-	tags    [ledgerWays]uint16 // of the records' hashes: to look into one record, not all
-	credit  credit             // with it, records start where cache lines do
+	tags    [ledgerWays]uint8 // of the records' hashes: to look into one record, not all
+	rules   [ledgerWays]uint8 // of the records, see Account
+	credit  credit            // with it, records start where cache lines do
 	records [ledgerWays]record
 }
 
@@ -75,6 +81,7 @@ func New(keys int) *Ledger {
 		l.sets[i].index = i
 	}
 	l.losses.ofOwner = make(map[any]int64)
+	l.rules.numbers = make(map[string]uint8)
 	l.GroupBy(1, func(string) int { return 0 })
 	return l
 }
@@ -160,7 +167,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	granted := min(most, free)
 	if granted > 0 {
 		if i < 0 {
-			i = set.place(l, fresh, now)
+			i = set.place(l, fresh, a.Rule, now)
 			r = &set.records[i]
 		}
 		r.add(newest, granted)
@@ -244,7 +251,7 @@ func (l *Ledger) set(hash uint64) *ledgerSet {
 // find returns the position of a key's record, or -1.
 func (s *ledgerSet) find(hash uint64) int {
 	for i, tag := range s.tags {
-		if tag == uint16(hash) && s.records[i].hash == hash {
+		if tag == uint8(hash) && s.records[i].hash == hash {
 			return i
 		}
 	}
@@ -254,7 +261,7 @@ func (s *ledgerSet) find(hash uint64) int {
 func (s *ledgerSet) findOrCreate(l *Ledger, a *Account, now int64) int {
 	i := s.find(a.Hash)
 	if i < 0 {
-		return s.place(l, l.newRecord(a), now)
+		return s.place(l, l.newRecord(a), a.Rule, now)
 	}
 	return i
 }
@@ -263,16 +270,30 @@ func (l *Ledger) newRecord(a *Account) record {
 	return record{hash: a.Hash, size: recordSize(a), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one that is nearest to having nothing in
-// its window.
-func (s *ledgerSet) place(l *Ledger, r record, now int64) int {
+// place stores a record in place of the one that is nearest to having nothing in its window: of
+// those of its own rule, and of rules that have at least as many records in the set as its own
+// then would. So who floods the table with keys of one rule pushes out that rule's records, once it has
+// its part of each set, and not the fewer of other rules, however little those have in their
+// windows (law 11). What has nothing makes way first.
+func (s *ledgerSet) place(l *Ledger, r record, rule uint8, now int64) int {
+	own := s.recordsOf(rule) + 1
 	least, lightest := 0, math.Inf(1)
 	for i := range s.records {
-		if weight := s.records[i].weight(now); weight < lightest {
+		weight := s.records[i].weight(now)
+		if weight < lightest && (weight == 0 || s.rules[i] == rule || s.recordsOf(s.rules[i]) >= own) {
 			least, lightest = i, weight
 		}
 	}
 	l.makeWay(s, least, r.size, now)
-	s.tags[least], s.records[least] = uint16(r.hash), r
+	s.tags[least], s.rules[least], s.records[least] = uint8(r.hash), rule, r
 	return least
+}
+
+func (s *ledgerSet) recordsOf(rule uint8) (records int) {
+	for _, other := range s.rules {
+		if other == rule {
+			records++
+		}
+	}
+	return records
 }

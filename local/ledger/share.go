@@ -59,7 +59,7 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 		if k.Granted == 0 {
 			return false
 		}
-		i = set.place(l, l.newRecord(a), now)
+		i = set.place(l, l.newRecord(a), a.Rule, now)
 	}
 	l.heal(set, i, a)
 	r := &set.records[i]

@@ -1,0 +1,81 @@
+package ledger
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Law 11: a flood of keys of one rule pushes out that rule's own records, also if those of another
+// have less in their windows: of units that were granted without Redis none are lost to the other rule.
+func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
+	const keys, few, heavy = 1 << 14, 1 << 14 / 32, 100
+	l, random := New(keys), rand.New(rand.NewPCG(1, 2))
+	o := Outage{Number: 1, Cut: noon, Fleet: 2}
+	account := func(rule uint8, name string, quota int64, window time.Duration) *Account {
+		return &Account{Hash: random.Uint64(), Window: window, Quota: quota, Owner: rule, Rule: rule, Key: name}
+	}
+	var others, own []*Account
+	for i := range few {
+		a := account(1, fmt.Sprint("light ", i), 1000, 24*time.Hour)
+		others = append(others, a)
+		l.Take(a, o, noon, 1)
+	}
+	for i := range heavy {
+		a := account(2, fmt.Sprint("heavy ", i), 10, time.Minute)
+		own = append(own, a)
+		l.Take(a, o, noon, 5)
+	}
+	for range 8 * keys {
+		l.Take(account(2, "flood", 10, time.Minute), o, noon+second, 1)
+	}
+	for _, a := range others {
+		if l.Used(a, noon+second) != 1 {
+			t.Fatalf("%s of the other rule was pushed out", a.Key)
+		}
+	}
+	for _, a := range own {
+		if l.Used(a, noon+second) != 5 {
+			t.Fatalf("%s of the flooded rule was pushed out by keys with less", a.Key)
+		}
+	}
+	lost := l.Lost(func(int) bool { return true }, noon+second)
+	if len(lost) != 1 || lost[0].Owner != uint8(2) {
+		t.Errorf("lost: %+v, want units of the flooded rule only", lost)
+	}
+}
+
+// A rule may have all records while no other wants them, and each has its part then.
+func TestRulesShareARecordsSet(t *testing.T) {
+	l := New(1)
+	hash := uint64(0)
+	flood := func(rule uint8, keys int, units int64) {
+		for range keys {
+			hash++
+			l.Add(&Account{Hash: hash, Window: time.Minute, Quota: 100, Rule: rule, Key: "k"}, noon, units)
+		}
+	}
+	for _, step := range []struct {
+		rule  uint8
+		units int64
+		want  string // records of the rules 1, 2 and 3
+	}{
+		{1, 50, "[8 0 0]"},
+		{2, 1, "[7 1 0]"}, // the others have more in their windows
+		{2, 60, "[4 4 0]"},
+		{3, 70, "[2 3 3]"},
+		{1, 80, "[3 2 3]"},
+		{2, 90, "[3 3 2]"},
+	} {
+		flood(step.rule, 100, step.units)
+		set := &l.sets[0]
+		if got := fmt.Sprint([]int{set.recordsOf(1), set.recordsOf(2), set.recordsOf(3)}); got != step.want {
+			t.Errorf("after a flood of %d units under rule %d there are %s records of the rules, want %s", step.units, step.rule, got, step.want)
+		}
+	}
+	l.Add(&Account{Hash: 1 << 40, Window: time.Minute, Quota: 100, Rule: 4, Key: "k"}, noon+3*minute, 1)
+	if set := &l.sets[0]; set.recordsOf(4) != 1 {
+		t.Error("an empty record made no way")
+	}
+}

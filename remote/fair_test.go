@@ -1,0 +1,114 @@
+package remote
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// Law 7: however many callers ask for one key, and whatever they ask, a call of another key leaves
+// with the next trip or the one after; and what others leave free of a trip is the hot key's.
+func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
+	const callers, quiet = 12_000, 60
+	gcra, log := newRule(t, limit.PerHour(1000), limit.GCRA()), newRule(t, limit.PerHour(100_000), limit.SlidingLog())
+	take := func(rule *Rule, cost func(i int) int64) func(int) *call {
+		return func(i int) *call {
+			c := waitingCall(rule, 1000*ms)
+			c.entry.Key, c.entry.Cost = "hot", cost(i)
+			return c
+		}
+	}
+	every := func(cost int64) func(int) int64 { return func(int) int64 { return cost } }
+	for _, tc := range []struct {
+		name    string
+		hot     func(i int) *call
+		entries int // that a trip of the hot key's calls alone has
+		calls   int // that leave with the first trip, at least
+	}{
+		{"of one cost", take(gcra, every(1)), 1, callers},
+		{"of two costs", take(gcra, func(i int) int64 { return int64(1 + i%2) }), 2, callers},
+		{"of many costs", take(gcra, func(i int) int64 { return int64(1 + i%999) }), 128, 128},
+		{"up to a cost", func(int) *call {
+			c := take(gcra, every(5))(0)
+			c.entry.Operation = lua.TakeUpTo
+			return c
+		}, 128, 128},
+		{"on a log", take(log, every(100)), 1, 999},
+		{"on a log, a whole trip each", take(log, every(100_000)), 1, 1},
+		{"in groups with a limit that all share", func(i int) *call { return groupOf(gcra, "hot") }, 128, 64},
+		{"by groups and alone", func(i int) *call {
+			if i%2 == 0 {
+				return groupOf(gcra, "hot")
+			}
+			c := take(gcra, every(5))(0)
+			c.entry.Operation = lua.TakeUpTo
+			return c
+		}, 128, 85},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// It asks nobody.
+			b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Queue = 2 * callers })
+			b.mu.Lock()
+			b.inFlight, b.slow = 1, true // no trip starts by itself
+			b.mu.Unlock()
+			trip := func() *trip {
+				got := b.load(nil)
+				b.mu.Lock()
+				b.remove(got)
+				b.last = got.cargo
+				b.mu.Unlock()
+				return got
+			}
+			for round := range 3 {
+				for i := b.queue.len(); i < callers; i++ { // who were answered come again
+					b.queue.add(tc.hot(i))
+				}
+				var others []*call
+				for i := range quiet {
+					c := waitingCall(gcra, 1000*ms)
+					c.entry.Key = fmt.Sprint("quiet ", round, i)
+					switch {
+					case i%3 == 0:
+						c = groupOf(gcra, c.entry.Key)
+					case i%3 == 1:
+						c.entry.Rule = log
+					}
+					others = append(others, c)
+					b.queue.add(c)
+				}
+				for range 2 {
+					if got := trip(); len(got.batch.runs) > 128 || got.batch.work > 100_000 {
+						t.Errorf("a trip of %d entries, %d units of work", len(got.batch.runs), got.batch.work)
+					}
+				}
+				for i, c := range others {
+					if c.state.Load() != callSent {
+						t.Fatalf("round %d: call %d of %d still waits after two trips, behind %d", round, i, quiet, b.queue.len())
+					}
+				}
+			}
+			b.queue.take(nil)
+			for i := range callers {
+				b.queue.add(tc.hot(i))
+			}
+			if got := trip(); len(got.batch.runs) != tc.entries || len(got.calls) < tc.calls {
+				t.Errorf("with nobody else there, a trip has %d entries of %d calls, want %d of %d or more", len(got.batch.runs), len(got.calls), tc.entries, tc.calls)
+			}
+			b.queue.take(nil)
+			b.inFlight = 0
+		})
+	}
+}
+
+// groupOf is a call for two limits, one of which is that of all.
+func groupOf(rule *Rule, key string) *call {
+	c := waitingCall(rule, 1000*ms)
+	for _, key := range []string{"all", key} {
+		c.group = append(c.group, Entry{Key: key, Rule: rule, Cost: 1, Group: 1})
+	}
+	return c
+}
