@@ -13,8 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // memberVariable is set in the environment of a fleet's processes.
@@ -33,7 +32,7 @@ func beMember() int {
 
 // obey is the life of a fleet's process.
 func obey(ctx context.Context, in io.Reader, out io.Writer) error {
-	redis.SetLogger(&logging.VoidLogger{})
+	tiered.LogOfRedis(nil)
 	orders, results := json.NewDecoder(in), json.NewEncoder(out)
 	workloads := make(map[string]workload) // many keys take a while to make
 	var (

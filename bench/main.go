@@ -17,8 +17,7 @@ import (
 	"runtime/pprof"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 func main() {
@@ -68,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 
 	// What goes wrong is counted and shown; in an outage go-redis would log a lot.
-	redis.SetLogger(&logging.VoidLogger{})
+	tiered.LogOfRedis(nil)
 
 	b, err := newBench(ctx, s, url, stderr)
 	if err != nil {

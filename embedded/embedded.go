@@ -1,9 +1,12 @@
 // Package embedded gives a limiter that needs no Redis, for one process: for development, and for
 // services that run as a single process and may become several.
 //
-//	limiter, err := embedded.Open()
+//	var limiter *tiered.Limiter
+//	var err error
 //	if url := os.Getenv("REDIS_URL"); url != "" {
 //		limiter, err = tiered.OpenURL(url)
+//	} else {
+//		limiter, err = embedded.Open()
 //	}
 //
 // It is the same limiter with the same algorithms, on a stand-in for Redis inside the process
@@ -45,7 +48,7 @@ func Open(options ...tiered.Option) (*tiered.Limiter, error) {
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 		DisableIdentity: true,
 	}
-	limiter, err := tiered.Open(client, append([]tiered.Option{tiered.Deadline(10 * time.Second)}, options...)...)
+	limiter, err := tiered.Open(client, append([]tiered.Option{tiered.Deadline(10 * time.Second), tiered.KeepLogOfRedis()}, options...)...)
 	if err != nil {
 		server.Close()
 		return nil, err

@@ -57,6 +57,16 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 	}
 }
 
+// What is exported is on the dashboard: who is on call does not know the names of metrics.
+func TestDashboardShowsEveryMetric(t *testing.T) {
+	dashboard := read(t, "../docs/monitoring/dashboard.json")
+	for metric := range exportedMetrics(t) {
+		if !regexp.MustCompile(`"expr": ".*\b` + metric + `(_bucket|_sum|_count)?\b`).MatchString(dashboard) {
+			t.Errorf("no panel shows %s", metric)
+		}
+	}
+}
+
 // exportedMetrics is the names of all metrics, each with its pairs label=value.
 func exportedMetrics(t *testing.T) map[string]map[string]bool {
 	t.Helper()

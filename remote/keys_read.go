@@ -33,16 +33,16 @@ func (k Keyspace) Related(redisKey string) Related {
 }
 
 // PatternOf matches all keys of a rule, for SCAN. It may match others: see [Keyspace.UserKeyOf].
-func (k Keyspace) PatternOf(rule string) string { return k.prefix + ":{*}:" + rule }
+func (k Keyspace) PatternOf(rule string) string { return k.prefix + ":{*}:" + rule + "*" }
 
-// UserKeyOf is the user key that a Redis key of a rule was made of, with or without hash tags;
-// false if it is no key of that rule.
+// UserKeyOf is the user key that a Redis key of a rule was made of, with or without hash tags, be it
+// of a rate or of what is held at the same time; false if it is no key of that rule.
 func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 	inner, ok := strings.CutPrefix(redisKey, k.prefix+":{")
 	if !ok {
 		return "", false
 	}
-	inner, ok = strings.CutSuffix(inner, "}:"+rule)
+	inner, ok = strings.CutSuffix(strings.TrimSuffix(inner, slotsSuffix), "}:"+rule)
 	if tag, user, tagged := strings.Cut(inner, "}{"); tagged && strings.HasPrefix(tag, "%") {
 		inner = user
 	}

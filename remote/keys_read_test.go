@@ -26,7 +26,10 @@ func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
 		if got, whole := user.Said(); whole && got != said || !whole && len(said) <= maxPlainKey/3 {
 			t.Errorf("%q is read as %q, %v", said, got, whole)
 		}
-		for _, other := range []string{leaseKey(redisKey), markerKey(redisKey, "i"), keyspace.fleetKey(), "x" + redisKey, keyspace.Key("other", user)} {
+		if user, ok := keyspace.UserKeyOf(keyspace.Related(redisKey).Slots, rule); !ok || user != NewUserKey(said) {
+			t.Fatalf("slots of %q of %q: %q, %v", redisKey, said, user, ok)
+		}
+		for _, other := range []string{leaseKey(redisKey), holdsKey(redisKey), markerKey(redisKey, "i"), keyspace.fleetKey(), "x" + redisKey, keyspace.Key("other", user)} {
 			if user, ok := keyspace.UserKeyOf(other, rule); ok {
 				t.Errorf("%q is taken for a key of %q, with user key %q", other, rule, user)
 			}

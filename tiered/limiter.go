@@ -89,12 +89,15 @@ type Limiter struct {
 // log; a service must not depend on Redis to start. Errors are what waiting would not
 // mend: [limit.ErrAuth], [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
-	c := defaults()
-	for _, option := range options {
-		if err := option(&c); err != nil {
-			return nil, err
-		}
+	c, err := configure(options)
+	if err != nil {
+		return nil, err
 	}
+	return start(client, c)
+}
+
+// start returns a limiter that has met Redis, or begins without.
+func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, option.Invalid("the Redis client is nil")
 	}
@@ -260,6 +263,7 @@ func (l *Limiter) Close() error {
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())
 	}
+	redisLines.leave(l.config.redisLog)
 	return err
 }
 

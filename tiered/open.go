@@ -31,11 +31,32 @@ import (
 //   - DialTimeout: 1 s, DialerRetries: 1, where not set. The defaults add up to
 //     over 20 s.
 //   - MaintNotificationsConfig: disabled, where not set: most servers lack them.
+//
+// The first Open of a process also sends what go-redis itself logs to the limiter's logger (option
+// [Logger]), until the limiter is closed: instead of to standard error, in a form of its own. That
+// is one setting for the whole process, other clients included: see [KeepLogOfRedis] and
+// [LogOfRedis] to decide otherwise.
 func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, error) {
 	if options == nil {
 		return nil, option.Invalid("Redis options are nil")
 	}
-	o := *options
+	c, err := configure(limiterOptions)
+	if err != nil {
+		return nil, err
+	}
+	c.ownsClient = true
+	if !c.keepRedisLog {
+		c.redisLog = redisLines.join(c.logger) // before there is a client
+	}
+	l, err := openWith(*options, c)
+	if err != nil {
+		redisLines.leave(c.redisLog)
+	}
+	return l, err
+}
+
+// openWith is Open, once the limiter's own options are read.
+func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1
 	if o.DialTimeout == 0 {
@@ -48,8 +69,7 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	client, cluster := behind(o)
-	owned := func(c *config) error { c.ownsClient = true; return nil }
-	l, err := New(client, append(limiterOptions[:len(limiterOptions):len(limiterOptions)], owned)...)
+	l, err := start(client, c)
 	if err != nil {
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
 	}

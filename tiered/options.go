@@ -28,7 +28,9 @@ type config struct {
 	logger       *slog.Logger
 	virtualClock func() time.Time
 	ownsClient   bool
-	hashTags     int // 0: each user key is one
+	keepRedisLog bool
+	redisLog     *quietLog // of the lines of go-redis; nil: they are not the limiter's
+	hashTags     int       // 0: each user key is one
 
 	onStateChange func(State)
 }
@@ -45,6 +47,17 @@ func defaults() config {
 		queue:       100_000,
 		logger:      slog.Default(),
 	}
+}
+
+// configure returns the defaults with the options applied.
+func configure(options []Option) (config, error) {
+	c := defaults()
+	for _, option := range options {
+		if err := option(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
 }
 
 // Prefix sets what all Redis keys of the limiter begin with; the default is "tl".

@@ -180,7 +180,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 			}
 			if d.Allowed {
 				granted++
-			} else if d.RetryAfter <= 0 || d.RetryAfter > 2*time.Hour {
+			} else if d.RetryAfter <= 0 || d.RetryAfter > 5*time.Second { // not when capacity is free: Redis may be back
 				t.Fatalf("denied with retry after %v", d.RetryAfter)
 			}
 		}

@@ -21,7 +21,7 @@ func newFlags(command string) *flag.FlagSet {
 }
 
 // parseFlags reads args, or prints the usage and the flags if they ask for help. At
-// most so many arguments may be left.
+// most so many arguments may be left; if one, the usage's first line ends with its name.
 func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout io.Writer) error {
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -37,7 +37,9 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
 		if most == 1 {
-			return usageError{fmt.Errorf("one FILE at most, got %q (flags go before it)", set.Args())}
+			line, _, _ := strings.Cut(usage, "\n")
+			name := strings.Trim(line[strings.LastIndexByte(line, ' ')+1:], "[]")
+			return usageError{fmt.Errorf("one %s at most, got %q (flags go before it)", name, set.Args())}
 		}
 		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
 	}

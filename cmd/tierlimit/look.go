@@ -25,7 +25,7 @@ type lookFlags struct {
 }
 
 func (f *lookFlags) add(set *flag.FlagSet) {
-	redisFlag(set, &f.redis, " that services use")
+	redisURLFlag(set, &f.redis, " that services use", "$REDIS_URL; one of them must be given")
 	set.StringVar(&f.prefix, "prefix", "tl", "the `prefix` of its keys, as by tiered.Prefix")
 	set.IntVar(&f.hashTags, "hash-tags", 0, "the `number` of hash tags that keys are spread over, as by tiered.HashTags")
 	set.StringVar(&f.file, "rules", "", "the rules `file` of the services, which says what limit a key has")

@@ -15,10 +15,15 @@ import (
 	"github.com/tierlimit/tierlimit/internal/standin"
 )
 
-// redisFlag is the flag -redis, whose default is never shown: it may hold a password.
+// redisFlag is the flag -redis of commands that have a Redis of their own if none is given.
 func redisFlag(set *flag.FlagSet, to *string, what string) {
+	redisURLFlag(set, to, what, "$REDIS_URL, else an embedded one")
+}
+
+// redisURLFlag is the flag -redis, whose default is never shown: it may hold a password.
+func redisURLFlag(set *flag.FlagSet, to *string, what, otherwise string) {
 	*to = os.Getenv("REDIS_URL")
-	set.Func("redis", "`URL` of a Redis"+what+", like redis://127.0.0.1:6379 (default $REDIS_URL, else an embedded one)",
+	set.Func("redis", "`URL` of a Redis"+what+", like redis://127.0.0.1:6379 (default "+otherwise+")",
 		func(s string) error {
 			*to = s
 			return nil

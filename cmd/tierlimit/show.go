@@ -223,7 +223,7 @@ func (k *keyShown) printState(w io.Writer) {
 	case s.Quota > 0:
 		fmt.Fprintf(w, "  written for  %v\n", limit.Per(s.Quota, window))
 	case s.Window > 0:
-		fmt.Fprintf(w, "  written for  a window of %v in %d sub-windows\n", window, s.Buckets)
+		fmt.Fprintf(w, "  written for  a window of %s in %d sub-windows\n", duration(s.Window), s.Buckets)
 	}
 	fmt.Fprintf(w, "  used         %d units", s.Used())
 	if k.limit != (limit.Limit{}) {
@@ -291,7 +291,7 @@ func span(from, until int64) string {
 	return duration(until)
 }
 
-// duration is a time in µs as people read it: to three digits or so.
+// duration is a time in µs as people read it: to three digits or so, and as windows are written ("14h").
 func duration(µs int64) string {
 	d := time.Duration(µs) * time.Microsecond
 	switch {
@@ -304,5 +304,5 @@ func duration(µs int64) string {
 	case d >= 10*time.Millisecond:
 		d = d.Round(time.Millisecond)
 	}
-	return d.String()
+	return limit.Per(1, d).WindowString()
 }

@@ -19,7 +19,7 @@ import (
 
 const topUsage = `Usage: tierlimit top [flags] RULE
 
-Lists the keys of a rule of which most units count at the moment. It walks over all keys
+Lists the keys of a rule of which most units count, or are held, at the moment. It walks over all keys
 of the Redis by SCAN, and reads those of the rule, until it has seen as many keys or taken
 as long as the flags say; then it says that there may be fuller ones. It changes nothing.
 
@@ -134,7 +134,7 @@ func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
 			w.stopped = fmt.Sprintf("after about %d keys (-max-keys)", w.seen)
 			return nil
 		case time.Now().After(w.until):
-			w.stopped = fmt.Sprintf("after %v (-time)", w.flags.within)
+			w.stopped = fmt.Sprintf("after %s (-time)", limit.Per(1, w.flags.within).WindowString())
 			return nil
 		}
 		size := min(pageSize, w.flags.mostKeys-w.seen)
@@ -201,7 +201,7 @@ func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) e
 	}
 	fmt.Fprintln(out)
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "units\tof\tkey\tlast charge\tall free in")
+	fmt.Fprintln(t, "units\tof\tkey\tlast change\tall free in")
 	for _, k := range w.fullest {
 		said, whole := k.user.Said()
 		key := fmt.Sprintf("%q", said)
@@ -217,7 +217,9 @@ func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) e
 			of = fmt.Sprint(l.Quota())
 		}
 		free := "-"
-		if last := k.state.Units[len(k.state.Units)-1]; last.LeavesUntil > 0 {
+		if k.state.Holders != nil {
+			free = "when released"
+		} else if last := k.state.Units[len(k.state.Units)-1]; last.LeavesUntil > 0 {
 			free = duration(last.LeavesUntil - k.state.Now)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s ago\t%s\n", k.used, of, key, duration(k.state.Now-k.state.Newest), free)

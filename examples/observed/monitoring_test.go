@@ -97,6 +97,12 @@ func checkDashboard(t *testing.T, p *scraper) {
 		}
 		for _, target := range panel.Targets {
 			asked++
+			if strings.Contains(target.Expr, "tierlimit_rules_file") { // which this program does not have
+				if _, err := p.query(variables.Replace(target.Expr)); err != nil {
+					t.Errorf("panel %q: %s: %v", panel.Title, target.Expr, err)
+				}
+				continue
+			}
 			series, err := p.query(variables.Replace(target.Expr))
 			if err != nil || len(series) == 0 {
 				t.Errorf("panel %q has no data: %s: %v", panel.Title, target.Expr, err)
