@@ -77,8 +77,23 @@ func Cost(of func(ctx context.Context, method string, message any) int64) LimitO
 // stands for the limit's own rule.
 func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.RuleFor = func(c call) *tiered.Rule { return choose(c.ctx, c.method) }
-		return option.NotNil(choose != nil, "RuleFor")
+		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleFor", func(c call, _ string) *tiered.Rule { return choose(c.ctx, c.method) })
+	}
+}
+
+// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
+// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
+// what the limit's [KeyFunc] returned, "" for a call without a key, from many goroutines at a time.
+// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleForKey", func(_ call, key string) *tiered.Rule { return choose(key) })
 	}
 }
 

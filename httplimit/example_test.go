@@ -99,6 +99,32 @@ func ExampleLimit() {
 	// 950 <nil>
 }
 
+// The limit of a key that has one of its own, such as a tenant's by its plan. With a rules file,
+// RuleForKey is given the rule's For.
+func ExampleRuleForKey() {
+	limiter, stop := newLimiter()
+	defer stop()
+	free, err := limiter.Rule("tenant", limit.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	gold, err := free.WithLimit(limit.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ruleOf := map[string]*tiered.Rule{"acme": gold}
+	limits, err := httplimit.New(limiter, httplimit.Limit(free, httplimit.Header("X-Tenant"),
+		httplimit.RuleForKey(func(tenant string) *tiered.Rule { return ruleOf[tenant] }))) // nil is free
+	if err != nil {
+		log.Fatal(err)
+	}
+	call(limits(search), "X-Tenant", "acme")
+	call(limits(search), "X-Tenant", "initech")
+	// Output:
+	// 200 "tenant";r=999;t=3600
+	// 200 "tenant";r=99;t=3600
+}
+
 // Behind reverse proxies: the address that the outermost trusted one was called from
 // counts, not what the client claims.
 func ExampleNewProxies() {

@@ -79,10 +79,25 @@ func Cost(of func(*http.Request) int64) LimitOption {
 // RuleFor chooses the rule for a request, such as that of its tenant's plan (see
 // tiered.Rule.WithLimit), or the newest version of a rule that changes at run time.
 // nil stands for the limit's own rule.
-func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
+func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.RuleFor = request
-		return option.NotNil(request != nil, "RuleFor")
+		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleFor", func(r *http.Request, _ string) *tiered.Rule { return choose(r) })
+	}
+}
+
+// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
+// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
+// what the limit's [KeyFunc] returned, "" for a request without a key, from many goroutines at a time.
+// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleForKey", func(_ *http.Request, key string) *tiered.Rule { return choose(key) })
 	}
 }
 
