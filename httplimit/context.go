@@ -2,10 +2,8 @@ package httplimit
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
-
-	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // ForHandlers lets the handler see what was decided about its request, by [Decisions]. It
@@ -25,13 +23,6 @@ func HandlerCost() LimitOption {
 		l.byHandler = true
 		return nil
 	}
-}
-
-// Decided is what one limit said of a request.
-type Decided struct {
-	Rule     *tiered.Rule
-	Key      string
-	Decision limit.Decision
 }
 
 // Decisions returns what the limits of middlewares with [ForHandlers] or [HandlerCost] said of the
@@ -74,12 +65,11 @@ type handed struct {
 }
 
 // hand makes what a handler is told of its request.
-func hand(ctx context.Context, charges []charge, requests []tiered.Request, decisions []limit.Decision) *handed {
-	h := &handed{outer: ctx, decided: make([]Decided, len(decisions))}
+func hand(ctx context.Context, charges []charge, decided []Decided) *handed {
+	h := &handed{outer: ctx, decided: slices.Clone(decided)}
 	h.cost.Store(-1)
-	for i := range decisions {
-		h.decided[i] = Decided{requests[i].Rule, requests[i].Key, decisions[i]}
-		h.wantsCost = h.wantsCost || charges[i].limit.byHandler
+	for _, c := range charges {
+		h.wantsCost = h.wantsCost || c.limit.byHandler
 	}
 	return h
 }

@@ -142,6 +142,37 @@ func ExampleNewProxies() {
 	// 2001:db8:1:2::/64
 }
 
+// What a program that does not use net/http tells its clients.
+func ExampleFields() {
+	limiter, stop := newLimiter()
+	defer stop()
+	search, err := limiter.Rule("search", limit.PerMinute(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		d, err := search.Allow(context.Background(), "ann")
+		if err != nil {
+			log.Fatal(err)
+		}
+		decided := httplimit.Decided{Rule: search, Decision: d}
+		for name, value := range httplimit.Fields(httplimit.DraftHeaders, decided) {
+			fmt.Printf("%s: %s\n", name, value)
+		}
+		if denial, denied := httplimit.Denied(decided); denied {
+			fmt.Printf("%d %s", denial.Status, denial.Problem())
+		}
+	}
+	// Output:
+	// Ratelimit-Policy: "search";q=1;w=60
+	// Ratelimit: "search";r=0;t=60
+	// Ratelimit-Policy: "search";q=1;w=60
+	// Ratelimit: "search";r=0;t=60
+	// Retry-After: 60
+	// Cache-Control: no-store
+	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["search"]}
+}
+
 // Who is logged in by their name, everyone else by their address.
 func ExampleFirstOf() {
 	type userKey struct{}

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
@@ -83,14 +82,20 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		return
 	}
-	m.setHeaders(w.Header(), charges, requests, decisions)
-	if admission.Denied(decisions) {
-		m.deny(w, r, requests, decisions)
+	var decidedSpace [few]Decided
+	decided := decidedSpace[:0]
+	for i, c := range charges {
+		decided = append(decided, Decided{requests[i].Rule, requests[i].Key, decisions[i], c.limit.unit, c.partition})
+	}
+	var fieldSpace [maxFields]field
+	setFields(w.Header(), appendFields(fieldSpace[:0], m.headers, decided))
+	if denial, denied := Denied(decided...); denied {
+		m.onDenied(w, r, denial)
 		return
 	}
 	var handed *handed
 	if m.inContext {
-		handed = hand(r.Context(), charges, requests, decisions)
+		handed = hand(r.Context(), charges, decided)
 		r = r.WithContext(context.WithValue(r.Context(), handedKey{}, handed))
 	}
 	if m.settles {
@@ -114,24 +119,6 @@ func (m *middleware) requests(r *http.Request, charges []charge, requests []tier
 		charges, requests = append(charges, c), append(requests, q)
 	}
 	return charges, requests
-}
-
-// deny answers a denied request.
-func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tiered.Request, decisions []limit.Decision) {
-	// The handler may keep what it is told: the lists are its own.
-	d := Denial{Status: http.StatusTooManyRequests, Decisions: append([]limit.Decision(nil), decisions...)}
-	if admission.ByOutage(requests, decisions) {
-		d.Status = http.StatusServiceUnavailable
-	}
-	for i := range decisions {
-		if decisions[i].Denied() {
-			d.Violated = append(d.Violated, requests[i].Rule.Name())
-		}
-	}
-	h := w.Header()
-	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(admission.RetryAfter(decisions)), 10)}
-	h["Cache-Control"] = []string{"no-store"} // as RFC 6585 demands of 429
-	m.onDenied(w, r, d)
 }
 
 // serveAndSettle serves an admitted request and settles its charges, also if the

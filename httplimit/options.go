@@ -36,7 +36,6 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
 			return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
 		}
-		l.policy = string(appendPolicy(nil, rule, l.unit))
 		m.limits = append(m.limits, l)
 		m.settles = m.settles || l.settle != nil || l.byHandler
 		m.inContext = m.inContext || l.byHandler
@@ -54,7 +53,6 @@ type rateLimit struct {
 	byHandler bool // SetCost says what a request took
 	unit      string
 	partition KeyFunc // nil: not shown
-	policy    string  // what the client is told of Rule
 }
 
 // When says which requests the limit is for; the others pass it, uncharged. Without
@@ -179,7 +177,7 @@ func Headers(style HeaderStyle) Option {
 	}
 }
 
-// Denial is what a handler of [OnDenied] is told.
+// Denial is what a handler of [OnDenied] is told, and what [Denied] returns.
 type Denial struct {
 	// Status is 429 (Too Many Requests), or 503 (Service Unavailable) if Redis cannot be
 	// reached and a rule then lets nothing through (tiered.Deny).
