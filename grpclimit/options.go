@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -30,7 +31,12 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if rule.Limit().IsConcurrent() && l.perMessage {
 			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
 		}
+		if err := l.checkSettling(); err != nil {
+			return err
+		}
 		s.limits = append(s.limits, l)
+		s.settles = s.settles || l.settle != nil || l.byHandler
+		s.asksCost = s.asksCost || l.byHandler
 		s.perMessage = s.perMessage || l.perMessage
 		return nil
 	}
@@ -43,6 +49,8 @@ type LimitOption func(*rateLimit) error
 type rateLimit struct {
 	admission.Limit[call]
 	perMessage bool
+	settle     func(ctx context.Context, method string, result Result) int64
+	byHandler  bool // SetCost says what a call took
 }
 
 // call is what limits are told of a call. The message is that of [Cost].
@@ -105,6 +113,15 @@ func PerMessage() LimitOption {
 	return func(l *rateLimit) error {
 		l.perMessage = true
 		return nil
+	}
+}
+
+// Logger sets where corrections of [Settle] and [HandlerCost] that failed are logged: a line a second at
+// most. The default is slog.Default().
+func Logger(logger *slog.Logger) Option {
+	return func(s *Server) error {
+		s.log.Logger = logger
+		return option.NotNil(logger != nil, "Logger")
 	}
 }
 

@@ -39,6 +39,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		m.limits = append(m.limits, l)
 		m.settles = m.settles || l.settle != nil || l.byHandler
 		m.inContext = m.inContext || l.byHandler
+		m.asksCost = m.asksCost || l.byHandler
 		return nil
 	}
 }
@@ -218,7 +219,7 @@ func FailOpen() Option {
 	return func(m *middleware) error {
 		m.onError = func(_ http.ResponseWriter, r *http.Request, err error) bool {
 			if admission.IsMistake(err) {
-				m.log.error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
+				m.log.Error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
 			}
 			return true
 		}
@@ -230,7 +231,7 @@ func FailOpen() Option {
 // line a second at most. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(m *middleware) error {
-		m.log.logger = logger
+		m.log.Logger = logger
 		return option.NotNil(logger != nil, "Logger")
 	}
 }
