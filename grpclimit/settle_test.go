@@ -116,6 +116,7 @@ func TestSettleChargesWhatACallTook(t *testing.T) {
 		{"bytes", fine, bytes, out + 3*in, 3 * (out + 3*in)},
 		{"bytes until a panic", func(context.Context) error { panic("on purpose") }, bytes, 3 * in, 3 * (out + 3*in)},
 		{"messages", fine, counts, 31, 93},
+		{"messages of a failure", func(context.Context) error { return errors.New("failed") }, counts, 30, 93},
 		{"handler says nothing", fine, HandlerCost(), 10, 10},
 		{"handler says less", func(ctx context.Context) error { SetCost(ctx, 4); return nil }, HandlerCost(), 4, 4},
 		{"handler says more, and panics", func(ctx context.Context) error { SetCost(ctx, 5); SetCost(ctx, 50); panic("on purpose") }, HandlerCost(), 50, 50},
