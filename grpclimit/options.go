@@ -36,7 +36,6 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		}
 		s.limits = append(s.limits, l)
 		s.settles = s.settles || l.settle != nil || l.byHandler
-		s.asksCost = s.asksCost || l.byHandler
 		s.perMessage = s.perMessage || l.perMessage
 		return nil
 	}

@@ -20,7 +20,6 @@ type Server struct {
 	names      admission.Names // of their rules
 	perMessage bool            // at least one limit is
 	settles    bool            // at least one limit does
-	asksCost   bool            // and one as the handler says
 	log        *admission.Log
 	onError    func(context.Context, string, error) error
 }

@@ -82,8 +82,10 @@ func (l *rateLimit) checkSettling() error {
 // client goes away. serve calls the handler with a context and says how the call ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
 	var said *admission.SaidCost
-	if s.asksCost {
-		ctx, said = admission.AskCost(ctx)
+	for _, l := range a.limits {
+		if l.byHandler && said == nil {
+			ctx, said = admission.AskCost(ctx)
+		}
 	}
 	began, result := time.Now(), Result{Panicked: true}
 	defer func() {

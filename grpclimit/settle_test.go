@@ -191,7 +191,11 @@ func TestSettlingIsChecked(t *testing.T) {
 	if _, err := NewServer(l, Limit(rule, Everyone, says(1)), Logger(slog.New(slog.DiscardHandler))); err != nil {
 		t.Error(err)
 	}
-	if SetCost(t.Context(), 5) {
-		t.Error("a cost was taken that no limit asks for")
-	}
+	none := newServer(t, l, Limit(rule, Everyone, HandlerCost(), When(func(context.Context, string) bool { return false })))
+	handle(func(ctx context.Context) error {
+		if SetCost(ctx, 5) {
+			t.Error("a cost was taken that no limit for the call asks for")
+		}
+		return nil
+	}).unary(none, t.Context())
 }

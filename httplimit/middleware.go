@@ -43,8 +43,7 @@ type middleware struct {
 	names     admission.Names // of their rules
 	headers   HeaderStyle
 	settles   bool // at least one limit does
-	inContext bool // handlers may ask what was decided
-	asksCost  bool // and say what a request took
+	inContext bool // handlers may ask what was decided, or say what a request took
 	onDenied  func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(http.ResponseWriter, *http.Request, error) bool
 	log       *admission.Log
@@ -94,15 +93,14 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.onDenied(w, r, denial)
 		return
 	}
-	ctx := r.Context()
-	if m.inContext {
-		ctx = hand(ctx, decided)
-	}
 	var said *admission.SaidCost
-	if m.asksCost {
-		ctx, said = admission.AskCost(ctx)
-	}
-	if m.inContext || m.asksCost {
+	if m.inContext {
+		ctx := hand(r.Context(), decided)
+		for _, c := range charges {
+			if c.limit.byHandler && said == nil {
+				ctx, said = admission.AskCost(ctx)
+			}
+		}
 		r = r.WithContext(ctx)
 	}
 	if m.settles {

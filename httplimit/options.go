@@ -39,7 +39,6 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		m.limits = append(m.limits, l)
 		m.settles = m.settles || l.settle != nil || l.byHandler
 		m.inContext = m.inContext || l.byHandler
-		m.asksCost = m.asksCost || l.byHandler
 		return nil
 	}
 }
