@@ -27,8 +27,9 @@ TESTED := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 
 # The race detector has nothing to say about the benchmark: what it runs side by side are
 # the peers, and ours as its own tests do. To compile the peers for it takes minutes. Played
-# outages have no peers.
-RACE_MODULES := $(filter-out ./bench,$(MODULES)) ./bench/outage
+# outages have no peers. Nor has it anything to say about the examples on frameworks, which start
+# no goroutines of their own.
+RACE_MODULES := $(filter-out ./bench ./examples/frameworks,$(MODULES)) ./bench/outage
 
 # Nor about these tests, which take long there. They compute on one goroutine, or do with a
 # whole day, or on another server, what a shorter test does with the same goroutines; of the

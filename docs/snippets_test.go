@@ -39,7 +39,7 @@ type snippet struct {
 	text    string
 }
 
-var fence = regexp.MustCompile("(?m)(?:^<!-- go(?: in ([a-z]+))?:([^>]*)-->\n\n?)?^```go\n((?s:.*?))^```$")
+var fence = regexp.MustCompile("(?m)(?:^<!-- go(?: in ([a-z/]+))?:([^>]*)-->\n\n?)?^```go\n((?s:.*?))^```$")
 
 // snippetsOf are the snippets of a page.
 func snippetsOf(page, text string) (all []snippet) {

@@ -12,7 +12,8 @@
 //
 // Several limits are charged together, all or none. Keys are [Peer], [Metadata],
 // [Method], [Principal], [Everyone], or any function of the call; [Join] and [FirstOf]
-// combine them.
+// combine them. What a call takes may be known when it is over only: [Settle] and [HandlerCost] correct
+// what was reserved.
 //
 // # What a client gets
 //

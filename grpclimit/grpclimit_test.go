@@ -270,6 +270,29 @@ func TestWhenRuleForAndPrincipal(t *testing.T) {
 	}
 }
 
+func TestRuleForKey(t *testing.T) {
+	l := newLimiter(t)
+	free := newRule(t, l, "api", limit.PerHour(1))
+	gold, err := free.WithLimit(limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, _ := serve(t, newServer(t, l, Limit(free, Metadata("tenant"), RuleForKey(func(key string) *tiered.Rule {
+		return map[string]*tiered.Rule{"gold": gold, "": nil}[key]
+	}))))
+	for tenant, want := range map[string]int{"gold": 3, "free": 1, "": 1} {
+		allowed := 0
+		for range 5 {
+			if _, err := client.EmptyCall(with("tenant", tenant), &pb.Empty{}); err == nil {
+				allowed++
+			}
+		}
+		if allowed != want {
+			t.Errorf("tenant %q: %d calls were let through, want %d", tenant, allowed, want)
+		}
+	}
+}
+
 // Law 6: an error is never a denial.
 func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 	l := newLimiter(t)
@@ -399,6 +422,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no limit": {}, "nil rule": {Limit(nil, Everyone)}, "nil key": {Limit(rule, nil)}, "rule twice": {ok, ok},
 		"nil When": {Limit(rule, Everyone, When(nil))}, "nil Cost": {Limit(rule, Everyone, Cost(nil))},
 		"nil RuleFor": {Limit(rule, Everyone, RuleFor(nil))}, "nil OnError": {ok, OnError(nil)},
+		"nil RuleForKey": {Limit(rule, Everyone, RuleForKey(nil))},
+		"two rules":      {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleForKey(func(string) *tiered.Rule { return rule }))},
 	} {
 		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v", name, err)

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -30,7 +31,11 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if rule.Limit().IsConcurrent() && l.perMessage {
 			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
 		}
+		if err := l.checkSettling(); err != nil {
+			return err
+		}
 		s.limits = append(s.limits, l)
+		s.settles = s.settles || l.settle != nil || l.byHandler
 		s.perMessage = s.perMessage || l.perMessage
 		return nil
 	}
@@ -43,6 +48,8 @@ type LimitOption func(*rateLimit) error
 type rateLimit struct {
 	admission.Limit[call]
 	perMessage bool
+	settle     func(ctx context.Context, method string, result Result) int64
+	byHandler  bool // SetCost says what a call took
 }
 
 // call is what limits are told of a call. The message is that of [Cost].
@@ -77,8 +84,23 @@ func Cost(of func(ctx context.Context, method string, message any) int64) LimitO
 // stands for the limit's own rule.
 func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.RuleFor = func(c call) *tiered.Rule { return choose(c.ctx, c.method) }
-		return option.NotNil(choose != nil, "RuleFor")
+		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleFor", func(c call, _ string) *tiered.Rule { return choose(c.ctx, c.method) })
+	}
+}
+
+// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
+// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
+// what the limit's [KeyFunc] returned, "" for a call without a key, from many goroutines at a time.
+// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleForKey", func(_ call, key string) *tiered.Rule { return choose(key) })
 	}
 }
 
@@ -90,6 +112,15 @@ func PerMessage() LimitOption {
 	return func(l *rateLimit) error {
 		l.perMessage = true
 		return nil
+	}
+}
+
+// Logger sets where corrections of [Settle] and [HandlerCost] that failed are logged: a line a second at
+// most. The default is slog.Default().
+func Logger(logger *slog.Logger) Option {
+	return func(s *Server) error {
+		s.log.Logger = logger
+		return option.NotNil(logger != nil, "Logger")
 	}
 }
 

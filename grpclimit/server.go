@@ -19,6 +19,8 @@ type Server struct {
 	limits     []*rateLimit
 	names      admission.Names // of their rules
 	perMessage bool            // at least one limit is
+	settles    bool            // at least one limit does
+	log        *admission.Log
 	onError    func(context.Context, string, error) error
 }
 
@@ -28,7 +30,7 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
 	}
-	s := &Server{limiter: limiter, onError: errorStatus}
+	s := &Server{limiter: limiter, onError: errorStatus, log: admission.NewLog("grpclimit: ")}
 	for _, option := range options {
 		if err := option(s); err != nil {
 			return nil, err
@@ -42,31 +44,54 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 
 // Unary is a grpc.UnaryServerInterceptor. Units of a rule with a limit of [limit.Concurrent] are
 // held until the handler returns; those of a stream, too.
-func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	grants, err := s.admit(ctx, info.FullMethod, request, false)
+func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+	a, err := s.admit(ctx, info.FullMethod, request, false)
 	if err != nil {
 		return nil, err
 	}
-	if grants != nil {
-		defer grants.End(ctx)
+	if a.grants != nil {
+		defer a.grants.End(ctx)
 	}
-	return handler(ctx, request)
+	if !s.settles {
+		return handler(ctx, request)
+	}
+	s.serveAndSettle(ctx, info.FullMethod, &a, func(ctx context.Context, result *Result) {
+		result.Received = volumeOf(request)
+		reply, err = handler(ctx, request)
+		if result.Reply, result.Err = reply, err; err == nil {
+			result.Sent = volumeOf(reply)
+		}
+	})
+	return reply, err
 }
 
 // Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and
 // the messages received where a limit is told so ([PerMessage]).
 func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	grants, err := s.admit(stream.Context(), info.FullMethod, nil, false)
+	ctx := stream.Context()
+	a, err := s.admit(ctx, info.FullMethod, nil, false)
 	if err != nil {
 		return err
 	}
-	if grants != nil {
-		defer grants.End(stream.Context())
+	if a.grants != nil {
+		defer a.grants.End(ctx)
 	}
-	if s.perMessage {
-		stream = &limitedStream{ServerStream: stream, server: s, method: info.FullMethod}
+	serve := func(stream grpc.ServerStream) error {
+		if s.perMessage {
+			stream = &limitedStream{ServerStream: stream, server: s, method: info.FullMethod}
+		}
+		return handler(service, stream)
 	}
-	return handler(service, stream)
+	if !s.settles {
+		return serve(stream)
+	}
+	s.serveAndSettle(ctx, info.FullMethod, &a, func(ctx context.Context, result *Result) {
+		settled := &settledStream{ServerStream: stream, ctx: ctx}
+		defer func() { result.Sent, result.Received = settled.sent.total(), settled.received.total() }()
+		err = serve(settled)
+		result.Err = err
+	})
+	return err
 }
 
 // limitedStream charges each message that it receives.
@@ -84,28 +109,35 @@ func (s *limitedStream) RecvMsg(message any) error {
 	return err
 }
 
-// admit charges a call, or a message of a stream, and returns the status that it is
-// denied with, or the grants to end when it is over.
-func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) (tiered.Grants, error) {
-	requests := make([]tiered.Request, 0, len(s.limits))
+// admitted is what was charged for a call.
+type admitted struct {
+	grants    tiered.Grants // to be ended when it is over
+	limits    []*rateLimit  // that apply to it
+	requests  []tiered.Request
+	decisions []limit.Decision
+}
+
+// admit charges a call, or a message of a stream, or returns the status that it is denied with.
+func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) (a admitted, err error) {
+	a.requests = make([]tiered.Request, 0, len(s.limits))
 	for _, l := range s.limits {
 		if streamed && !l.perMessage {
 			continue
 		}
 		if q, applies := l.Request(call{ctx, method, message}); applies {
-			requests = append(requests, q)
+			a.limits, a.requests = append(a.limits, l), append(a.requests, q)
 		}
 	}
-	if len(requests) == 0 {
-		return nil, nil
+	if len(a.requests) == 0 {
+		return a, nil
 	}
-	decisions := make([]limit.Decision, len(requests))
-	grants, err := admission.Decide(ctx, s.limiter, requests, decisions)
+	a.decisions = make([]limit.Decision, len(a.requests))
+	a.grants, err = admission.Decide(ctx, s.limiter, a.requests, a.decisions)
 	if err != nil {
-		return nil, s.onError(ctx, method, err)
+		return admitted{}, s.onError(ctx, method, err)
 	}
-	if admission.Denied(decisions) {
-		return nil, deniedStatus(requests, decisions)
+	if admission.Denied(a.decisions) {
+		return admitted{}, deniedStatus(a.requests, a.decisions)
 	}
-	return grants, nil
+	return a, nil
 }

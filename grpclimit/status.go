@@ -19,17 +19,21 @@ import (
 
 // deniedStatus is what a denied call ends with.
 func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
-	retry := retryInfo(admission.RetryAfter(decisions))
-	if admission.ByOutage(requests, decisions) {
-		return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retry)
-	}
-	quota := &errdetails.QuotaFailure{}
-	for i, d := range decisions {
-		if d.Denied() {
-			quota.Violations = append(quota.Violations, violation(requests[i].Rule))
+	var wait time.Duration // until all limits in the way would grant the call
+	quota, byOutage := &errdetails.QuotaFailure{}, false
+	for i := range decisions {
+		d, rule := &decisions[i], requests[i].Rule
+		if !d.Denied() {
+			continue
 		}
+		wait = max(wait, d.RetryAfter)
+		byOutage = byOutage || admission.ByOutage(rule, d)
+		quota.Violations = append(quota.Violations, violation(rule))
 	}
-	return withDetails(codes.ResourceExhausted, "quota exceeded", retry, quota)
+	if byOutage {
+		return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retryInfo(wait))
+	}
+	return withDetails(codes.ResourceExhausted, "quota exceeded", retryInfo(wait), quota)
 }
 
 // violation names a rule that is in the way. Whose quota it is, is not told: a key may

@@ -2,10 +2,9 @@ package httplimit
 
 import (
 	"context"
-	"sync/atomic"
+	"slices"
 
-	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/tiered"
+	"github.com/tierlimit/tierlimit/internal/admission"
 )
 
 // ForHandlers lets the handler see what was decided about its request, by [Decisions]. It
@@ -27,13 +26,6 @@ func HandlerCost() LimitOption {
 	}
 }
 
-// Decided is what one limit said of a request.
-type Decided struct {
-	Rule     *tiered.Rule
-	Key      string
-	Decision limit.Decision
-}
-
 // Decisions returns what the limits of middlewares with [ForHandlers] or [HandlerCost] said of the
 // request whose context it is, the outermost first; nothing if there are none. All of them
 // allowed it, or it would not have come so far.
@@ -48,50 +40,28 @@ func Decisions(ctx context.Context) []Decided {
 // SetCost says what the request whose context it is took, for its limits with [HandlerCost]; the
 // last call counts, and less than 0 counts as 0. It does nothing, and returns false, if there are
 // none. It is safe for concurrent use, until the handler has returned.
-func SetCost(ctx context.Context, units int64) bool {
-	found := false
-	for {
-		h, ok := ctx.Value(handedKey{}).(*handed)
-		if !ok {
-			return found
-		}
-		if h.wantsCost {
-			h.cost.Store(max(0, units)) // others than -1
-			found = true
-		}
-		ctx = h.outer
-	}
-}
+func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
 type handedKey struct{}
 
-// handed is what a handler can ask for, and say.
+// handed is what a handler can ask for.
 type handed struct {
-	outer     context.Context // of the request before
-	decided   []Decided
-	wantsCost bool
-	cost      atomic.Int64 // -1: the handler has not said
+	outer   context.Context // of the request before
+	decided []Decided
 }
 
-// hand makes what a handler is told of its request.
-func hand(ctx context.Context, charges []charge, requests []tiered.Request, decisions []limit.Decision) *handed {
-	h := &handed{outer: ctx, decided: make([]Decided, len(decisions))}
-	h.cost.Store(-1)
-	for i := range decisions {
-		h.decided[i] = Decided{requests[i].Rule, requests[i].Key, decisions[i]}
-		h.wantsCost = h.wantsCost || charges[i].limit.byHandler
-	}
-	return h
+// hand returns a context in which a handler can ask what was decided.
+func hand(ctx context.Context, decided []Decided) context.Context {
+	return context.WithValue(ctx, handedKey{}, &handed{outer: ctx, decided: slices.Clone(decided)})
 }
 
 // actual is what a request took of a limit, and whether that is known.
-func (l *rateLimit) actual(handed *handed, settled func() int64) (units int64, known bool) {
+func (l *rateLimit) actual(said *admission.SaidCost, settled func() int64) (units int64, known bool) {
 	switch {
 	case l.settle != nil:
 		return settled(), true
 	case l.byHandler:
-		units = handed.cost.Load()
-		return units, units >= 0
+		return said.Units()
 	}
 	return 0, false
 }

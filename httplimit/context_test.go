@@ -82,6 +82,13 @@ func TestHandlersSayWhatARequestTook(t *testing.T) {
 		t.Error("a cost was taken that no limit asks for")
 	}
 	rule := newRule(t, l, "both", limit.PerHour(10))
+	get(newMiddleware(t, l, Limit(rule, keyed("k")),
+		Limit(newRule(t, l, "not-for-it", limit.PerHour(10)), keyed("k"), HandlerCost(), When(func(*http.Request) bool { return false })),
+	)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if SetCost(r.Context(), 5) {
+			t.Error("a cost was taken that no limit for the request asks for")
+		}
+	})))
 	if _, err := New(l, Limit(rule, keyed("k"), HandlerCost(), Settle(func(*http.Request, Response) int64 { return 1 }))); err == nil {
 		t.Error("both Settle and HandlerCost")
 	}

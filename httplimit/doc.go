@@ -31,6 +31,8 @@
 // wrong. A denial by tiered.Approximate is a 429: the limit still holds, only by each
 // instance's share of it.
 //
+// Programs without net/http tell their clients the same by [Fields] and [Denied].
+//
 // An error of the limiter is never shown as 429: see [OnError].
 //
 // The response is neither buffered nor, unless [Settle] is used, wrapped: streaming,

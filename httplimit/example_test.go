@@ -99,6 +99,32 @@ func ExampleLimit() {
 	// 950 <nil>
 }
 
+// The limit of a key that has one of its own, such as a tenant's by its plan. With a rules file,
+// RuleForKey is given the rule's For.
+func ExampleRuleForKey() {
+	limiter, stop := newLimiter()
+	defer stop()
+	free, err := limiter.Rule("tenant", limit.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	gold, err := free.WithLimit(limit.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ruleOf := map[string]*tiered.Rule{"acme": gold}
+	limits, err := httplimit.New(limiter, httplimit.Limit(free, httplimit.Header("X-Tenant"),
+		httplimit.RuleForKey(func(tenant string) *tiered.Rule { return ruleOf[tenant] }))) // nil is free
+	if err != nil {
+		log.Fatal(err)
+	}
+	call(limits(search), "X-Tenant", "acme")
+	call(limits(search), "X-Tenant", "initech")
+	// Output:
+	// 200 "tenant";r=999;t=3600
+	// 200 "tenant";r=99;t=3600
+}
+
 // Behind reverse proxies: the address that the outermost trusted one was called from
 // counts, not what the client claims.
 func ExampleNewProxies() {
@@ -114,6 +140,37 @@ func ExampleNewProxies() {
 	// Output:
 	// 2001:db8:1:2:3:4:5:6
 	// 2001:db8:1:2::/64
+}
+
+// What a program that does not use net/http tells its clients.
+func ExampleFields() {
+	limiter, stop := newLimiter()
+	defer stop()
+	search, err := limiter.Rule("search", limit.PerMinute(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		d, err := search.Allow(context.Background(), "ann")
+		if err != nil {
+			log.Fatal(err)
+		}
+		decided := httplimit.Decided{Rule: search, Decision: d}
+		for name, value := range httplimit.Fields(httplimit.DraftHeaders, decided) {
+			fmt.Printf("%s: %s\n", name, value)
+		}
+		if denial, denied := httplimit.Denied(decided); denied {
+			fmt.Printf("%d %s", denial.Status, denial.Problem())
+		}
+	}
+	// Output:
+	// Ratelimit-Policy: "search";q=1;w=60
+	// Ratelimit: "search";r=0;t=60
+	// Ratelimit-Policy: "search";q=1;w=60
+	// Ratelimit: "search";r=0;t=60
+	// Retry-After: 60
+	// Cache-Control: no-store
+	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["search"]}
 }
 
 // Who is logged in by their name, everyone else by their address.

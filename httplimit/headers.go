@@ -3,7 +3,6 @@ package httplimit
 import (
 	"encoding/base64"
 	"math/bits"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -24,56 +23,31 @@ const (
 // maxPartition is how much of a partition key a client is shown.
 const maxPartition = 128
 
-// setHeaders tells the client what is left.
-func (m *middleware) setHeaders(h http.Header, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
-	charges, requests, decisions = shown(charges, requests, decisions)
-	if len(decisions) == 0 {
-		return
-	}
-	switch m.headers {
-	case DraftHeaders:
-		setDraft(h, charges, requests, decisions)
-	case XHeaders:
-		setX(h, decisions, time.Now())
-	}
-}
-
-// setDraft adds the fields to what a middleware around this one may have set: they
-// are lists, which may come in several lines.
-func setDraft(h http.Header, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+// appendDraft appends RateLimit-Policy and RateLimit, unless there is nothing to tell.
+func appendDraft(fields []field, of []Decided) []field {
 	var space [512]byte
-	policy := space[:0:256]
-	for i, c := range charges {
-		if i > 0 {
+	policy, left := space[:0:256], space[256:256]
+	for i := range of {
+		d := &of[i]
+		if d.Decision.DryRun || d.Rule == nil {
+			continue // a client that is told of a dry run would slow down for it
+		}
+		if len(policy) > 0 {
 			policy = append(policy, ", "...)
 		}
-		if rule := requests[i].Rule; rule == c.limit.Rule {
-			policy = append(policy, c.limit.policy...)
-		} else {
-			policy = appendPolicy(policy, rule, c.limit.unit)
-		}
-		policy = appendPartition(policy, c.partition)
-	}
-	left := space[256:256]
-	for i, c := range charges {
-		d := &decisions[i]
-		if d.HeldBack {
+		policy = appendPartition(appendPolicy(policy, d.Rule, d.Unit), d.Partition)
+		if d.Decision.HeldBack {
 			continue // what is left of it was not asked, or is not known
 		}
 		if len(left) > 0 {
 			left = append(left, ", "...)
 		}
-		left = appendLeft(left, requests[i].Rule, d)
-		left = appendPartition(left, c.partition)
+		left = appendPartition(appendLeft(left, d.Rule, &d.Decision), d.Partition)
 	}
-	values := make([]string, 2) // one allocation for both
-	values[0], values[1] = string(policy), string(left)
-	if h[fieldPolicy] != nil || h[fieldLimit] != nil {
-		h.Add(fieldPolicy, values[0])
-		h.Add(fieldLimit, values[1])
-		return
+	if len(policy) == 0 {
+		return fields
 	}
-	h[fieldPolicy], h[fieldLimit] = values[0:1:1], values[1:2:2]
+	return append(fields, field{fieldPolicy, string(policy)}, field{fieldLimit, string(left)})
 }
 
 // appendPolicy appends an item of RateLimit-Policy. Names of rules have no character
@@ -88,7 +62,7 @@ func appendPolicy(b []byte, rule *tiered.Rule, unit string) []byte {
 	if unit == "" && concurrent {
 		unit = "concurrent-requests"
 	}
-	if unit != "" {
+	if isToken(unit) {
 		b = append(b, `;qu="`...)
 		b = append(b, unit...)
 		b = append(b, '"')
@@ -143,26 +117,25 @@ func effective(rule *tiered.Rule, d *limit.Decision) int64 {
 	return seconds(t)
 }
 
-// setX sets the three fields of the limit that is nearest to its end, or longest in
-// the way. What a middleware around this one may have set is replaced.
-func setX(h http.Header, decisions []limit.Decision, now time.Time) {
-	worst := &decisions[0]
-	for i := range decisions[1:] {
-		if d := &decisions[i+1]; nearer(d, worst) {
+// appendX appends the three fields of the limit that is nearest to its end, or longest in the way.
+func appendX(fields []field, of []Decided, now time.Time) []field {
+	var worst *limit.Decision
+	for i := range of {
+		if d := &of[i].Decision; !d.DryRun && (worst == nil || nearer(d, worst)) {
 			worst = d
 		}
+	}
+	if worst == nil {
+		return fields
 	}
 	wait := worst.ResetAfter
 	if !worst.Allowed {
 		wait = worst.RetryAfter
 	}
-	reset := now.Add(wait + time.Second - 1).Unix()
-	values := []string{
-		strconv.FormatInt(worst.Limit, 10),
-		strconv.FormatInt(worst.Remaining, 10),
-		strconv.FormatInt(reset, 10),
-	}
-	h[fieldXLimit], h[fieldXRemaining], h[fieldXReset] = values[0:1:1], values[1:2:2], values[2:3:3]
+	return append(fields,
+		field{fieldXLimit, strconv.FormatInt(worst.Limit, 10)},
+		field{fieldXRemaining, strconv.FormatInt(worst.Remaining, 10)},
+		field{fieldXReset, strconv.FormatInt(now.Add(wait+time.Second-1).Unix(), 10)})
 }
 
 // nearer reports whether a is longer in the way than b, or has less of its limit

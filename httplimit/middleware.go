@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
@@ -20,7 +19,7 @@ import (
 // handler does, unless [Settle] says otherwise. Units of a rule with a limit of [limit.Concurrent]
 // are held until the handler returns, however long it streams, or panics.
 func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Handler, error) {
-	m := &middleware{limiter: limiter, onDenied: sendDenial, log: newMistakes()}
+	m := &middleware{limiter: limiter, onDenied: sendDenial, log: admission.NewLog("httplimit: ")}
 	m.onError = m.answerError
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
@@ -44,10 +43,10 @@ type middleware struct {
 	names     admission.Names // of their rules
 	headers   HeaderStyle
 	settles   bool // at least one limit does
-	inContext bool // handlers may ask what was decided
+	inContext bool // handlers may ask what was decided, or say what a request took
 	onDenied  func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(http.ResponseWriter, *http.Request, error) bool
-	log       *mistakes
+	log       *admission.Log
 }
 
 // charge is what belongs to a request to the limiter and is not told it.
@@ -83,18 +82,29 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		return
 	}
-	m.setHeaders(w.Header(), charges, requests, decisions)
-	if admission.Denied(decisions) {
-		m.deny(w, r, requests, decisions)
+	var decidedSpace [few]Decided
+	decided := decidedSpace[:0]
+	for i, c := range charges {
+		decided = append(decided, Decided{requests[i].Rule, requests[i].Key, decisions[i], c.limit.unit, c.partition})
+	}
+	var fieldSpace [maxFields]field
+	setFields(w.Header(), appendFields(fieldSpace[:0], m.headers, decided))
+	if denial, denied := Denied(decided...); denied {
+		m.onDenied(w, r, denial)
 		return
 	}
-	var handed *handed
+	var said *admission.SaidCost
 	if m.inContext {
-		handed = hand(r.Context(), charges, requests, decisions)
-		r = r.WithContext(context.WithValue(r.Context(), handedKey{}, handed))
+		ctx := hand(r.Context(), decided)
+		for _, c := range charges {
+			if c.limit.byHandler && said == nil {
+				ctx, said = admission.AskCost(ctx)
+			}
+		}
+		r = r.WithContext(ctx)
 	}
 	if m.settles {
-		m.serveAndSettle(w, r, next, handed, charges, requests, decisions)
+		m.serveAndSettle(w, r, next, said, charges, requests, decisions)
 		return
 	}
 	next.ServeHTTP(w, r)
@@ -116,39 +126,21 @@ func (m *middleware) requests(r *http.Request, charges []charge, requests []tier
 	return charges, requests
 }
 
-// deny answers a denied request.
-func (m *middleware) deny(w http.ResponseWriter, r *http.Request, requests []tiered.Request, decisions []limit.Decision) {
-	// The handler may keep what it is told: the lists are its own.
-	d := Denial{Status: http.StatusTooManyRequests, Decisions: append([]limit.Decision(nil), decisions...)}
-	if admission.ByOutage(requests, decisions) {
-		d.Status = http.StatusServiceUnavailable
-	}
-	for i := range decisions {
-		if decisions[i].Denied() {
-			d.Violated = append(d.Violated, requests[i].Rule.Name())
-		}
-	}
-	h := w.Header()
-	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(admission.RetryAfter(decisions)), 10)}
-	h["Cache-Control"] = []string{"no-store"} // as RFC 6585 demands of 429
-	m.onDenied(w, r, d)
-}
-
 // serveAndSettle serves an admitted request and settles its charges, also if the
 // handler panics or the client goes away.
-func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, handed *handed, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
 	began, aborted := time.Now(), true
 	defer func() {
 		response := recorded.response(aborted)
 		ctx := context.WithoutCancel(r.Context())
 		for i, c := range charges {
-			actual, known := c.limit.actual(handed, func() int64 { return c.limit.settle(r, response) })
+			actual, known := c.limit.actual(said, func() int64 { return c.limit.settle(r, response) })
 			if !known {
 				continue
 			}
-			if err := settle(ctx, requests[i], &decisions[i], actual, time.Since(began)); err != nil {
-				m.log.warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
+			if err := admission.Settle(ctx, requests[i], &decisions[i], actual, time.Since(began)); err != nil {
+				m.log.Warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
 			}
 		}
 	}()
@@ -156,31 +148,12 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 	aborted = false
 }
 
-// settle makes what was charged for a request, a time ago, what it took.
-func settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
-	if q.Rule.Limit().IsConcurrent() {
-		return nil // is given back as it is; a rule of RuleFor
-	}
-	if d.WouldDeny {
-		return nil // was let through on a dry run; it would have taken nothing
-	}
-	switch more := max(0, actual) - q.Cost; {
-	case more > 0:
-		return q.Rule.ChargeUsed(ctx, q.Key, more)
-	case more < 0 && d.Degraded() && ago >= q.Rule.Limit().Window():
-		return nil // has left the window, which nothing but we can tell: see Rule.Refund
-	case more < 0:
-		return q.Rule.Refund(ctx, q.Key, d, -more)
-	}
-	return nil
-}
-
 // answerError is what OnError replaces.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
 	if admission.IsMistake(err) {
 		status = http.StatusInternalServerError
-		m.log.error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)
+		m.log.Error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)
 	} else {
 		w.Header()[fieldRetryAfter] = []string{"1"}
 	}

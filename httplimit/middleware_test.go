@@ -113,6 +113,37 @@ func TestWhenCostAndRuleFor(t *testing.T) {
 	}
 }
 
+// A rule that is chosen by the key is told what the key function said, which is asked once.
+func TestRuleForKey(t *testing.T) {
+	l := newLimiter(t)
+	free := newRule(t, l, "api", limit.PerHour(10))
+	gold, err := free.WithLimit(limit.PerHour(20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, told := 0, []string{}
+	h := newMiddleware(t, l, Limit(free, func(r *http.Request) string { asked++; return r.Header.Get("Tenant") },
+		RuleForKey(func(key string) *tiered.Rule {
+			told = append(told, key)
+			if key == "gold" {
+				return gold
+			}
+			return nil
+		})))(done)
+	for _, c := range []struct {
+		tenant string
+		want   int
+	}{{"free", 10}, {"gold", 20}, {"", 10}} {
+		asked, told = 0, nil
+		if got := statuses(h, 25, with("Tenant", c.tenant)); got[200] != c.want {
+			t.Errorf("%q: %v, want %d of 200", c.tenant, got, c.want)
+		}
+		if asked != 25 || len(told) != 25 || told[0] != c.tenant {
+			t.Errorf("%q: in 25 requests the key was asked for %d times, and told as %q", c.tenant, asked, told)
+		}
+	}
+}
+
 // Requests without a key have a quota, and one that no key can reach.
 func TestNoKeyIsNoWayAroundALimit(t *testing.T) {
 	l := newLimiter(t)
@@ -297,6 +328,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"nil When":       {Limit(rule, Everyone, When(nil))},
 		"nil Cost":       {Limit(rule, Everyone, Cost(nil))},
 		"nil RuleFor":    {Limit(rule, Everyone, RuleFor(nil))},
+		"nil RuleForKey": {Limit(rule, Everyone, RuleForKey(nil))},
+		"two rules":      {Limit(rule, Everyone, RuleFor(func(*http.Request) *tiered.Rule { return rule }), RuleForKey(func(string) *tiered.Rule { return rule }))},
 		"nil Settle":     {Limit(rule, Everyone, Settle(nil))},
 		"nil partition":  {Limit(rule, Everyone, PartitionKey(nil))},
 		"unit":           {Limit(rule, Everyone, Unit(`a"b`))},

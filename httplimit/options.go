@@ -36,7 +36,6 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
 			return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
 		}
-		l.policy = string(appendPolicy(nil, rule, l.unit))
 		m.limits = append(m.limits, l)
 		m.settles = m.settles || l.settle != nil || l.byHandler
 		m.inContext = m.inContext || l.byHandler
@@ -54,7 +53,6 @@ type rateLimit struct {
 	byHandler bool // SetCost says what a request took
 	unit      string
 	partition KeyFunc // nil: not shown
-	policy    string  // what the client is told of Rule
 }
 
 // When says which requests the limit is for; the others pass it, uncharged. Without
@@ -79,10 +77,25 @@ func Cost(of func(*http.Request) int64) LimitOption {
 // RuleFor chooses the rule for a request, such as that of its tenant's plan (see
 // tiered.Rule.WithLimit), or the newest version of a rule that changes at run time.
 // nil stands for the limit's own rule.
-func RuleFor(request func(*http.Request) *tiered.Rule) LimitOption {
+func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		l.RuleFor = request
-		return option.NotNil(request != nil, "RuleFor")
+		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleFor", func(r *http.Request, _ string) *tiered.Rule { return choose(r) })
+	}
+}
+
+// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
+// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
+// what the limit's [KeyFunc] returned, "" for a request without a key, from many goroutines at a time.
+// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
+	return func(l *rateLimit) error {
+		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
+			return err
+		}
+		return l.RuleFor("RuleForKey", func(_ *http.Request, key string) *tiered.Rule { return choose(key) })
 	}
 }
 
@@ -164,7 +177,7 @@ func Headers(style HeaderStyle) Option {
 	}
 }
 
-// Denial is what a handler of [OnDenied] is told.
+// Denial is what a handler of [OnDenied] is told, and what [Denied] returns.
 type Denial struct {
 	// Status is 429 (Too Many Requests), or 503 (Service Unavailable) if Redis cannot be
 	// reached and a rule then lets nothing through (tiered.Deny).
@@ -205,7 +218,7 @@ func FailOpen() Option {
 	return func(m *middleware) error {
 		m.onError = func(_ http.ResponseWriter, r *http.Request, err error) bool {
 			if admission.IsMistake(err) {
-				m.log.error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
+				m.log.Error("a limit could not be decided; requests are let through", "method", r.Method, "pattern", r.Pattern, "error", err)
 			}
 			return true
 		}
@@ -217,7 +230,7 @@ func FailOpen() Option {
 // line a second at most. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(m *middleware) error {
-		m.log.logger = logger
+		m.log.Logger = logger
 		return option.NotNil(logger != nil, "Logger")
 	}
 }

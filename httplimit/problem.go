@@ -11,8 +11,12 @@ const (
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// sendDenial answers a denied request with a problem document.
-func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) {
+// ProblemType is the media type of [Denial.Problem].
+const ProblemType = "application/problem+json"
+
+// Problem is the problem document (RFC 9457) that is sent by default to clients whose requests were
+// denied, with d.Status and as of type [ProblemType].
+func (d Denial) Problem() []byte {
 	kind, title := typeQuotaExceeded, "Quota Exceeded"
 	if d.Status == http.StatusServiceUnavailable {
 		kind, title = typeReducedCapacity, "Temporary Reduced Capacity"
@@ -29,8 +33,11 @@ func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) {
 		body = append(body, name...)
 		body = append(body, '"')
 	}
-	send(w, d.Status, append(body, "]}\n"...))
+	return append(body, "]}\n"...)
 }
+
+// sendDenial answers a denied request with a problem document.
+func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) { send(w, d.Status, d.Problem()) }
 
 // sendError answers a request about which the limiter could not decide. What was
 // wrong is not for the client.
@@ -48,7 +55,7 @@ func appendProblem(body []byte, title string, status int) []byte {
 
 func send(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
-	h["Content-Type"] = []string{"application/problem+json"}
+	h["Content-Type"] = []string{ProblemType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // to a client that went away, nothing can be said

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -150,7 +151,7 @@ func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := settle(context.Background(), q, &d, 10, ago); err != nil {
+		if err := admission.Settle(context.Background(), q, &d, 10, ago); err != nil {
 			t.Fatal(err)
 		}
 		if got := used(t, rule, q.Key); got != want {

@@ -19,7 +19,7 @@ func (r *Rule) Name() string { return r.name }
 
 // For returns the rule that a key is now held to: that of its own limit or plan, if the
 // file says so, or else the rule itself. Use it for what [Rule.Allow] and [Rule.AllowN]
-// do not do: in a tiered.Request, or with httplimit.RuleFor. What must agree, such as a
+// do not do: in a tiered.Request, or with httplimit.RuleForKey and grpclimit.RuleForKey. What must agree, such as a
 // charge and its refund, is to be asked of the same tiered.Rule.
 func (r *Rule) For(key string) *tiered.Rule {
 	t := r.terms()

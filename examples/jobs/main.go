@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -46,7 +47,19 @@ func main() {
 	for range *workers {
 		running.Go(func() {
 			for job := range queue {
-				run(ctx, rule, job, tenants[job%len(tenants)])
+				tenant := tenants[job%len(tenants)]
+				name := fmt.Sprintf("job %d of %s", job, tenant)
+				err := run(ctx, rule, tenant, func(step int) error {
+					if step == 0 {
+						fmt.Println(name, "begins")
+					}
+					return work(ctx)
+				})
+				if err != nil {
+					fmt.Println(name, "was not done:", err)
+					continue
+				}
+				fmt.Println(name, "is done")
 			}
 		})
 	}
@@ -60,26 +73,37 @@ func main() {
 	running.Wait()
 }
 
+// work stands for a step of a job.
+func work(ctx context.Context) error {
+	select {
+	case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// steps is how many a job has.
+const steps = 5
+
+// errSlotLost ends a job whose slot another process may have by now. It has to begin anew.
+var errSlotLost = errors.New("its slot is lost")
+
 // run runs a job in steps as soon as its tenant may have another one running.
-func run(ctx context.Context, rule *tiered.Rule, job int, tenant string) {
+func run(ctx context.Context, rule *tiered.Rule, tenant string, step func(int) error) error {
 	slot, err := rule.AcquireWait(ctx, tenant, 1)
 	if err != nil {
-		fmt.Printf("job %d of %s was not begun: %v\n", job, tenant, err)
-		return
+		return err
 	}
 	defer slot.Release()
-	fmt.Printf("job %d of %s begins\n", job, tenant)
-	for step := range 5 {
+	for i := range steps {
 		// After a pause of this process another one may have the slot.
 		if !slot.Held() {
-			fmt.Printf("job %d of %s lost its slot before step %d, and has to begin anew\n", job, tenant, step)
-			return
+			return errSlotLost
 		}
-		select {
-		case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond): // the work
-		case <-ctx.Done():
-			return
+		if err := step(i); err != nil {
+			return err
 		}
 	}
-	fmt.Printf("job %d of %s is done\n", job, tenant)
+	return nil
 }

@@ -52,8 +52,7 @@ func limitsOf(limiter *tiered.Limiter, rules *rulesfile.Rules, name string) (fun
 	if err != nil {
 		return nil, err
 	}
-	return httplimit.New(limiter, httplimit.Limit(rule.For(""), tenant,
-		httplimit.RuleFor(func(r *http.Request) *tiered.Rule { return rule.For(tenant(r)) })))
+	return httplimit.New(limiter, httplimit.Limit(rule.For(""), tenant, httplimit.RuleForKey(rule.For)))
 }
 
 // tenant stands for authentication of yours: anyone may say who they are.

@@ -42,8 +42,8 @@ func main() {
 	quota := func(cost int64) httplimit.Option {
 		return httplimit.Limit(free, httplimit.Principal(tenantOf),
 			httplimit.Cost(func(*http.Request) int64 { return cost }),
-			httplimit.RuleFor(func(r *http.Request) *tiered.Rule {
-				if tenantOf(r.Context()) == "gold-corp" {
+			httplimit.RuleForKey(func(tenant string) *tiered.Rule {
+				if tenant == "gold-corp" {
 					return gold
 				}
 				return free

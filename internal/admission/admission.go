@@ -5,7 +5,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -44,15 +43,6 @@ func Denied(decisions []limit.Decision) bool {
 	return len(decisions) > 0 && !decisions[0].Allowed
 }
 
-// RetryAfter is when all of denied decisions would be granted.
-func RetryAfter(decisions []limit.Decision) time.Duration {
-	var after time.Duration
-	for _, d := range decisions {
-		after = max(after, d.RetryAfter)
-	}
-	return after
-}
-
 // IsMistake reports whether an error of [Decide] will come again until the program is changed.
 func IsMistake(err error) bool {
 	for _, mistake := range []error{
@@ -65,13 +55,8 @@ func IsMistake(err error) bool {
 	return false
 }
 
-// ByOutage reports whether a request was denied not for what it used but because
-// Redis cannot be asked and a rule then lets nothing through.
-func ByOutage(requests []tiered.Request, decisions []limit.Decision) bool {
-	for i, d := range decisions {
-		if d.Denied() && d.Degraded() && requests[i].Rule.OutagePolicy() == tiered.Deny {
-			return true
-		}
-	}
-	return false
+// ByOutage reports whether a rule denied a request not for what it used but because
+// Redis cannot be asked and the rule then lets nothing through.
+func ByOutage(rule *tiered.Rule, d *limit.Decision) bool {
+	return d.Denied() && d.Degraded() && rule.OutagePolicy() == tiered.Deny
 }

@@ -12,9 +12,19 @@ import (
 type Limit[C any] struct {
 	Rule    *tiered.Rule
 	Key     func(C) string
-	When    func(C) bool         // nil: always
-	RuleFor func(C) *tiered.Rule // nil, or nil returned: Rule
-	Cost    func(C) int64        // nil: 1
+	When    func(C) bool  // nil: always
+	Cost    func(C) int64 // nil: 1
+	ruleFor func(call C, key string) *tiered.Rule
+}
+
+// RuleFor sets what chooses the rule for a call, whose key it is told as Key gave it. Nothing, or
+// nil returned, stands for Rule. name is the option's in errors: only one may choose.
+func (l *Limit[C]) RuleFor(name string, choose func(call C, key string) *tiered.Rule) error {
+	if l.ruleFor != nil {
+		return option.Invalid("%s, but the rule is chosen already: give one RuleFor or RuleForKey", name)
+	}
+	l.ruleFor = choose
+	return nil
 }
 
 // Request returns what to charge for a call, and whether the limit is for it at all.
@@ -22,9 +32,10 @@ func (l *Limit[C]) Request(call C) (q tiered.Request, applies bool) {
 	if l.When != nil && !l.When(call) {
 		return q, false
 	}
-	q = tiered.Request{Rule: l.Rule, Key: keys.OrNone(l.Key(call)), Cost: 1}
-	if l.RuleFor != nil {
-		if rule := l.RuleFor(call); rule != nil {
+	key := l.Key(call)
+	q = tiered.Request{Rule: l.Rule, Key: keys.OrNone(key), Cost: 1}
+	if l.ruleFor != nil {
+		if rule := l.ruleFor(call, key); rule != nil {
 			q.Rule = rule
 		}
 	}

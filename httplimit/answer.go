@@ -1,0 +1,113 @@
+package httplimit
+
+import (
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/admission"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// Decided is what one limit said of a request. Handlers get it from [Decisions]. Programs that do
+// not use net/http make it of what tiered.Rule.Allow or tiered.Limiter.AllowAll returned, for
+// [Fields] and [Denied].
+type Decided struct {
+	Rule     *tiered.Rule
+	Key      string
+	Decision limit.Decision
+	// Unit and Partition are what clients are told besides, see the options [Unit] and
+	// [PartitionKey]; "" is not told, nor is a unit that is no single word.
+	Unit, Partition string
+}
+
+// Fields returns the header fields, by name and value, that tell a client what was decided about
+// its request by the limits that apply to it. A middleware sets the same ones: Fields is for
+// programs without net/http, such as those on fasthttp. style says how the client is told what is
+// left. If the request was denied, there are also Retry-After and Cache-Control. Names are in the
+// form of net/http, and no name comes twice. Rules on a dry run are not told of.
+func Fields(style HeaderStyle, of ...Decided) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		var space [maxFields]field
+		for _, f := range appendFields(space[:0], style, of) {
+			if !yield(f.name, f.value) {
+				return
+			}
+		}
+	}
+}
+
+// Denied returns what a client is told whose request was denied, and whether it was: limits that
+// were decided together deny it if any of them does. Its header fields are those of [Fields].
+func Denied(of ...Decided) (denial Denial, denied bool) {
+	if !anyDenied(of) {
+		return Denial{}, false
+	}
+	// The handler may keep what it is told: the lists are its own.
+	denial = Denial{Status: http.StatusTooManyRequests, Decisions: make([]limit.Decision, len(of))}
+	for i := range of {
+		d := &of[i]
+		denial.Decisions[i] = d.Decision
+		if d.Rule == nil || !d.Decision.Denied() {
+			continue
+		}
+		denial.Violated = append(denial.Violated, d.Rule.Name())
+		if admission.ByOutage(d.Rule, &d.Decision) {
+			denial.Status = http.StatusServiceUnavailable
+		}
+	}
+	return denial, true
+}
+
+func anyDenied(of []Decided) bool {
+	for i := range of {
+		if !of[i].Decision.Allowed {
+			return true
+		}
+	}
+	return false
+}
+
+// field is a header field.
+type field struct{ name, value string }
+
+// maxFields is how many [Fields] there are at most: three of XHeaders and two of a denial.
+const maxFields = 5
+
+func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
+	switch style {
+	case DraftHeaders:
+		fields = appendDraft(fields, of)
+	case XHeaders:
+		fields = appendX(fields, of, time.Now())
+	}
+	if !anyDenied(of) {
+		return fields
+	}
+	var wait time.Duration // until all limits in the way would grant the request
+	for i := range of {
+		if d := &of[i].Decision; d.Denied() {
+			wait = max(wait, d.RetryAfter)
+		}
+	}
+	return append(fields,
+		field{fieldRetryAfter, strconv.FormatInt(seconds(wait), 10)},
+		field{"Cache-Control", "no-store"}) // as RFC 6585 demands of 429
+}
+
+// setFields sets fields in a response's header. Those of the draft are lists, which may come in
+// several lines: they are added to what a middleware around this one has set. All others are
+// replaced.
+func setFields(h http.Header, fields []field) {
+	values := make([]string, len(fields)) // one allocation for all
+	for i, f := range fields {
+		values[i] = f.value
+		if (f.name == fieldPolicy || f.name == fieldLimit) && h[f.name] != nil {
+			h.Add(f.name, f.value)
+			continue
+		}
+		h[f.name] = values[i : i+1 : i+1]
+	}
+}
