@@ -10,6 +10,9 @@ SOAK_CHECKS ?= 5000
 # How many holders of slots and units it kills, one in twenty of them a process.
 SOAK_KILLS ?= 10000
 
+# For how long it asks whether any call fails for load.
+SOAK_LOAD ?= 5m
+
 # And for how long it runs each fuzz target.
 FUZZ_TIME ?= 1m
 
@@ -65,9 +68,10 @@ race: redis ## run tests under the race detector: all that it may say something 
 	$(call each,tested=$$(go list -f "$(TESTED)" ./...); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
 
 .PHONY: soak
-soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), run each fuzz target for long (FUZZ_TIME=1m)
+soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), call under random loads (SOAK_LOAD=5m), run each fuzz target for long (FUZZ_TIME=1m)
 	RAPID_CHECKS=$(SOAK_CHECKS) go test -p 1 -count=1 -timeout 60m ./...
 	cd faults && FAULTS_KILLS=$(SOAK_KILLS) go test -count=1 -timeout 30m -v -run '^TestLaw13(ProcessesAreKilledAndStopped|LimitersAreDropped)$$' .
+	cd faults && FAULTS_LOAD=$(SOAK_LOAD) go test -count=1 -timeout 60m -v -run '^TestLaws6And7NoCallFailsForLoad$$' .
 	$(call each,$(ROOT)/scripts/fuzz $(FUZZ_TIME))
 	go -C bench/outage run . -scenario random -schedules 100 -window 2s
 

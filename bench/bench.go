@@ -178,12 +178,19 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		}
 		b.progress.add(b.opening(g))
 	}
-	if g.overload {
+	if g.overload > 0 {
 		n, err := startNeighbours(ctx, b.env.url)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, n.leave()) }()
+	}
+	if g.busy > 0 {
+		others, e := startBusy(ctx, b.control, g.busy)
+		if e != nil {
+			return e
+		}
+		defer func() { err = errors.Join(err, others.stop()) }()
 	}
 	for _, z := range g.sizes {
 		var chosen []*subject
@@ -191,7 +198,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 			chosen = append(chosen, subjects[c.name])
 		}
 		switch {
-		case g.overload:
+		case g.overload > 0:
 			err = b.measureOverloads(ctx, g, chosen, &w, z)
 		case g.inTurn:
 			b.measureInTurns(ctx, g, chosen, &w, z)
@@ -257,10 +264,10 @@ func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subjec
 
 func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, z size) error {
 	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
-		return measureOverload(ctx, s, w, z.callers, span, g.warmUp(span))
+		return measureOverload(ctx, s, w, z.callers, g.overload, span, g.warmUp(span))
 	})
 	for i := range rounds {
-		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], z.callers, rounds[i]))
+		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], z.callers, g.overload, rounds[i]))
 	}
 	return err
 }

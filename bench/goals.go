@@ -62,7 +62,9 @@ func (r *report) goals() []goal {
 		r.inProcessGoals("allowed from a lease", "lease", nameLease, 1.5),
 		r.inProcessGoals("decided in an outage", "outage", nameOutage, 1.5),
 		r.heldGoals(),
-		r.overloadGoals(),
+		r.overloadGoals(overTimes, "offered twice what Redis can decide"),
+		r.overloadGoals(tenTimes, "offered ten times what Redis can decide"),
+		r.loadGoals(),
 		r.memoryGoals(),
 	)
 }
@@ -116,9 +118,8 @@ func (r *report) inProcessGoals(work, workload, subject string, bound float64) [
 	}
 }
 
-func (r *report) overloadGoals() []goal {
-	const work = "offered twice what Redis can decide"
-	v := r.overload(nameGCRA)
+func (r *report) overloadGoals(times float64, work string) []goal {
+	v := r.overload(nameGCRA, times)
 	rate := ""
 	if !math.IsNaN(v[peakRate]) {
 		rate = fmt.Sprintf("offered %s of the peak", ratio(v[offeredRate]/v[peakRate]))
@@ -186,9 +187,9 @@ func (r *report) bestPeer(workload string, z size) *cell {
 func (c *cell) value(m metric) float64 { return median(c.column(m)) }
 
 // overload is what was measured of a subject; NaN if nothing was.
-func (r *report) overload(subject string) (v [overloadMetrics]float64) {
+func (r *report) overload(subject string, times float64) (v [overloadMetrics]float64) {
 	for _, o := range r.Overloads {
-		if o.subject == subject {
+		if o.subject == subject && o.times == times {
 			return o.values
 		}
 	}

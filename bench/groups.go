@@ -30,9 +30,10 @@ type group struct {
 	// offered: calls come at a fixed rate, this part of what redis_rate decides of the
 	// workload fleet-uniform at that size. 0: callers wait for their answers.
 	offered  float64
-	primed   bool // see drivePrimed
-	overload bool // see measureOverload
-	inTurn   bool // see measureInTurn
+	primed   bool    // see drivePrimed
+	overload float64 // how much is offered, see measureOverload; 0: callers wait for their answers
+	busy     int     // processes that Redis shares its CPU with, see startBusy
+	inTurn   bool    // see measureInTurn
 }
 
 // warmUp is how long a subject runs before it is measured for span: long enough for
@@ -50,7 +51,7 @@ func (g *group) takes(span time.Duration) time.Duration {
 	if g.primed {
 		takes += (span/primedStretch + 1) * primingTakes
 	}
-	if g.overload {
+	if g.overload > 0 {
 		takes += 2 * span
 	}
 	if mostProcesses([]group{*g}) > 0 {
@@ -140,9 +141,9 @@ func groups(s settings, run string) []group {
 			workload: func() workload { return manyKeys(run+":over", s.Keys) },
 			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1],
 				{nameAtMost, floor, openAtMost(512, openDefault(limit.GCRA()))}},
-			sizes: inThisProcess(512), share: 1, overload: true},
+			sizes: inThisProcess(512), share: 1, overload: overTimes},
 	}
-	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers))...)
+	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), loadGroups(s, run))...)
 	var kept []group
 	for _, g := range groups {
 		if g.sizes == nil {

@@ -70,8 +70,11 @@ func countOutages(opened *atomic.Int64) tiered.Option {
 // outages that it sees is left out: they are counted.
 func openDefault(a limit.Algorithm) opener {
 	return func(_ context.Context, e environment, w *workload) (*subject, error) {
-		lim := w.gcra
-		if a == limit.SlidingLog() {
+		lim := w.window
+		switch a {
+		case limit.GCRA():
+			lim = w.gcra
+		case limit.SlidingLog():
 			lim = w.log
 		}
 		var opened atomic.Int64
@@ -117,7 +120,7 @@ func decideBy(rule *tiered.Rule) decide {
 		switch {
 		case err != nil:
 			return failed, err
-		case d.Degraded() && d.Allowed:
+		case d.Degraded():
 			return degraded, nil
 		}
 		return verdict(d.Allowed), nil

@@ -50,17 +50,18 @@ type overload struct {
 	subject string
 	role    role
 	callers int
+	times   float64                  // how much is offered, in terms of what Redis can decide
 	values  [overloadMetrics]float64 // medians; of breakerOpened the sum
 	rounds  [][overloadMetrics]float64
 }
 
-// overTimes is how much is offered, in terms of what Redis can decide.
+// overTimes is how much more is offered than Redis can decide, mostly.
 const overTimes = 2
 
 // measureOverload finds out how much of the workload gets decided when callers wait
 // for their answers, and then offers a multiple of that, whether answers come or
 // not.
-func measureOverload(ctx context.Context, s *subject, w *workload, callers int, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
+func measureOverload(ctx context.Context, s *subject, w *workload, callers int, times float64, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, size{callers: callers}, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 	if _, err := drive(ctx, s, w, callers, warmUp, nil); err != nil {
@@ -75,7 +76,7 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	v[peakRate] = float64(waiting.calls[allowed]+waiting.calls[denied]) / waiting.took.Seconds()
 
 	span *= 2
-	o := offer(ctx, s, w, callers, overTimes*v[peakRate], span)
+	o := offer(ctx, s, w, callers, times*v[peakRate], span)
 	calls := float64(o.calls())
 	v[offeredRate] = calls / max(span, o.made).Seconds()
 	v[decidedRate] = float64(o.inTime) / span.Seconds()
@@ -91,8 +92,8 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	return v, ctx.Err()
 }
 
-func newOverload(s *subject, callers int, rounds [][overloadMetrics]float64) overload {
-	o := overload{subject: s.name, role: s.role, callers: callers, rounds: rounds}
+func newOverload(s *subject, callers int, times float64, rounds [][overloadMetrics]float64) overload {
+	o := overload{subject: s.name, role: s.role, callers: callers, times: times, rounds: rounds}
 	for m := range overloadMetrics {
 		values := make([]float64, len(rounds))
 		for i := range rounds {
@@ -115,6 +116,7 @@ func (o overload) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"subject": o.subject,
 		"callers": o.callers,
+		"times":   o.times,
 		"median":  named(o.values[:], overloadNames[:]),
 		"rounds":  rounds,
 	})

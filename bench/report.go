@@ -121,7 +121,7 @@ func (t *table) align() {
 // tables are all of the report's, without those that would be empty.
 func (r *report) tables() []table {
 	tables := r.cellTables()
-	for _, t := range []table{r.overloadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
+	for _, t := range []table{r.overloadTable(overTimes), r.overloadTable(tenTimes), r.loadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
 		if t.rows != nil {
 			tables = append(tables, t)
 		}
@@ -145,11 +145,14 @@ func (r *report) cellTables() []table {
 	return tables
 }
 
-func (r *report) overloadTable() table {
+func (r *report) overloadTable(times float64) table {
 	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "undecided", "degraded", "failed",
 		"decided p99", "undecided p50", "undecided p99", "undecided max", "breaker opened"}}
 	for _, o := range r.Overloads {
-		t.title = fmt.Sprintf("Offered %d times what a busy Redis can decide, deadline %v: %s", overTimes, deadline, count(o.callers, "caller"))
+		if o.times != times {
+			continue
+		}
+		t.title = fmt.Sprintf("Offered %v times what a busy Redis can decide, deadline %v: %s", times, deadline, count(o.callers, "caller"))
 		v := o.values
 		t.rows = append(t.rows, []string{o.subject, thousands(v[peakRate]), thousands(v[offeredRate]), thousands(v[decidedRate]), ratio(v[goodput]),
 			percent(v[undecidedShare]), percent(v[degradedShare]), percent(v[failedShare]),

@@ -74,7 +74,7 @@ type outcome int
 const (
 	allowed outcome = iota
 	denied
-	// degraded: allowed without Redis, because it was thought to be lost.
+	// degraded: decided without Redis, because it was lost or too slow.
 	degraded
 	failed
 	outcomes

@@ -196,7 +196,7 @@ func (c *calls) decided() int {
 // ask makes a call that must be allowed, in time.
 func (c *calls) ask(t *testing.T, key string) outcome {
 	o := outcome{faulty: c.faulty.Load()}
-	d, took, err := timed(func() (limit.Decision, error) { return c.rule.Allow(context.Background(), key) })
+	d, took, err := timed(deadline, func() (limit.Decision, error) { return c.rule.Allow(context.Background(), key) })
 	if err != nil {
 		t.Errorf("%s: %v", key, err)
 	}
@@ -215,17 +215,17 @@ const (
 	slack    = time.Second           // so many callers at once wake up late; a client's own time-outs are 3 s and more
 )
 
-// timed tells how long a call took that should keep the deadline. A bare timer of the
+// timed tells how long a call took that should keep a deadline. A bare timer of the
 // deadline's length runs beside it: by as much as that is late, the machine has stood
 // still, and the call is not to blame for it.
-func timed(call func() (limit.Decision, error)) (d limit.Decision, took time.Duration, err error) {
+func timed[T any](deadline time.Duration, call func() (T, error)) (result T, took time.Duration, err error) {
 	started := time.Now()
 	late := make(chan time.Duration, 1)
 	control := time.AfterFunc(deadline, func() { late <- time.Since(started) - deadline })
-	d, err = call()
+	result, err = call()
 	if took = time.Since(started); took > deadline+slack {
 		took -= <-late
 	}
 	control.Stop()
-	return d, took, err
+	return result, took, err
 }

@@ -29,7 +29,7 @@ func startCallers(rule *tiered.Rule, count int, pause time.Duration) *callers {
 	for i := range count {
 		c.running.Go(func() {
 			for !c.stop.Load() {
-				_, took, err := timed(func() (limit.Decision, error) { return rule.Allow(context.Background(), fmt.Sprint(i)) })
+				_, took, err := timed(deadline, func() (limit.Decision, error) { return rule.Allow(context.Background(), fmt.Sprint(i)) })
 				if took > deadline+slack {
 					c.late.Add(1)
 				}

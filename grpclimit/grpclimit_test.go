@@ -3,8 +3,10 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -323,6 +325,59 @@ func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 	}
 	if _, err := open.EmptyCall(context.Background(), &pb.Empty{}); err != nil || !errors.Is(seen, limit.ErrClosed) {
 		t.Errorf("OnError let through: %v, %v", err, seen)
+	}
+}
+
+// Law 6: load is no error. Calls for which there is no room are decided by their rule's policy,
+// like all that Redis does not answer in time, whether it is there or not: none is told that the
+// service is unavailable but by a rule that denies then.
+func TestLaw6NoErrorForLoad(t *testing.T) {
+	const calls = 500
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), tiered.QueueLength(1), tiered.Deadline(500*time.Millisecond))
+	send := func(policy tiered.OutagePolicy) map[codes.Code]int {
+		t.Helper()
+		rule := newRule(t, l, policy.String(), limit.PerHour(1_000_000), tiered.OnOutage(policy))
+		s := newServer(t, l, Limit(rule, Metadata("user")))
+		answers := make(chan error, calls)
+		for i := range calls {
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("user", fmt.Sprint(i)))
+			go func() {
+				_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { return nil, nil })
+				answers <- err
+			}()
+		}
+		counts := make(map[codes.Code]int)
+		for range calls {
+			counts[status.Code(<-answers)]++
+		}
+		return counts
+	}
+	for _, paused := range []bool{false, true} {
+		if paused {
+			server.Pause()
+			defer server.Resume()
+		}
+		for _, policy := range []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny} {
+			want := map[codes.Code]int{codes.OK: calls}
+			got := send(policy)
+			switch unavailable := got[codes.Unavailable]; {
+			case policy == tiered.Deny && paused:
+				want = map[codes.Code]int{codes.Unavailable: calls}
+			case policy == tiered.Deny && unavailable > 0: // some found no room
+				want = map[codes.Code]int{codes.OK: calls - unavailable, codes.Unavailable: unavailable}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("%v, paused %v: %v, want %v", policy, paused, got, want)
+			}
+		}
+	}
+	overload := uint64(0)
+	for _, r := range l.Stats().Rules {
+		overload += r.Decisions[limit.TierOverload].Allowed + r.Decisions[limit.TierOverload].Denied
+	}
+	if overload < calls/2 {
+		t.Errorf("the test shows little: %d calls found no room", overload)
 	}
 }
 

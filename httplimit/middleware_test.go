@@ -248,24 +248,56 @@ func TestLaw6AnErrorIsNever429(t *testing.T) {
 	}
 }
 
-// Law 6: load is no error. Requests for which there is no room are decided by this instance's
-// share, like all that Redis does not answer in time.
+// Law 6: load is no error. Requests for which there is no room are decided by their rule's policy,
+// like all that Redis does not answer in time, whether it is there or not: nobody is told 503 but
+// by a rule that denies then.
 func TestLaw6NoErrorForLoad(t *testing.T) {
+	const requests = 500
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), tiered.QueueLength(1), tiered.Deadline(500*time.Millisecond))
-	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(1000)), Everyone))(done)
-	get(h)
-	server.Pause()
-	defer server.Resume()
-	codes := make(chan int, 20)
-	for range 20 {
-		go func() { codes <- get(h).Code }()
+	send := func(policy tiered.OutagePolicy) map[int]int {
+		t.Helper()
+		h := newMiddleware(t, l, Limit(newRule(t, l, policy.String(), limit.PerHour(1_000_000), tiered.OnOutage(policy)), Header("User")))(done)
+		statuses := make(chan int, requests)
+		for i := range requests {
+			go func() { statuses <- get(h, with("User", fmt.Sprint(i))).Code }()
+		}
+		counts := make(map[int]int)
+		for range requests {
+			counts[<-statuses]++
+		}
+		return counts
 	}
-	for range 20 {
-		if code := <-codes; code != 200 {
-			t.Errorf("status %d", code)
+	for _, paused := range []bool{false, true} {
+		if paused {
+			server.Pause()
+			defer server.Resume()
+		}
+		for _, policy := range []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny} {
+			want := map[int]int{200: requests}
+			got := send(policy)
+			switch {
+			case policy == tiered.Deny && paused:
+				want = map[int]int{503: requests}
+			case policy == tiered.Deny && got[503] > 0: // some found no room
+				want = map[int]int{200: requests - got[503], 503: got[503]}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("%v, paused %v: %v, want %v", policy, paused, got, want)
+			}
 		}
 	}
+	if n := decidedBy(l, limit.TierOverload); n < requests/2 {
+		t.Errorf("the test shows little: %d requests found no room", n)
+	}
+}
+
+// decidedBy is how many decisions of all rules a tier has made.
+func decidedBy(l *tiered.Limiter, tier limit.Tier) (n uint64) {
+	for _, r := range l.Stats().Rules {
+		n += r.Decisions[tier].Allowed + r.Decisions[tier].Denied
+	}
+	return n
 }
 
 // Law 11: in an outage the rules' policies decide. Who is denied because nobody gets

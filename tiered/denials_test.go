@@ -1,7 +1,9 @@
 package tiered
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,5 +66,51 @@ func TestPutInForce(t *testing.T) {
 	}
 	if r, err := l.Rule("a", limit.PerHour(2)); err != nil || r != a {
 		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// Law 2: the only unit of a key, which callers take and give back again and again, is never denied
+// from memory while Redis has it free, however the denials of some meet the refunds of others.
+func TestLaw2AUnitThatIsGivenBackIsNotDenied(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(1, limit.Strict)} {
+		r := newRule(t, l, a.Name(), limit.PerDay(1), Use(a))
+		takeAndGiveBack := func() (taken bool) {
+			d, err := r.Allow(context.Background(), "k")
+			if err == nil && d.Allowed {
+				taken = true
+				err = r.Refund(context.Background(), "k", &d, 1)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return taken
+		}
+		remembered := 0
+		for turn := range 100 {
+			d := mustAllow(t, r, "k", 1)
+			if !d.Allowed {
+				t.Fatalf("%v, turn %d: denied, but it is free: %+v", a, turn, d)
+			}
+			if d := mustAllow(t, r, "k", 1); d.Allowed {
+				t.Fatalf("%v, turn %d: granted twice", a, turn)
+			}
+			if mustAllow(t, r, "k", 1).Tier == limit.TierLocal {
+				remembered++
+			}
+			mustRefund(t, r, "k", &d, 1)
+			var callers sync.WaitGroup
+			for range 8 {
+				callers.Go(func() { takeAndGiveBack() })
+			}
+			callers.Wait()
+			if !takeAndGiveBack() {
+				t.Fatalf("%v, turn %d: denied after others have given it back", a, turn)
+			}
+		}
+		if remembered < 50 {
+			t.Errorf("%v: the test shows little: %d denials in 100 turns were remembered", a, remembered)
+		}
 	}
 }

@@ -36,9 +36,10 @@ const movedMost = (2-1.0/4)*16/15 + 0.02
 var least = bound{0.80, 0.60}
 
 // Bounds of single calls, in every scenario. The tests, which also run under the race detector,
-// say little of a machine that has time for them.
+// say little of times on a machine that has none left: on two cores with a load of 16, up to 5 calls of a
+// scenario were late, and 600 under the detector. An error has no such excuse.
 var (
-	errorCount = bound{0, 700}
+	errorCount = bound{0, 0}
 	lateCalls  = bound{0, 700}
 	openP99    = bound{20, 15_000} // µs, of calls that began with the breaker open; see openBound
 )

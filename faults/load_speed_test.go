@@ -1,0 +1,75 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// redises are what a limiter asks, through proxies: a node, or the masters of a Cluster.
+type redises struct {
+	servers []*redistest.Server
+	proxies *proxies
+	client  func(t *testing.T, pool int) redis.UniversalClient
+}
+
+// speed is how fast Redis is for a while.
+type speed struct {
+	what string
+	at   int // which of the servers, if it concerns one
+	slow time.Duration
+	span time.Duration
+}
+
+func newSpeed(random *rand.Rand) speed {
+	return speed{
+		what: pick(random, "fast", "fast", "far away", "far away", "busy", "narrow", "silent", "reset", "busy", "paused", "stopped"),
+		at:   random.IntN(3),
+		slow: time.Duration(1+random.IntN(pick(random, 5, 30, 100))) * time.Millisecond,
+		span: time.Duration(50+random.IntN(350)) * time.Millisecond,
+	}
+}
+
+func (s speed) String() string {
+	return fmt.Sprintf("%s for %v (%v, server %d)", s.what, s.span, s.slow, s.at)
+}
+
+// during makes Redis as fast as that, for as long, and then fast again.
+func (r *redises) during(t *testing.T, s speed) {
+	t.Helper()
+	server := r.servers[s.at%len(r.servers)]
+	end := time.Now().Add(s.span)
+	switch ms := int(s.slow.Milliseconds()); s.what {
+	case "far away":
+		r.proxies.begin(fault{"latency", "downstream", map[string]int{"latency": ms, "jitter": ms / 2}})
+	case "narrow":
+		r.proxies.begin(fault{"bandwidth", "upstream", map[string]int{"rate": 1 + ms}}) // kB a second
+	case "silent":
+		r.proxies.begin(fault{"timeout", "downstream", map[string]int{"timeout": 0}})
+	case "reset":
+		r.proxies.begin(fault{"reset_peer", "downstream", map[string]int{"timeout": 0}})
+	case "busy": // with the scripts of others, which take about that long each
+		others := server.Client(t)
+		for time.Now().Before(end) {
+			const spin, turnsPerMs = "for i = 1, tonumber(ARGV[1]) do end return 1", 100_000
+			if err := others.Eval(context.Background(), spin, nil, ms*turnsPerMs).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	case "paused":
+		if err := server.Client(t).Do(context.Background(), "CLIENT", "PAUSE", s.span.Milliseconds()).Err(); err != nil {
+			t.Error(err)
+		}
+	case "stopped":
+		server.Pause()
+		defer server.Resume()
+	}
+	time.Sleep(time.Until(end)) // what happens meanwhile is what is looked at
+	r.proxies.end()
+}

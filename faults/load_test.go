@@ -1,0 +1,235 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// loadVariable is for how long the long form of this test runs, such as "10m".
+const loadVariable = "FAULTS_LOAD"
+
+// Laws 6 and 7: no call fails for load, and all return in time. Under random loads, with Redis at random
+// speeds, paused or cut off, whatever the rule and its policy: every call gets a decision, or the
+// error of its own context.
+func TestLaws6And7NoCallFailsForLoad(t *testing.T) {
+	t.Parallel()
+	span := 6 * time.Second
+	if text := os.Getenv(loadVariable); text != "" {
+		var err error
+		if span, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("%s: %v", loadVariable, err)
+		}
+	}
+	for _, on := range []string{"one node", "cluster"} {
+		t.Run(on, func(t *testing.T) {
+			t.Parallel()
+			r := &redises{}
+			if on == "cluster" {
+				cluster := redistest.StartCluster(t, 3)
+				r.servers, r.proxies = cluster.Nodes(), startProxies(t, cluster.Addrs()...)
+				r.client = func(t *testing.T, pool int) redis.UniversalClient {
+					return cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer, o.PoolSize = r.proxies.dial, pool })
+				}
+			} else {
+				server := redistest.Start(t)
+				r.servers, r.proxies = []*redistest.Server{server}, startProxies(t, server.Addr())
+				r.client = func(t *testing.T, pool int) redis.UniversalClient {
+					return server.Client(t, func(o *redis.Options) { o.Dialer, o.PoolSize = r.proxies.dial, pool })
+				}
+			}
+			var all tally
+			// The first one is known to be decided by all tiers.
+			tr := newTrial(rand.Uint64())
+			tr.queue, tr.callers, tr.speeds = 1, 200, []speed{{what: "stopped", span: loadSlack}}
+			for began := time.Now(); time.Since(began) < span && !t.Failed(); tr = newTrial(rand.Uint64()) {
+				t.Run(fmt.Sprint("seed ", tr.seed), func(t *testing.T) { tr.run(t, r, &all) })
+			}
+			t.Logf("decided %v; %d calls ended with their contexts", all.by(), all.ended.Load())
+			for _, tier := range []limit.Tier{limit.TierRedis, limit.TierFallback, limit.TierOverload} {
+				if all.tiers[tier].Load() == 0 {
+					t.Errorf("the test shows little: nothing was decided by tier %v", tier)
+				}
+			}
+		})
+	}
+}
+
+// trial is one load on a limiter.
+type trial struct {
+	seed     uint64
+	deadline time.Duration // of the limiter
+	queue    int
+	pool     int // connections of the client
+	callers  int
+	every    time.Duration // one of them calls; a slow machine can answer that without Redis, too
+	keys     int
+	speeds   []speed
+}
+
+// loadSlack is how late a call may be on a machine that is busy with so many. A call that waited
+// for Redis would be as late in the first trial.
+const loadSlack = 2500 * time.Millisecond
+
+// pick is one of several.
+func pick[T any](random *rand.Rand, of ...T) T { return of[random.IntN(len(of))] }
+
+func newTrial(seed uint64) *trial {
+	random := rand.New(rand.NewPCG(seed, 0))
+	tr := &trial{
+		seed:     seed,
+		deadline: pick(random, 10*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond),
+		queue:    pick(random, 1, 30, 100_000),
+		pool:     pick(random, 1, 8, 100),
+		callers:  1 + random.IntN(pick(random, 10, 100, 500)),
+		every:    pick(random, 100*time.Microsecond, 300*time.Microsecond, 2*time.Millisecond),
+		keys:     1 + random.IntN(pick(random, 1, 20, 1000)),
+	}
+	for range 1 + random.IntN(4) {
+		tr.speeds = append(tr.speeds, newSpeed(random))
+	}
+	return tr
+}
+
+func (tr *trial) String() string {
+	return fmt.Sprintf("deadline %v, a queue of %d, %d connections, %d callers, one call every %v, %d keys; %v",
+		tr.deadline, tr.queue, tr.pool, tr.callers, tr.every, tr.keys, tr.speeds)
+}
+
+// tally is what calls came to.
+type tally struct {
+	tiers [limit.TierOverload + 1]atomic.Int64
+	ended atomic.Int64 // by their own contexts
+}
+
+func (a *tally) by() (text string) {
+	for tier := range a.tiers {
+		text += fmt.Sprintf("%v %d, ", limit.Tier(tier), a.tiers[tier].Load())
+	}
+	return text + "in all"
+}
+
+func (tr *trial) run(t *testing.T, r *redises, all *tally) {
+	l := newLimiter(t, r.client(t, tr.pool), redistest.Prefix(), tiered.Deadline(tr.deadline), tiered.QueueLength(tr.queue))
+	rules, before := loadRules(t, l), all.tiers[limit.TierRedis].Load()
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range tr.callers {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(tr.seed, uint64(1+i)))
+			for goesOn(stop) && !t.Failed() { // one failure says it all
+				tr.call(t, l, rules, random, all)
+				time.Sleep(time.Duration(random.Int64N(2 * int64(tr.callers) * int64(tr.every))))
+			}
+		})
+	}
+	redistest.Eventually(t, "Redis decides", func() bool { return all.tiers[limit.TierRedis].Load() > before || t.Failed() })
+	for _, s := range tr.speeds {
+		r.during(t, s)
+	}
+	close(stop)
+	callers.Wait()
+	if t.Failed() {
+		t.Log(tr)
+	}
+}
+
+// loadRules are rules of all policies and algorithms, of which some deny much and others nothing,
+// one with leases, and one for what is in flight.
+func loadRules(t *testing.T, l *tiered.Limiter) (rules []*tiered.Rule) {
+	t.Helper()
+	algorithms := []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), limit.GCRA(), limit.FixedWindow()}
+	for _, policy := range []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny} {
+		for i, a := range algorithms {
+			lim := limit.PerSecond(1_000)
+			if i%2 == 0 {
+				lim = limit.PerHour(100_000)
+			}
+			rules = append(rules, newRule(t, l, fmt.Sprint(a.Name(), "-", policy), lim, tiered.Use(a), tiered.OnOutage(policy)))
+		}
+	}
+	return append(rules,
+		newRule(t, l, "leased", limit.PerHour(100_000), tiered.Lease(10)),
+		newRule(t, l, "in-flight", limit.Concurrent(20)))
+}
+
+// call makes a random call, with a context of its own that may end early.
+func (tr *trial) call(t *testing.T, l *tiered.Limiter, rules []*tiered.Rule, random *rand.Rand, all *tally) {
+	ctx, cancel := context.WithCancel(t.Context())
+	switch within := time.Duration(random.Int64N(int64(2 * tr.deadline))); random.IntN(8) {
+	case 0:
+		ctx, cancel = context.WithTimeout(t.Context(), within)
+	case 1:
+		defer time.AfterFunc(within, cancel).Stop()
+	}
+	defer cancel()
+
+	countable, inFlight := rules[:len(rules)-1], rules[len(rules)-1]
+	one, other := pick(random, countable...), pick(random, countable...)
+	key := fmt.Sprint(random.IntN(tr.keys))
+	both := []tiered.Request{{Rule: one, Key: key, Cost: 1}, {Rule: other, Key: key + "x", Cost: 2}}
+	within := tr.deadline
+	var name string
+	var ask func() ([]limit.Decision, error)
+	alone := func(d limit.Decision, err error) ([]limit.Decision, error) { return []limit.Decision{d}, err }
+	switch random.IntN(10) {
+	case 0:
+		name, ask = "AllowAll", func() ([]limit.Decision, error) { return l.AllowAll(ctx, both...) }
+		within *= 2 // on a Cluster a part may have to be refunded
+	case 1:
+		name, ask = "AllowEach", func() ([]limit.Decision, error) { return l.AllowEach(ctx, both...) }
+	case 2:
+		name, ask = "AllowUpTo", func() ([]limit.Decision, error) { return alone(one.AllowUpTo(ctx, key, 5)) }
+	case 3:
+		name, ask = "Peek", func() ([]limit.Decision, error) { return alone(one.Peek(ctx, key, 1)) }
+	case 4:
+		name = "Acquire"
+		ask = func() ([]limit.Decision, error) {
+			slot, d, err := inFlight.Acquire(ctx, key, 1)
+			if slot != nil {
+				defer slot.Release()
+			}
+			return alone(d, err)
+		}
+		within *= 2 // it is also released
+	default:
+		name, ask = "AllowN", func() ([]limit.Decision, error) { return alone(one.AllowN(ctx, key, 1+random.Int64N(3))) }
+	}
+	ds, took, err := timed(within, ask)
+	if took > within+loadSlack {
+		t.Errorf("%s of %s took %v, the deadline is %v", name, one.Name(), took, tr.deadline)
+	}
+	switch {
+	case err == nil:
+		for _, d := range ds {
+			all.tiers[d.Tier].Add(1)
+		}
+		if d := ds[0]; name == "AllowN" && d.Degraded() && one.OutagePolicy() != tiered.Approximate && d.Allowed != (one.OutagePolicy() == tiered.Allow) {
+			t.Errorf("%s: policy %v, decided %+v", one.Name(), one.OutagePolicy(), d)
+		}
+	case endedBy(ctx, err):
+		all.ended.Add(1)
+	default:
+		t.Errorf("%s of %s: %v; its context: %v", name, one.Name(), err, ctx.Err())
+	}
+}
+
+// endedBy reports whether an error is that of a call's own context. The limiter looks at the
+// clock, and may know that a deadline has passed before the context's timer has fired.
+func endedBy(ctx context.Context, err error) bool {
+	until, limited := ctx.Deadline()
+	return ctx.Err() != nil && errors.Is(err, ctx.Err()) ||
+		limited && !time.Now().Before(until.Add(-time.Millisecond)) && errors.Is(err, context.DeadlineExceeded)
+}
