@@ -207,7 +207,7 @@ const embeddedDeadline = 250 * time.Millisecond
 func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
 	part := "redis " + prefix
 	limiter, err := s.openRedis(prefix, where,
-		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline), tiered.FleetSize(s.settings.FleetSize),
+		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline),
 		tiered.Logger(s.log),
 		tiered.OnStateChange(func(state tiered.State) {
 			if s.settings.HealthyWithRedis {
@@ -235,6 +235,14 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 		return nil, err
 	}
 	s.log.Info("Redis", "at", where.shown())
+	// Without either, the library assumes a fleet (law 11): an instance that starts while Redis is
+	// lost must not grant every limit as a whole.
+	if s.settings.FleetSize > 0 {
+		options = append(options, tiered.FleetSize(s.settings.FleetSize))
+	}
+	if s.settings.FleetFile != "" {
+		options = append(options, tiered.FleetFile(s.settings.FleetFile))
+	}
 	limiter, err := tiered.Open(o, options...)
 	if err != nil {
 		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)

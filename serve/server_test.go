@@ -500,12 +500,15 @@ func TestSettings(t *testing.T) {
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
-		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "GRPC_SERVER_USE_TLS=true",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+	if _, warnings, err := FromEnvironment([]string{"TIERLIMIT_FLEET_SIZE=3"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no Redis is named") {
+		t.Errorf("a fleet without Redis: %q, %v", warnings, err)
 	}
 	for _, one := range []string{"REDIS_URL=redis:6379", "REDIS_PERSECOND_URL=redis:6379"} {
 		if _, _, err := FromEnvironment([]string{"REDIS_PERSECOND=true", one}); !errors.Is(err, ErrInvalidSetting) {
