@@ -259,6 +259,7 @@ func (s *Server) serveGRPC() error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.MaxRecvMsgSize(longestRequest),
 		grpc.MaxHeaderListSize(longestHeaders),
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
@@ -293,9 +294,13 @@ func (s *Server) serveGRPC() error {
 	return nil
 }
 
-// mostStreams is how many calls a connection may have under way: what they take of memory is
-// bounded, if their caller does not read.
-const mostStreams = 10_000
+// mostStreams is how many calls a connection may have under way, and longestRequest how many bytes
+// each of them: what they take of memory is bounded, if their caller does not read. Whoever has
+// more calls makes them wait, or opens another connection.
+const (
+	mostStreams    = 1_000
+	longestRequest = 4 << 20
+)
 
 // longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
 // each call that a connection has under way.

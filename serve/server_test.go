@@ -37,6 +37,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -428,6 +429,24 @@ func TestSlowBody(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 408 ") {
 		t.Errorf("%v, %q", err, text)
 	}
+}
+
+// A connection that has reached its age is ended, so that clients spread over all instances; the
+// next call opens another.
+func TestConnectionAge(t *testing.T) {
+	server := start(t, shop, "GRPC_MAX_CONNECTION_AGE=100ms", "GRPC_MAX_CONNECTION_AGE_GRACE=30s")
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	client := ratelimitv3.NewRateLimitServiceClient(connection)
+	seen := make(map[string]bool) // the client's own ports
+	redistest.Eventually(t, "there have been three connections", func() bool {
+		var from peer.Peer
+		_, err := client.ShouldRateLimit(t.Context(), asking("shop many=a"), grpc.WaitForReady(true), grpc.Peer(&from))
+		must(t, err)
+		seen[from.LocalAddr.String()] = true
+		return len(seen) == 3
+	})
 }
 
 // A client that never reads its answers takes a bounded part of the server, and keeps nobody
