@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -176,7 +177,9 @@ func TestXDSOverTLS(t *testing.T) {
 		must(t, err)
 		connection, err := s.XDS.dial()
 		must(t, err)
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connection).StreamAggregatedResources(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connection).StreamAggregatedResources(ctx)
 		if err == nil {
 			_, err = stream.Recv()
 		}
@@ -186,7 +189,11 @@ func TestXDSOverTLS(t *testing.T) {
 		must(t, connection.Close())
 	}
 	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir(), append(settings("ca", "plane.test", "client"), "CACHE_KEY_PREFIX="+redistest.Prefix())...)
-	<-plane.asked
+	select {
+	case <-plane.asked:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the control plane has not been asked")
+	}
 	if ack := plane.publish("1", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: YEAR requests_per_unit: 3 } }`)); ack.GetErrorDetail() != nil {
 		t.Fatal(ack)
 	}
