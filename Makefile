@@ -90,6 +90,8 @@ lint: staticcheck ## check format, go vet, staticcheck
 	@unformatted=$$(gofmt -l .) || exit 1; test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(call each,go vet ./...)
 	cd examples && go vet -tags monitoring ./observed
+	cd serve && go vet -tags original,envoy .
+	cd pages && go vet -tags chromium ./...
 	$(call each,$(ROOT)/bin/staticcheck ./...)
 
 .PHONY: build

@@ -56,6 +56,8 @@ descriptors:
   - {key: a_b, rate_limit: {unit: year, requests_per_unit: 9}}
   - {key: k, rate_limit: {unit: year, requests_per_unit: 9}}
   - {key: detail, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {m: 1}}
+  - {key: pool1, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {pool: {a: 1}}}
+  - {key: pool2, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {pool: {b: 2}}}
 `)
 	theirs, ours := startOriginal(t, dir, "RESPONSE_DYNAMIC_METADATA=true"), startOwn(t, dir, "RESPONSE_DYNAMIC_METADATA=true").client(t)
 	both := func(request *ratelimitv3.RateLimitRequest, original, own string) (a, b answer) {
@@ -82,6 +84,19 @@ descriptors:
 			t.Error("ours is lost")
 		}
 	})
+	t.Run("metadata that is merged changes the configuration", func(t *testing.T) {
+		both(asking("d pool1=x pool2=x"), "OK: OK 8, OK 8", "OK: OK 8, OK 8")
+		a, b := both(asking("d pool1=x"), "OK: OK 7", "OK: OK 7")
+		fields := func(a answer) int {
+			return len(a.response.GetDynamicMetadata().GetFields()["metadata"].GetStructValue().GetFields()["pool"].GetStructValue().GetFields())
+		}
+		if fields(a) != 2 {
+			t.Errorf("the original has %d fields, 2 when this was written", fields(a))
+		}
+		if fields(b) != 1 {
+			t.Errorf("ours has %d fields, want 1", fields(b))
+		}
+	})
 	t.Run("negative hits are charged", func(t *testing.T) {
 		request := asking("d k=negative")
 		request.Descriptors[0].HitsAddend, request.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(3), true
@@ -100,6 +115,12 @@ descriptors:
 		if of(a) > 24*3600 {
 			t.Error("the original counts them")
 		}
+		if a.response.GetStatuses()[0].GetCurrentLimit().GetUnitMultiplier() != nil {
+			t.Error("the original says them")
+		}
+		if b.response.GetStatuses()[0].GetCurrentLimit().GetUnitMultiplier().GetValue() != 30 {
+			t.Error("ours does not say them")
+		}
 		if of(b) == of(a) && time.Now().Unix()/86400%30 != 29 {
 			t.Error("ours does not")
 		}
@@ -111,7 +132,7 @@ descriptors:
 	})
 	t.Run("without Redis requests fail", func(t *testing.T) {
 		redis := redistest.Start(t)
-		theirs := startOriginalOn(t, redis, dir)
+		theirs := startOriginalAt(t, redis.Addr(), dir)
 		ours := startOn(t, redis.Addr(), dir, "TIERLIMIT_DEADLINE=100ms").client(t)
 		ask(t, theirs, asking("d k=v"))
 		ask(t, ours, asking("d k=v"))
@@ -131,25 +152,30 @@ descriptors:
 	t.Run("a Redis that hangs takes Envoy's 20 ms from each request", func(t *testing.T) {
 		redis := redistest.Start(t)
 		clients := map[string]ratelimitv3.RateLimitServiceClient{
-			"the original": startOriginalOn(t, redis, dir),
+			"the original": startOriginalAt(t, redis.Addr(), dir),
 			"ours":         startOn(t, redis.Addr(), dir, "TIERLIMIT_DEADLINE=").client(t),
 		}
-		answered := map[string]int{}
 		for _, client := range clients {
 			ask(t, client, asking("d k=v"))
 		}
 		redis.Pause()
 		defer redis.Resume()
-		for name, client := range clients {
-			for range 200 {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				if _, err := client.ShouldRateLimit(ctx, asking("d k=v")); err == nil {
-					answered[name]++
-				}
-				cancel()
-			}
+		answered := answeredInTime(t, clients)
+		if answered["the original"] > 0 || answered["ours"] < 100 {
+			t.Errorf("answered in time, of 200: %v", answered)
 		}
-		t.Logf("answered in time, of 200: %v", answered)
+	})
+	t.Run("a slow Redis takes them as well", func(t *testing.T) {
+		redis := startSlowPath(t, redistest.Start(t).Addr())
+		clients := map[string]ratelimitv3.RateLimitServiceClient{
+			"the original": startOriginalAt(t, redis.addr(), dir),
+			"ours":         startOn(t, redis.addr(), dir, "TIERLIMIT_DEADLINE=").client(t),
+		}
+		for _, client := range clients {
+			ask(t, client, asking("d k=v"))
+		}
+		redis.delay(100 * time.Millisecond)
+		answered := answeredInTime(t, clients)
 		if answered["the original"] > 0 || answered["ours"] < 100 {
 			t.Errorf("answered in time, of 200: %v", answered)
 		}
@@ -162,4 +188,21 @@ descriptors:
 			t.Error(err)
 		}
 	})
+}
+
+// answeredInTime is how many of 200 requests are answered within the time that Envoy waits by default.
+func answeredInTime(t *testing.T, clients map[string]ratelimitv3.RateLimitServiceClient) map[string]int {
+	t.Helper()
+	answered := make(map[string]int)
+	for name, client := range clients {
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if _, err := client.ShouldRateLimit(ctx, asking("d k=v")); err == nil {
+				answered[name]++
+			}
+			cancel()
+		}
+	}
+	t.Logf("answered in time, of 200: %v", answered)
+	return answered
 }

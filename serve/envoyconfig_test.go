@@ -22,8 +22,8 @@ import (
 )
 
 // The example's Envoy configuration is one: it reads as Envoy's own messages, without unknown
-// fields or types, and keeps to their rules. (It takes a minute to compile, and so is no part
-// of CI: go -C serve test -tags envoy -run TestEnvoyConfiguration .)
+// fields or types, and keeps to their rules. (It takes a minute to compile, and so CI only vets
+// it: go -C serve test -tags envoy -run TestEnvoyConfiguration .)
 func TestEnvoyConfiguration(t *testing.T) {
 	text, err := os.ReadFile("../examples/envoy/envoy.yaml")
 	must(t, err)

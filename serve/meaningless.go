@@ -56,6 +56,12 @@ var meaninglessWithoutStatsd = map[string]string{
 	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD)",
 }
 
+// meaninglessWithoutRedis are those that say what to do until Redis is there.
+var meaninglessWithoutRedis = map[string]string{
+	"TIERLIMIT_FLEET_SIZE": "no Redis is named (REDIS_URL): this process counts alone",
+	"TIERLIMIT_FLEET_FILE": "no Redis is named (REDIS_URL): this process counts alone",
+}
+
 // meaningless is a line for each variable that is set and does nothing.
 func (e *environment) meaningless(s *Settings) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
@@ -68,6 +74,9 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 		}
 		if !ok && s.Statsd.Network == "" {
 			why, ok = meaninglessWithoutStatsd[name]
+		}
+		if !ok && s.Redis.URL == "" {
+			why, ok = meaninglessWithoutRedis[name]
 		}
 		if ok && value != "" && !slices.Contains(harmless[name], strings.ToLower(value)) {
 			lines = append(lines, fmt.Sprintf("%s is set and means nothing here: %s", name, why))

@@ -2,8 +2,11 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -125,6 +128,37 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
 		t.Errorf("health %d", code)
+	}
+}
+
+// An instance that starts without Redis assumes a fleet and grants its share only: ten instances
+// unless a setting or a file says otherwise (law 11).
+func TestFleetOfWhoStartsWithoutRedis(t *testing.T) {
+	redis, prefix := redistest.Start(t), "CACHE_KEY_PREFIX="+redistest.Prefix()
+	dir, file := configDir(t, lossy), filepath.Join(t.TempDir(), "fleet")
+	const fleet = 3
+	for range fleet {
+		startOn(t, redis.Addr(), dir, prefix, "TIERLIMIT_FLEET_FILE="+file)
+	}
+	redistest.Eventually(t, "the file says how many there are", func() bool {
+		text, _ := os.ReadFile(file)
+		return strings.Contains(string(text), fmt.Sprintf(`"instances":%d,`, fleet))
+	})
+	redis.Kill()
+	for _, c := range []struct {
+		settings []string
+		want     int
+	}{
+		{nil, 10},
+		{[]string{"TIERLIMIT_FLEET_SIZE=1"}, 1},
+		{[]string{"TIERLIMIT_FLEET_FILE=" + file}, fleet},
+		{[]string{"TIERLIMIT_FLEET_FILE=" + file, "TIERLIMIT_FLEET_SIZE=6"}, 6},
+		{[]string{"TIERLIMIT_FLEET_FILE=" + file + ".other"}, 10},
+	} {
+		server := startOn(t, redis.Addr(), dir, append(c.settings, prefix)...)
+		if got := server.limiters.All.FleetSize(); got != c.want {
+			t.Errorf("%q: a fleet of %d is assumed, want %d", c.settings, got, c.want)
+		}
 	}
 }
 

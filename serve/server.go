@@ -207,7 +207,7 @@ const embeddedDeadline = 250 * time.Millisecond
 func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
 	part := "redis " + prefix
 	limiter, err := s.openRedis(prefix, where,
-		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline), tiered.FleetSize(s.settings.FleetSize),
+		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline),
 		tiered.Logger(s.log),
 		tiered.OnStateChange(func(state tiered.State) {
 			if s.settings.HealthyWithRedis {
@@ -235,6 +235,14 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 		return nil, err
 	}
 	s.log.Info("Redis", "at", where.shown())
+	// Without either, the library assumes a fleet (law 11): an instance that starts while Redis is
+	// lost must not grant every limit as a whole.
+	if s.settings.FleetSize > 0 {
+		options = append(options, tiered.FleetSize(s.settings.FleetSize))
+	}
+	if s.settings.FleetFile != "" {
+		options = append(options, tiered.FleetFile(s.settings.FleetFile))
+	}
 	limiter, err := tiered.Open(o, options...)
 	if err != nil {
 		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
@@ -251,6 +259,7 @@ func (s *Server) serveGRPC() error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.MaxRecvMsgSize(longestRequest),
 		grpc.MaxHeaderListSize(longestHeaders),
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
@@ -285,9 +294,13 @@ func (s *Server) serveGRPC() error {
 	return nil
 }
 
-// mostStreams is how many calls a connection may have under way: what they take of memory is
-// bounded, if their caller does not read.
-const mostStreams = 10_000
+// mostStreams is how many calls a connection may have under way, and longestRequest how many bytes
+// each of them: what they take of memory is bounded, if their caller does not read. Whoever has
+// more calls makes them wait, or opens another connection.
+const (
+	mostStreams    = 1_000
+	longestRequest = 4 << 20
+)
 
 // longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
 // each call that a connection has under way.

@@ -37,6 +37,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -430,6 +431,24 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// A connection that has reached its age is ended, so that clients spread over all instances; the
+// next call opens another.
+func TestConnectionAge(t *testing.T) {
+	server := start(t, shop, "GRPC_MAX_CONNECTION_AGE=100ms", "GRPC_MAX_CONNECTION_AGE_GRACE=30s")
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	client := ratelimitv3.NewRateLimitServiceClient(connection)
+	seen := make(map[string]bool) // the client's own ports
+	redistest.Eventually(t, "there have been three connections", func() bool {
+		var from peer.Peer
+		_, err := client.ShouldRateLimit(t.Context(), asking("shop many=a"), grpc.WaitForReady(true), grpc.Peer(&from))
+		must(t, err)
+		seen[from.LocalAddr.String()] = true
+		return len(seen) == 3
+	})
+}
+
 // A client that never reads its answers takes a bounded part of the server, and keeps nobody
 // else from being answered.
 func TestClientThatNeverReads(t *testing.T) {
@@ -500,12 +519,15 @@ func TestSettings(t *testing.T) {
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
-		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "GRPC_SERVER_USE_TLS=true",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+	if _, warnings, err := FromEnvironment([]string{"TIERLIMIT_FLEET_SIZE=3"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no Redis is named") {
+		t.Errorf("a fleet without Redis: %q, %v", warnings, err)
 	}
 	for _, one := range []string{"REDIS_URL=redis:6379", "REDIS_PERSECOND_URL=redis:6379"} {
 		if _, _, err := FromEnvironment([]string{"REDIS_PERSECOND=true", one}); !errors.Is(err, ErrInvalidSetting) {

@@ -54,7 +54,8 @@ type Settings struct {
 	PerSecondRedis RedisSettings
 	Prefix         string
 	Deadline       time.Duration // of a decision
-	FleetSize      int
+	FleetSize      int           // instances to assume before Redis has told; 0: the library's default
+	FleetFile      string        // that keeps the fleet's size for starts without Redis; "": none
 
 	NearLimit                                 float32
 	ShadowMode, QuotaMode                     bool
@@ -127,7 +128,8 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		PerSecondRedis:    e.redis("REDIS_PERSECOND_"),
 		Prefix:            e.text("CACHE_KEY_PREFIX", "rl"),
 		Deadline:          e.duration("TIERLIMIT_DEADLINE", defaultDeadline),
-		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 1, 1, 1<<20),
+		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 0, 1, mostInstances),
+		FleetFile:         e.text("TIERLIMIT_FLEET_FILE", ""),
 		NearLimit:         e.part("NEAR_LIMIT_RATIO", 0.8),
 		ShadowMode:        e.truth("SHADOW_MODE", false),
 		QuotaMode:         e.truth("QUOTA_MODE", false),
@@ -190,6 +192,9 @@ const shortestFlush = 100 * time.Millisecond
 
 // defaultDeadline leaves time to answer within the 20 ms that Envoy waits by default.
 const defaultDeadline = 15 * time.Millisecond
+
+// mostInstances is the largest fleet that a limiter knows of, see [tiered.FleetSize].
+const mostInstances = 1_000_000
 
 // environment reads variables. An empty one counts as not set.
 type environment struct {

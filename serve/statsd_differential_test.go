@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 // received sums up what is sent to a statsd server, by name.

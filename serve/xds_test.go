@@ -1,6 +1,9 @@
 package serve
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -13,7 +16,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -64,12 +70,12 @@ func resource(t *testing.T, text string) *anypb.Any {
 }
 
 // startControlPlane starts one, and returns its address.
-func startControlPlane(t *testing.T) (*controlPlane, string) {
+func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlane, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	plane := &controlPlane{send: make(chan *discoveryv3.DiscoveryResponse), asked: make(chan *discoveryv3.DiscoveryRequest), token: make(chan []string, 9)}
-	control := grpc.NewServer()
+	control := grpc.NewServer(options...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(control, plane)
 	go func() { _ = control.Serve(listener) }()
 	t.Cleanup(control.Stop)
@@ -135,6 +141,63 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%v", ack)
 	}
 	expect(t, client, asking("e k=v"), "OK: OK")
+}
+
+// Over TLS, the control plane must show a certificate that a known authority issued for its name, and
+// is shown one.
+func TestXDSOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	known, unknown := newAuthority(t), newAuthority(t)
+	known.issue(t, file("plane"), "plane.test", 1)
+	known.issue(t, file("client"), "client.test", 2)
+	must(t, os.WriteFile(file("ca"), known.pem, 0o600))
+	must(t, os.WriteFile(file("other-ca"), unknown.pem, 0o600))
+	pair, err := tls.LoadX509KeyPair(file("plane.crt"), file("plane.key"))
+	must(t, err)
+	clients := x509.NewCertPool()
+	clients.AddCert(known.certificate)
+	plane, address := startControlPlane(t, grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+	})))
+	settings := func(ca, name, certificate string) []string {
+		all := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + address, "CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + file(ca), "CONFIG_GRPC_XDS_SERVER_TLS_SAN=" + name}
+		if certificate != "" {
+			all = append(all, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+file(certificate+".crt"), "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+file(certificate+".key"))
+		}
+		return all
+	}
+	for why, bad := range map[string][]string{
+		"another authority": settings("other-ca", "plane.test", "client"),
+		"another name":      settings("ca", "other.test", "client"),
+		"no certificate":    settings("ca", "plane.test", ""),
+	} {
+		s, _, err := FromEnvironment(bad)
+		must(t, err)
+		connection, err := s.XDS.dial()
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connection).StreamAggregatedResources(ctx)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v, want Unavailable", why, err)
+		}
+		must(t, connection.Close())
+	}
+	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir(), append(settings("ca", "plane.test", "client"), "CACHE_KEY_PREFIX="+redistest.Prefix())...)
+	select {
+	case <-plane.asked:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the control plane has not been asked")
+	}
+	if ack := plane.publish("1", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: YEAR requests_per_unit: 3 } }`)); ack.GetErrorDetail() != nil {
+		t.Fatal(ack)
+	}
+	expect(t, server.client(t), asking("d k=v"), "OK: OK 2")
 }
 
 // What a control plane cannot say of a limit is said by an overlay: it holds for each

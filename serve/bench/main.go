@@ -1,5 +1,6 @@
 // Command bench puts tierlimit-serve beside envoyproxy/ratelimit: the same load on each, in
-// turns, on a Redis of its own each.
+// turns, on a Redis of its own each; and measures it while its Redis is stopped. It ends with a
+// table of goals, and with status 1 if one of them was missed.
 //
 //	go -C serve run ./bench -original PATH
 package main
@@ -39,6 +40,7 @@ func main() {
 	rounds := flag.Int("rounds", 3, "how many `rounds`; the median is shown")
 	connections := flag.Int("connections", 4, "how many `connections`")
 	floor := flag.Bool("floor", true, "also measure a gRPC server that decides nothing")
+	stopped := flag.Bool("stopped", true, "also measure this service while its Redis is stopped")
 	at := flag.String("at", "", "ask a server at this `address`, and measure no processor time")
 	callers := flag.Int("callers", 64, "how many `callers`, with -at")
 	values := flag.Int("values", 100_000, "how many `values`, with -at")
@@ -49,7 +51,7 @@ func main() {
 		fmt.Printf("%.0f decisions/s, p50 %.2f ms, p99 %.2f ms, %d errors, %v\n", r.rate, r.p50, r.p99, r.errors, err)
 		return
 	}
-	if err := run(*original, *own, *lasts, *rounds, *connections, *floor); err != nil {
+	if err := run(*original, *own, *lasts, *rounds, *connections, *floor, *stopped); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -64,7 +66,7 @@ type side struct {
 	connections int
 }
 
-func run(original, own string, lasts time.Duration, rounds, connections int, floor bool) error {
+func run(original, own string, lasts time.Duration, rounds, connections int, floor, stopped bool) error {
 	if os.Getenv("BENCH_FLOOR") != "" {
 		return serveFloor()
 	}
@@ -86,16 +88,17 @@ func run(original, own string, lasts time.Duration, rounds, connections int, flo
 			return fmt.Errorf("building: %w\n%s", err, out)
 		}
 	}
-	binaries := [][2]string{{"tierlimit-serve", own}}
+	binaries := [][2]string{{ownName, own}}
 	if original != "" {
-		binaries = append(binaries, [2]string{"envoyproxy/ratelimit", original})
+		binaries = append(binaries, [2]string{originalName, original})
 	}
 	if floor {
-		binaries = append(binaries, [2]string{"empty gRPC handler", os.Args[0]})
+		binaries = append(binaries, [2]string{floorName, os.Args[0]})
 	}
+	var goals []goal
 	var sides []*side
 	for _, b := range binaries {
-		s, end, err := start(b[0], b[1], dir, connections)
+		s, end, err := start(b[0], b[1], dir, connections, 5*time.Second) // so that Redis decides all
 		if err != nil {
 			return err
 		}
@@ -104,28 +107,57 @@ func run(original, own string, lasts time.Duration, rounds, connections int, flo
 	}
 	fmt.Printf("%-22s %8s %8s %12s %9s %9s %14s %14s\n", "server", "callers", "values", "decisions/s", "p50 ms", "p99 ms", "server µs/dec", "redis µs/dec")
 	for _, load := range []struct{ callers, values int }{{64, 100_000}, {64, 1}, {512, 100_000}, {512, 1}} {
-		results := make(map[*side][]result)
+		results := make(map[string][]result) // by the side's name
 		for range rounds {
 			for _, s := range sides {
 				r, err := s.measure(load.callers, load.values, lasts)
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
-				results[s] = append(results[s], r)
+				results[s.name] = append(results[s.name], r)
 			}
 		}
 		for _, s := range sides {
-			r := median(results[s])
-			fmt.Printf("%-22s %8d %8d %12.0f %9.2f %9.2f %14.1f %14.1f\n", s.name, load.callers, load.values, r.rate, r.p50, r.p99, r.cpu, r.redis)
-			if r.errors > 0 {
-				fmt.Printf("%-22s %d errors\n", "", r.errors)
-			}
+			median(results[s.name]).print(s.name, load.callers, load.values)
+		}
+		if original != "" {
+			work := fmt.Sprintf("%d callers, %d values", load.callers, load.values)
+			goals = append(goals, goalsBeside(work, results[ownName], results[originalName], results[floorName])...)
 		}
 	}
-	return nil
+	if stopped {
+		const callers, values = 64, 100_000
+		var results []result
+		for range rounds {
+			r, err := measureStopped(own, dir, connections, callers, values, lasts)
+			if err != nil {
+				return fmt.Errorf("with Redis stopped: %w", err)
+			}
+			results = append(results, r)
+		}
+		r := median(results)
+		r.print("with Redis stopped", callers, values)
+		goals = append(goals, goalsStopped("Redis stopped", r)...)
+	}
+	return judge(os.Stdout, goals)
 }
 
-func start(name, binary, dir string, connections int) (*side, func(), error) {
+// The sides' names.
+const (
+	ownName      = "tierlimit-serve"
+	originalName = "envoyproxy/ratelimit"
+	floorName    = "empty gRPC handler"
+)
+
+func (r result) print(name string, callers, values int) {
+	fmt.Printf("%-22s %8d %8d %12.0f %9.2f %9.2f %14.1f %14.1f\n", name, callers, values, r.rate, r.p50, r.p99, r.cpu, r.redis)
+	if r.errors > 0 {
+		fmt.Printf("%-22s %d errors\n", "", r.errors)
+	}
+}
+
+// start starts a side. The deadline is that of this service's decisions.
+func start(name, binary, dir string, connections int, deadline time.Duration) (*side, func(), error) {
 	redis, endRedis, err := redistest.StartForExample()
 	if err != nil {
 		return nil, nil, err
@@ -138,8 +170,8 @@ func start(name, binary, dir string, connections int) (*side, func(), error) {
 	command.Env = append(os.Environ(),
 		"RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=single", "REDIS_URL="+redis.Addr(),
 		"USE_STATSD=false", "LOG_LEVEL=error", "DISABLE_STATS=true",
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+ports[0], "GRPC_PORT="+ports[1], "DEBUG_PORT="+ports[2], "TIERLIMIT_DEADLINE=5s", "BENCH_FLOOR=")
-	if name == "empty gRPC handler" {
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+ports[0], "GRPC_PORT="+ports[1], "DEBUG_PORT="+ports[2], "TIERLIMIT_DEADLINE="+deadline.String(), "BENCH_FLOOR=")
+	if name == floorName {
 		command.Env = append(command.Env, "BENCH_FLOOR=127.0.0.1:"+ports[1])
 	}
 	if err := redistest.StartTied(command); err != nil {
