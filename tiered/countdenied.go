@@ -34,6 +34,8 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 		return option.Invalid("denied units counted under %v and a limit of %v: it takes a fixed window of a given length", a, lim)
 	case c.leased > 0:
 		return option.Invalid("denied units counted and %d %% on lease: state one of them", c.leased)
+	case c.holdLife != 0:
+		return option.Invalid("denied units counted and a HoldLife of %v: state one of them, such a rule holds nothing", c.holdLife)
 	}
 	return nil
 }

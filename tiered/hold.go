@@ -35,8 +35,8 @@ type Hold struct {
 // Hold charges units as [Rule.AllowN] does, for something that may turn out to cost more or less. The
 // Hold is nil if the decision is not Allowed.
 //
-// Life is how long the hold lasts, from a millisecond to a day: longer than what it is for mostly
-// takes. [Hold.Extend] makes it longer. The units leave the window as others do, also while they
+// Life is how long the hold lasts, from a millisecond to a day, or [LifeOfRule]: longer than what it is
+// for mostly takes. [Hold.Extend] makes it longer. The units leave the window as others do, also while they
 // are held. A key has 1,000 holds open at most over the whole fleet; one more is denied, although
 // its units may be Remaining, until the first one ends (RetryAfter) or is settled.
 //
@@ -58,7 +58,7 @@ func (r *Rule) HoldUpTo(ctx context.Context, key string, units int64, life time.
 func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Duration, operation int) (*Hold, limit.Decision, error) {
 	l := r.limiter
 	q := r.ask(key, units, operation)
-	q.key.hold = l.newHolding(life)
+	q.key.hold = l.newHolding(r.lifeOf(life))
 	asked := l.now()
 	err := r.checkHold(life)
 	var d limit.Decision
@@ -80,24 +80,6 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 		h = &Hold{rule: r, ended: true}
 	}
 	return h, d, nil
-}
-
-// checkHold finds what is wrong with a hold.
-func (r *Rule) checkHold(life time.Duration) error {
-	if err := checkLife(life); err != nil {
-		return err
-	}
-	if r.config.countDenied {
-		return fmt.Errorf("%w: rule %q counts what is denied", limit.ErrInvalidHold, r.name)
-	}
-	return nil
-}
-
-func checkLife(life time.Duration) error {
-	if life < time.Millisecond || life > lua.LongestHold*time.Microsecond {
-		return fmt.Errorf("%w: it is to last %v, must be between 1ms and %v", limit.ErrInvalidHold, life, lua.LongestHold*time.Microsecond)
-	}
-	return nil
 }
 
 // checkUsed finds what is wrong with what a hold is said to have taken.
@@ -227,6 +209,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	if err := r.checkHold(life); err != nil {
 		return err
 	}
+	life = r.lifeOf(life)
 	switch {
 	case l.closed.Load():
 		return limit.ErrClosed
