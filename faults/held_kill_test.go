@@ -189,12 +189,19 @@ func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 	for i := range killed {
 		place := rand.IntN(len(h.running))
 		if i%4 == 0 {
-			// For longer than its slots and holds last, or not. Meanwhile others are killed.
+			// Every other time it stands still for longer than its slots and holds last, and then goes
+			// on: its first look must tell it that its slots are lost. The other times it stands still
+			// for a shorter time, and is killed while it does so or goes on.
 			place = i / 4 % len(h.running)
+			longer := i%8 == 0
 			h.running[place].signal(t, unix.SIGSTOP)
-			time.Sleep(time.Duration(rand.Int64N(int64(holderTTL * 3 / 2))))
+			pause := time.Duration(rand.Int64N(int64(holderTTL)))
+			if longer {
+				pause = holderTTL*5/4 + pause/4
+			}
+			time.Sleep(pause)
 			stopped++
-			if rand.IntN(3) > 0 {
+			if longer || rand.IntN(3) > 0 {
 				h.running[place].signal(t, unix.SIGCONT)
 				h.awaitBusy(place)
 				place = (place + 1) % len(h.running)

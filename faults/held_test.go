@@ -8,7 +8,11 @@ import (
 	"time"
 )
 
-// belief is a time from which and until which a holder was sure to hold units.
+// belief is a time from which and until which a holder was sure to hold units: from its first look at a
+// slot to the last that found it held. That is directly before the slot was released, and otherwise up to
+// 10 ms before the holder, if it was running, knew of the loss. How long one that stood still would have
+// been sure cannot be seen from outside; but its first look after the pause is counted, so a holder that
+// then still believes is found out.
 type belief struct {
 	key         string
 	units       int64

@@ -135,6 +135,7 @@ func (h *holder) acquire(random *rand.Rand, stop <-chan struct{}) {
 		if random.IntN(20) == 0 { // until it was kept alive several times
 			lasts = time.Duration(random.Int64N(int64(holderSlow)))
 		}
+		// The last look is directly before the slots are released: up to then they are believed in.
 		for until := monotonic() + int64(lasts); ; {
 			now, held := monotonic(), false
 			for i, slot := range slots {
@@ -149,7 +150,7 @@ func (h *holder) acquire(random *rand.Rand, stop <-chan struct{}) {
 			if !held || now >= until {
 				break
 			}
-			time.Sleep(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
+			time.Sleep(min(time.Duration(random.Int64N(int64(10*time.Millisecond))), time.Duration(until-now)))
 		}
 		for _, slot := range slots {
 			slot.Release()

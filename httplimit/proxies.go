@@ -25,8 +25,8 @@ type Proxies struct {
 // append to, or set; any other is the client's to invent.
 //
 // trusted are the addresses and prefixes ("10.1.2.3", "10.0.0.0/8",
-// "2001:db8::/48") of the proxies, all of them, and of nobody else: who can send
-// from a trusted address can claim to be anyone. "unix" trusts connections by Unix
+// "2001:db8::/48") of the proxies, all of them, and of nobody else: a client that can
+// send from a trusted address can claim to be anyone. "unix" trusts connections by Unix
 // socket.
 //
 // The header is read from the right, where each proxy adds whom it was called by, up

@@ -3,8 +3,8 @@ package limit
 import "fmt"
 
 // Concurrent returns a limit without a window: at most n units may be held at the same time, such
-// as requests in flight, jobs that run, or connections of a database. Units are not used up: who
-// holds them gives them back. Rules with such a limit are asked with tiered.Rule.Acquire, not
+// as requests in flight, jobs that run, or connections of a database. Units are not used up: their
+// holder gives them back. Rules with such a limit are asked with tiered.Rule.Acquire, not
 // with Allow.
 func Concurrent(n int64) Limit { return Limit{quota: n, concurrent: true} }
 

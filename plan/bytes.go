@@ -38,7 +38,8 @@ func (c Candidate) AtRest(nameBytes int) int64 { return c.Bytes(1, nameBytes) }
 func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), nameBytes) }
 
 // Bytes is the bytes of Redis's memory that a key takes in which up to units have
-// counted at once. It is what used_memory grows by: MEMORY USAGE of the key and
+// counted at once; more than the limit are debt, with which a log grows (see [Candidate.MostWithDebt]).
+// It is what used_memory grows by: MEMORY USAGE of the key and
 // [Bookkeeping]. Reckoned from the formats of the states and the sizes in which Redis
 // 7 and its allocator keep them; it is checked against both in tests. Later servers
 // take some bytes less.
@@ -84,7 +85,8 @@ func (c Candidate) state(units int64) int64 {
 		if l.Window().Microseconds() >= 1<<38 {
 			width = 6
 		}
-		return logBytes + width*ring(min(units, l.Quota()), l.Quota())
+		units = min(units, c.MostWithDebt())
+		return logBytes + width*ring(units, max(units, l.Quota()))
 	case c.Algorithm.Buckets() > 0:
 		return counterBytes + int64(c.Algorithm.Buckets()+1)*bytesOf(l.Quota())
 	case c.Algorithm.Same(limit.GCRA()):

@@ -8,7 +8,7 @@ func leaseKey(redisKey string) string { return redisKey + ":lease" }
 // holdsKey is where it is kept what is held of a key. No rule's name has a colon.
 func holdsKey(redisKey string) string { return redisKey + ":holds" }
 
-// Related are the keys beside a rule's key that say more of it, for who only reads them.
+// Related are the keys beside a rule's key that say more of it, for code that only reads them.
 type Related struct {
 	Lease string
 	// Holds has what is held for costs that are known afterwards, Slots what processes hold of a

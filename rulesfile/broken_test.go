@@ -11,7 +11,7 @@ import (
 
 const (
 	mustBeLimit = `, must be a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin`
-	ruleFields  = `, must be one of limit, concurrent, slot_ttl, algorithm, need, outage, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
+	ruleFields  = `, must be one of limit, concurrent, slot_ttl, algorithm, need, outage, hold, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
 )
 
 // broken has what is said of each file in testdata/broken, after its name.
@@ -50,6 +50,9 @@ var broken = map[string]string{
 	"several.yaml":               `:3:12: tierlimit: invalid limit: window "1x" in "60/1x" is not a duration like 10s, 1m or 24h` + "\n" + `several.yaml:4:13: outage is "maybe", must be approximate, allow or deny` + "\n" + `several.yaml:5:3: rule "export" has no limit` + "\n" + `several.yaml:6:5: unknown field "limt"` + ruleFields,
 	"shadow-is-not-dry-run.yaml": `:4:13: shadow is "true", must be the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)`,
 	"shadow-part.yaml":           `:4:13: rule "search": tierlimit: invalid option: shadow of 20 of the keys, must be a part above 0 and up to 1`,
+	"hold.yaml":                  `:4:11: hold is "2000 tokens", must be how long a hold lasts, like 90s`,
+	"hold-too-long.yaml":         `:4:11: rule "search": tierlimit: invalid option: HoldLife of 48h0m0s, must be between 1ms and 24h0m0s`,
+	"hold-concurrent.yaml":       `:2:3: rule "search": tierlimit: invalid option: HoldLife does not go with the limit 10/concurrent, which has no window`,
 	"tab.yaml":                   ":3:1: this is not YAML: found character '\t' that cannot start any token",
 	"time-zone.yaml":             `:3:12: tierlimit: invalid limit: time zone "Berlin" in "5000/month@Berlin" is not known, write it like UTC or Europe/Berlin`,
 	"two-documents.yaml":         `:4:1: a second document, or a directive before the first: a rules file is one document`,

@@ -141,6 +141,14 @@ func readRule(r field, p *problems) *spec {
 			option(f, tiered.OnOutage(p.outage(f)))
 		case "unsettled":
 			option(f, tiered.Unsettled(p.unsettled(f)))
+		case "hold":
+			if text, ok := p.text(f, likeHold); ok {
+				d, err := time.ParseDuration(text)
+				if err != nil {
+					p.addf(at(f.value), "hold is %q, must be %s", text, likeHold)
+				}
+				option(f, tiered.HoldLife(d))
+			}
 		case "remember":
 			if text, ok := p.text(f, "a duration like 200ms, or 0"); ok {
 				d, err := time.ParseDuration(text)
@@ -173,7 +181,7 @@ func readRule(r field, p *problems) *spec {
 				s.keys[f.name] = p.terms(f)
 			}
 		default:
-			p.unknown(f, "limit", "concurrent", "slot_ttl", "algorithm", "need", "outage", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
+			p.unknown(f, "limit", "concurrent", "slot_ttl", "algorithm", "need", "outage", "hold", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
 		}
 	}
 	if named(fields, "lease") && named(fields, "lease_within_limit") {
@@ -195,6 +203,8 @@ func named(fields []field, name string) bool {
 func (p *problems) unknown(f field, known ...string) {
 	p.addf(f.at, "unknown field %q, must be one of %s", f.name, strings.Join(known, ", "))
 }
+
+const likeHold = "how long a hold lasts, like 90s"
 
 const likeLimit = "a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin"
 

@@ -19,8 +19,8 @@ import (
 //
 // A slot belongs to this process, which tells Redis that it is alive. Should the process die, its
 // units are free after [SlotTTL]; should it stand still, or not reach Redis, for that long, it
-// has lost the slot. Who acts for long on a slot looks at [Slot.Held] before each step, or ends
-// with [Slot.Lost].
+// has lost the slot. Code that acts on a slot for long should look at [Slot.Held] before each
+// step, or end when [Slot.Lost] is closed.
 //
 // Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, since
 // what became of the units would not be known; they are given back then, and the error is ctx's.

@@ -184,7 +184,7 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 		}
 	}
 	for name, option := range map[string]RuleOption{
-		"Use": Use(limit.GCRA()), "Need": Need(plan.Need{Above: plan.AtMost(0.1)}), "Lease": Lease(10), "Shadow": Shadow(0.5), "CountDenied": CountDenied(),
+		"Use": Use(limit.GCRA()), "Need": Need(plan.Need{Above: plan.AtMost(0.1)}), "Lease": Lease(10), "Shadow": Shadow(0.5), "CountDenied": CountDenied(), "HoldLife": HoldLife(time.Minute),
 		"a long TTL": SlotTTL(time.Hour), "a short TTL": SlotTTL(time.Millisecond),
 	} {
 		if _, err := l.Rule("r", limit.Concurrent(2), option); err == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// AcquireWait is [Rule.Acquire] that waits until the units are free. Those who wait in one process
-// for the same key of a rule stand in one line: first come, first served. Who is first asks again
-// as soon as this process has released units of the key, and every 50 ms, since nothing tells when
-// others release theirs; so it learns of those that late at most, plus the time of a trip.
+// AcquireWait is [Rule.Acquire] that waits until the units are free. The callers in one process that
+// wait for the same key of a rule form one line: first come, first served. The first of them asks
+// again as soon as this process has released units of the key, and every 50 ms besides, because
+// nothing tells when other processes release theirs. It learns of those at most 50 ms and a trip late.
 //
 // Errors are those of Acquire, or ctx's own once it has ended.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {

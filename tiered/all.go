@@ -20,7 +20,7 @@ type Request struct {
 	Key  string
 	Cost int64
 	// Hold is for how long TakeAll holds the units, to be settled later, as [Rule.Hold] does: 1 ms to
-	// a day. If it is 0, they are charged for good; or acquired, if the rule has a limit of
+	// a day, or [LifeOfRule]. If it is 0, they are charged for good; or acquired, if the rule has a limit of
 	// [limit.Concurrent], whose units are never held for a time.
 	Hold time.Duration
 }
@@ -94,7 +94,7 @@ func (l *Limiter) questionsOf(requests []Request) []question {
 		}
 		questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
 		if q.Hold != 0 {
-			questions[i].key.hold = l.newHolding(q.Hold)
+			questions[i].key.hold = l.newHolding(q.Rule.lifeOf(q.Hold))
 		}
 	}
 	return questions
@@ -195,7 +195,7 @@ func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(c
 // checkCost is checkForGood for another cost.
 func (q *Request) checkCost(ctx context.Context, cost int64) error {
 	if q.Hold != 0 {
-		return fmt.Errorf("%w: the units of rule %q are to be held for %v by a call that charges them for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, q.Hold)
+		return fmt.Errorf("%w: the units of rule %q are to be held for %s by a call that charges them for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
 	}
 	return q.Rule.check(ctx, q.Key, cost)
 }
@@ -206,7 +206,7 @@ func (q *Request) checkTaken(ctx context.Context) error {
 	switch {
 	case q.Hold == 0:
 	case r.slots != nil:
-		return fmt.Errorf("%w: units of rule %q are to be held for %v, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, q.Hold, r.asked)
+		return fmt.Errorf("%w: units of rule %q are to be held for %s, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
 	default:
 		if err := r.checkHold(q.Hold); err != nil {
 			return err

@@ -10,16 +10,16 @@ import (
 // CountDenied lets denied units count as well, as in limiters that increment a counter first
 // and compare afterwards: once a request was denied in a window, so are all later ones, of
 // whatever cost, until the window ends; and a limit that is raised in the middle of a window
-// has to make up for what was denied before. It is for who must decide exactly as such a
-// limiter does. A flood of requests that are denied then keeps out whoever else shares the key,
-// which is why no other rule counts so.
+// has to make up for what was denied before. It is for programs that must decide exactly as such a
+// limiter does. A flood of denied requests then keeps out everybody else who shares the key,
+// which is why other rules do not count like this.
 //
 // It goes with [limit.FixedWindow] and windows of a length, and with no lease. Costs may be
 // larger than the limit, up to [limit.MaxQuota]: they are denied, and counted. Used of the
 // decision is the count. Units are counted by Redis; without it, while the outage policy
 // decides, denied ones are not. Remembered denials are not counted either, see [DenialLife].
 // Use [Limiter.AllowEach] for several requests: all or none ([Limiter.AllowAll]) does not go
-// with it. Who waits ([Rule.Wait]) is counted at each attempt.
+// with it. A call that waits ([Rule.Wait]) is counted at each attempt.
 func CountDenied() RuleOption {
 	return func(c *ruleConfig) error {
 		c.countDenied = true
@@ -34,6 +34,8 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 		return option.Invalid("denied units counted under %v and a limit of %v: it takes a fixed window of a given length", a, lim)
 	case c.leased > 0:
 		return option.Invalid("denied units counted and %d %% on lease: state one of them", c.leased)
+	case c.holdLife != 0:
+		return option.Invalid("denied units counted and a HoldLife of %v: state one of them, such a rule holds nothing", c.holdLife)
 	}
 	return nil
 }

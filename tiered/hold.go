@@ -35,10 +35,11 @@ type Hold struct {
 // Hold charges units as [Rule.AllowN] does, for something that may turn out to cost more or less. The
 // Hold is nil if the decision is not Allowed.
 //
-// Life is how long the hold lasts, from a millisecond to a day: longer than what it is for mostly
-// takes. [Hold.Extend] makes it longer. The units leave the window as others do, also while they
-// are held. A key has 1,000 holds open at most over the whole fleet; one more is denied, although
-// its units may be Remaining, until the first one ends (RetryAfter) or is settled.
+// Life is how long the hold lasts, from a millisecond to a day, or [LifeOfRule]: longer than what it is
+// for mostly takes. [Hold.Extend] makes it longer. The units leave the window as others do, also while they
+// are held. A key can have 1,000 open holds over the whole fleet. While it has as many, further holds are
+// denied, even if Remaining says that their units are free: until the first one is settled, or ends
+// (RetryAfter).
 //
 // What is held is charged in Redis, and never taken from a lease. Errors and deadline are those of
 // AllowN; and [limit.ErrInvalidHold], for a life out of range or a rule that counts what is
@@ -58,7 +59,7 @@ func (r *Rule) HoldUpTo(ctx context.Context, key string, units int64, life time.
 func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Duration, operation int) (*Hold, limit.Decision, error) {
 	l := r.limiter
 	q := r.ask(key, units, operation)
-	q.key.hold = l.newHolding(life)
+	q.key.hold = l.newHolding(r.lifeOf(life))
 	asked := l.now()
 	err := r.checkHold(life)
 	var d limit.Decision
@@ -80,24 +81,6 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 		h = &Hold{rule: r, ended: true}
 	}
 	return h, d, nil
-}
-
-// checkHold finds what is wrong with a hold.
-func (r *Rule) checkHold(life time.Duration) error {
-	if err := checkLife(life); err != nil {
-		return err
-	}
-	if r.config.countDenied {
-		return fmt.Errorf("%w: rule %q counts what is denied", limit.ErrInvalidHold, r.name)
-	}
-	return nil
-}
-
-func checkLife(life time.Duration) error {
-	if life < time.Millisecond || life > lua.LongestHold*time.Microsecond {
-		return fmt.Errorf("%w: it is to last %v, must be between 1ms and %v", limit.ErrInvalidHold, life, lua.LongestHold*time.Microsecond)
-	}
-	return nil
 }
 
 // checkUsed finds what is wrong with what a hold is said to have taken.
@@ -145,14 +128,14 @@ func (r *Rule) giveUp(key *callKey, units int64) {
 // Units is how many units are held.
 func (h *Hold) Units() int64 { return h.units }
 
-// Settle ends the hold, and makes what was charged for it what it took in the end. Units less than
-// were held are given back, at the time at which they were charged, as if they had never been: if
-// they have left the window by then there is nothing to give back. Units more are charged now, whether or
-// not they fit: they are debt of the window, up to four times the limit.
+// Settle ends the hold, and makes what was charged for it what it took in the end. Units that were
+// held and not used are given back, at the time at which they were charged, as if they had never been: if
+// they have left the window by then there is nothing to give back. Units beyond what was held are charged
+// now, whether or not they fit: they are debt of the window, up to four times the limit.
 //
 // It takes a trip to Redis. If Redis does not answer, the settlement is kept, and made when it
-// does, once however often it is sent: so there is no error. At most 16,384 settlements wait; of
-// more, and of those that still wait when the limiter is closed, what was held stays charged. If
+// does, once however often it is sent: so there is no error. At most 16,384 settlements wait; for
+// further ones, and for those that still wait when the limiter is closed, what was held stays charged. If
 // ctx ends, the settlement is made all the same.
 //
 // A hold may be settled for ten minutes after its end. If it was given back before (see
@@ -227,6 +210,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	if err := r.checkHold(life); err != nil {
 		return err
 	}
+	life = r.lifeOf(life)
 	switch {
 	case l.closed.Load():
 		return limit.ErrClosed

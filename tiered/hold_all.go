@@ -8,18 +8,21 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// HoldAll is [Limiter.TakeAll] where the units of every request are held for the same time: it returns
-// a hold for each, nil if the requests are denied, and each is settled by itself.
+// HoldAll is [Limiter.TakeAll] where the units of every request are held for the same time or, if life is
+// [LifeOfRule], each for the [HoldLife] of its rule. It returns a hold for each, nil if the requests are
+// denied, and each is settled by itself.
 //
 // Errors and deadline are those of TakeAll. The Hold of a request must be 0 or life.
 func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...Request) ([]*Hold, []limit.Decision, error) {
-	if err := checkLife(life); err != nil {
-		return nil, nil, err
+	if life != LifeOfRule { // each rule's own is checked with its request
+		if err := checkLife(life); err != nil {
+			return nil, nil, err
+		}
 	}
 	held := make([]Request, len(requests))
 	for i, q := range requests {
 		if q.Hold != 0 && q.Hold != life {
-			return nil, nil, fmt.Errorf("%w: request %d says %v where all are to be held for %v; use TakeAll", limit.ErrInvalidHold, i+1, q.Hold, life)
+			return nil, nil, fmt.Errorf("%w: request %d says %s where all are to be held for %s; use TakeAll", limit.ErrInvalidHold, i+1, textOf(q.Hold), textOf(life))
 		}
 		held[i], held[i].Hold = q, life
 	}

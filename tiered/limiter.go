@@ -204,7 +204,7 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // run time, or makes the rule. What was charged goes on to count, as far as the old
 // algorithm remembers it: see "Changing a rule" in docs/algorithms.md. It
 // returns the new rule. Rules are immutable: the old one goes on with the old limit
-// for whoever still holds it, so hold a rule that may change in an atomic.Pointer.
+// wherever the program still uses it, so keep a rule that may change in an atomic.Pointer.
 //
 // Instances of a fleet that change at different times stay correct: each holds the
 // common counts to its own limit. Errors are those of [Limiter.Rule].

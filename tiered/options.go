@@ -260,6 +260,7 @@ type ruleConfig struct {
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
 	slotTTL      time.Duration // 0: the default
+	holdLife     time.Duration // 0: callers say it
 }
 
 // Use sets the rule's algorithm; without it the rule chooses by what it needs, see

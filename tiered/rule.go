@@ -189,8 +189,8 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not
 // answered by then, the rule's outage policy decides, without an error. But if ctx is cancelled,
 // or leaves less than three quarters of the limiter's deadline, ctx's error is returned, and
-// nobody has decided: what callers allow themselves of time moves no limit. (Who is to be
-// decided by policy so soon needs a limiter with a shorter [Deadline].) Redis may have charged
+// nobody has decided: what callers allow themselves of time moves no limit. (If the policy is to decide
+// that early, use a limiter with a shorter [Deadline].) Redis may have charged
 // the cost, if it was asked already.
 //
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or

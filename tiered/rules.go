@@ -47,7 +47,7 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path,
 // beside the program's own rules: it takes the place of rules that the same source has put in
 // force, and of no others. What is in force under a rule's name from elsewhere must have the same
-// settings, and stays. So does a rule that [Limiter.Rule] has returned: whoever holds it goes on
+// settings, and stays. So does a rule that [Limiter.Rule] has returned, as the program goes on
 // with it.
 //
 // Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has

@@ -24,7 +24,7 @@ import (
 //
 // Which keys are in the sample is the same in all instances of a fleet. Each takes the
 // memory of a log in Redis, see [plan.Candidate.Bytes], and one more decision of
-// Redis's time per request. The sample is no secret: who can choose keys can choose
+// Redis's time per request. The sample is no secret: a client that can choose keys can choose
 // sampled ones.
 //
 // Compared are [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The

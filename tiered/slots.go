@@ -71,6 +71,8 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		meaningless = "Shadow"
 	case c.countDenied:
 		meaningless = "CountDenied"
+	case c.holdLife != 0:
+		meaningless = "HoldLife"
 	}
 	if meaningless != "" {
 		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim))

@@ -17,14 +17,15 @@ import (
 // deadline it returns at once with [limit.ErrWouldExceedDeadline] and charges
 // nothing; the decision's RetryAfter then says when it can be at the earliest.
 //
-// Those who wait in one process for the same key of a rule stand in one line: first come,
-// first served. Who is first asks for those behind as well, so Redis is asked once for each
-// release, however many wait. A large cost in front keeps smaller ones behind it waiting.
-// Processes have a line each, and who calls [Rule.AllowN] stands in none: of those, whoever
-// asks first once capacity is back gets it.
+// The callers in one process that wait for the same key of a rule form one line: first come,
+// first served. The first of them asks for those behind it as well, so Redis is asked once for
+// each release, however many wait. A large cost in front keeps smaller ones behind it waiting.
+// Each process has a line of its own, and callers of [Rule.AllowN] stand in none: between
+// different lines and such callers, capacity goes to the one that asks first once it is back.
 //
-// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what is granted, and a
-// denial for each time that who is first was told to wait, and for who is sent away unasked.
+// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what is granted; and a
+// denial each time that the first in line was told to wait, and for each caller that is turned
+// away without asking Redis.
 func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
 		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits

@@ -89,8 +89,9 @@ type planned struct {
 type plannedEntry struct {
 	Configuration string  `json:"configuration"`
 	WorstCase     int64   `json:"worst_case"`
-	Above         float64 `json:"above"` // part of the limit
-	Late          float64 `json:"late"`  // part of the window
+	WithDebt      int64   `json:"with_debt,omitempty"` // most units of a key where holds are settled with more; with -holds
+	Above         float64 `json:"above"`               // part of the limit
+	Late          float64 `json:"late"`                // part of the window
 	BytesAtRest   int64   `json:"bytes_at_rest"`
 	BytesFull     int64   `json:"bytes_full"`
 	TotalAtRest   int64   `json:"total_at_rest"`
@@ -142,7 +143,7 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := printCandidates(stdout, table); err != nil {
 		return err
 	}
-	printHeld(stdout, table, f.limit)
+	printHeld(stdout, table, f)
 	return nil
 }
 
@@ -168,12 +169,16 @@ func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Wri
 		if cost.Full == 0 {
 			cost.Full = c.Full(f.nameBytes)
 		}
-		entries = append(entries, plannedEntry{
+		entry := plannedEntry{
 			Configuration: c.String(), WorstCase: c.WorstCase(), Above: c.Above(), Late: c.Late(),
 			BytesAtRest: cost.AtRest, BytesFull: cost.Full,
 			TotalAtRest: cost.AtRest * f.keys, TotalFull: cost.Full * f.keys,
 			CPU: c.CPU().String(), AllowedMicros: micros(cost.Allowed), DeniedMicros: micros(cost.Denied),
-		})
+		}
+		if f.holds > 0 {
+			entry.WithDebt = c.MostWithDebt()
+		}
+		entries = append(entries, entry)
 		bar.add(1)
 	}
 	return entries, nil

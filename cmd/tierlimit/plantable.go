@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 // printPicks writes what is chosen, which is what most people ask for.
@@ -55,13 +56,33 @@ func printCandidates(w io.Writer, p planned) error {
 }
 
 // printHeld explains what the table does not: the bytes of open holds, and a limit without a window.
-func printHeld(w io.Writer, p planned, l limit.Limit) {
+func printHeld(w io.Writer, p planned, f planFlags) {
 	if p.Holds > 0 {
 		fmt.Fprintf(w, "\nOpen holds come on top: %d of each key take %d bytes, of all keys %s. They are reckoned.\n", p.Holds, p.HoldsBytes, size(p.HoldsBytes*p.Keys))
+		printDebt(w, p, f)
 	}
-	if l.IsConcurrent() {
+	if f.limit.IsConcurrent() {
 		fmt.Fprint(w, "\nThe limit is on what is in flight: it has no window, and the most holds at any instant. A key takes 22 bytes for\n"+
 			"each process that holds units. At rest one process does; a full key has as many as units, or 1,000, which is the most.\n")
+	}
+}
+
+// printDebt tells how far estimates that were too low can exceed the limit.
+func printDebt(w io.Writer, p planned, f planFlags) {
+	most, ofWhat, log := int64(0), "limit", int64(0)
+	if f.limit.Burst() > f.limit.Quota() {
+		ofWhat = "burst"
+	}
+	for _, c := range p.Candidates {
+		if most = max(most, c.WithDebt); c.Configuration == limit.SlidingLog().String() {
+			log = c.WithDebt
+		}
+	}
+	fmt.Fprintf(w, "\nAs long as no hold is settled with more than was held, the most in any window is that of the table. What is more is\n"+
+		"charged although it does not fit, and later requests wait for it: a key counts up to %d units, four times the %s.\n", most, ofWhat)
+	if log > 0 {
+		bytes := plan.Candidate{Limit: f.limit, Algorithm: limit.SlidingLog()}.Bytes(log, f.nameBytes)
+		fmt.Fprintf(w, "A log counts up to %d, and then takes %d bytes.\n", log, bytes)
 	}
 }
 

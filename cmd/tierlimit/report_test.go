@@ -170,10 +170,20 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 	}
 	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 bytes up to 10", "no window", "takes 22 bytes for")
 	stdout := says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "20 of each key take")
+	says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "up to 20000 units, four times the limit",
+		fmt.Sprintf("A log counts up to 20000, and then takes %d bytes", plan.Candidate{Limit: limit.PerMinute(5000), Algorithm: limit.SlidingLog()}.Bytes(20_000, 0)))
+	says(t, []string{"plan", "-limit", "90000/1m", "-holds", "20"}, "up to 360000 units", "A log counts up to 100000,")
+	if stdout := says(t, []string{"plan", "-limit", "200000/1m", "-holds", "20"}, "up to 800000 units"); strings.Contains(stdout, "A log") {
+		t.Errorf("of a limit that no log holds:\n%s", stdout)
+	}
+	says(t, []string{"plan", "-limit", "1000/1m,burst=2000", "-holds", "20"}, "up to 8000 units, four times the burst")
+	if stdout := says(t, []string{"plan", "-limit", "5000/1m"}); strings.Contains(stdout, "four times") {
+		t.Errorf("of a limit without holds:\n%s", stdout)
+	}
 	if strings.Contains(stdout, "in flight") {
 		t.Errorf("of a limit with a window:\n%s", stdout)
 	}
-	if stdout, _, err := command(t, nil, "plan", "-json", "-limit", "5000/1m", "-holds", "20"); err != nil || !strings.Contains(stdout, fmt.Sprintf(`"holds_bytes": %d`, plan.HoldsBytes(20, 0))) {
+	if stdout, _, err := command(t, nil, "plan", "-json", "-limit", "5000/1m", "-holds", "20"); err != nil || !strings.Contains(stdout, fmt.Sprintf(`"holds_bytes": %d`, plan.HoldsBytes(20, 0))) || !strings.Contains(stdout, `"with_debt": 20000`) {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 	for want, args := range map[string][]string{

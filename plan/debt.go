@@ -1,0 +1,24 @@
+package plan
+
+import "github.com/tierlimit/tierlimit/limit"
+
+// mostLimits is how many times its limit a key counts at most, see lua/state.lua.
+const mostLimits = 4
+
+// MostWithDebt is the most units that a key can count at once if holds are settled with more units than
+// were held, see tiered.Hold.Settle: what is more is charged whether or not it fits, as debt for which the
+// next requests wait, up to four times the limit (under GCRA of its burst, if that is larger), and up to
+// 100,000 units in a log. For a limit of [limit.Concurrent], whose units are not held by an
+// estimate, it is the limit.
+func (c Candidate) MostWithDebt() int64 {
+	quota := c.Limit.Quota()
+	switch {
+	case c.Algorithm == limit.Concurrency():
+		return quota
+	case c.Algorithm.Same(limit.SlidingLog()):
+		return min(maxLog, mostLimits*quota)
+	case c.Algorithm.Same(limit.GCRA()):
+		return mostLimits * max(quota, c.Limit.Burst())
+	}
+	return mostLimits * quota
+}

@@ -1,0 +1,107 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/internal/state"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// A Redis that is flushed while units are held, and stays up, is told again what is held: with the next
+// heartbeat, which comes every second, and long before the next renewal. Until then others may
+// acquire as much again; from then on at most n units are held, counting what each holder believes.
+func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	const (
+		n   = 5
+		ttl = time.Minute
+		// soon is ten heartbeats, for a machine that is loaded, and half the time to the next renewal.
+		soon = ttl / renewals / 2
+	)
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	client, ctx := server.Client(t), context.Background()
+	start := func() *Rule {
+		return newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(n), SlotTTL(ttl), DenialLife(0))
+	}
+	a, b, other := start(), start(), start()
+	believe := &believers{units: make(map[*Slot]int64)}
+	kept := []*Slot{mustAcquire(t, a, "k", 2), mustAcquire(t, a, "k", 1), mustAcquire(t, b, "k", 2)}
+	for i, units := range []int64{2, 1, 2} {
+		believe.add(kept[i], units)
+	}
+	mustBeFull(t, other, "k", 1)
+
+	var told, over atomic.Bool
+	var granted, denied atomic.Int64
+	var contender sync.WaitGroup
+	contender.Go(func() {
+		for ; !over.Load(); time.Sleep(time.Millisecond) {
+			knows := told.Load()
+			slot, _, err := other.Acquire(ctx, "k", 1)
+			switch {
+			case err != nil:
+				t.Error(err)
+				return
+			case slot == nil:
+				denied.Add(1)
+				continue
+			}
+			if held := believe.add(slot, 1); held > 2*n || knows && held > n {
+				t.Errorf("%d units of %d are held; Redis was told: %v", held, n, knows)
+			}
+			granted.Add(1)
+			believe.remove(slot)
+			slot.Release()
+		}
+	})
+	defer contender.Wait()
+	defer over.Store(true)
+
+	if err := client.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	flushed := time.Now()
+	key := fmt.Sprintf("%s:{k}:jobs:slots", prefix)
+	known := func() (units int64) {
+		value, err := client.Get(ctx, key).Bytes()
+		if err != nil {
+			return 0 // it was not told of anything yet
+		}
+		s, err := state.Decode(value, time.Now().UnixMicro(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Used()
+	}
+	redistest.Eventually(t, "Redis knows again what is held", func() bool { return known() >= n })
+	if took := time.Since(flushed); took > soon {
+		t.Errorf("that took %v, want at most %v", took, soon)
+	} else {
+		t.Logf("Redis knows again after %v; %d units were acquired meanwhile", took, granted.Load())
+	}
+	// The contender may still hold a unit that it was granted before.
+	redistest.Eventually(t, "no more than the units that are kept", func() bool { return known() == n })
+	told.Store(true)
+	before := denied.Load()
+	redistest.Eventually(t, "the contender is denied", func() bool { return denied.Load() >= before+100 })
+	for i, slot := range kept {
+		if !slot.Held() {
+			t.Errorf("slot %d is lost, although its process lives", i+1)
+		}
+	}
+	believe.remove(kept[1])
+	kept[1].Release()
+	already := granted.Load()
+	redistest.Eventually(t, "what is released is acquired by another", func() bool { return granted.Load() > already })
+	kept[0].Release()
+	kept[2].Release()
+	over.Store(true)
+	contender.Wait()
+	redistest.Eventually(t, "nothing leaks", func() bool { return client.Exists(ctx, key).Val() == 0 })
+}
