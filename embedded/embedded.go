@@ -1,12 +1,11 @@
 // Package embedded gives a limiter that needs no Redis, for one process: for development, and for
 // services that run as a single process and may become several.
 //
-//	var limiter *tiered.Limiter
-//	var err error
-//	if url := os.Getenv("REDIS_URL"); url != "" {
-//		limiter, err = tiered.OpenURL(url)
-//	} else {
-//		limiter, err = embedded.Open()
+//	func open() (*tiered.Limiter, error) {
+//		if url := os.Getenv("REDIS_URL"); url != "" {
+//			return tiered.OpenURL(url)
+//		}
+//		return embedded.Open()
 //	}
 //
 // It is the same limiter with the same algorithms, on a stand-in for Redis inside the process

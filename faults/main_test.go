@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/rs/zerolog"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -19,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if task := os.Getenv(workerVariable); task != "" {
-		logging.Disable() // go-redis's
+		tiered.LogOfRedis(nil) // go-redis's
 		if err := work(task); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)

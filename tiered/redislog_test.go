@@ -12,7 +12,7 @@ import (
 
 // What go-redis logs is a line of the logger's: one for many of a kind.
 func TestLogOfRedis(t *testing.T) {
-	t.Cleanup(logging.Enable) // as it is by default
+	t.Cleanup(logging.Disable) // as redistest.Main has it
 	var log lockedBuffer
 	LogOfRedis(slog.New(slog.NewJSONHandler(&log, nil)))
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})

@@ -16,7 +16,7 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // errNotMet: everything ran, and some goal was missed.
@@ -38,7 +38,7 @@ func main() {
 
 // run plays the scenarios, prints the report on stdout and how it goes on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	logging.Disable() // go-redis would log each failed dial of a server that was killed on purpose
+	tiered.LogOfRedis(nil) // go-redis would log each failed dial of a server that was killed on purpose
 	s, err := parseSettings(args, stderr)
 	if err != nil {
 		return err

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // The scenarios start this very program again as instances of a fleet.
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		workerMain()
 		return
 	}
-	logging.Disable()
+	tiered.LogOfRedis(nil)
 	os.Exit(m.Run())
 }
 

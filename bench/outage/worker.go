@@ -16,7 +16,6 @@ import (
 
 	"github.com/dgraph-io/ristretto/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"golang.org/x/time/rate"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -80,7 +79,7 @@ type slowCall struct {
 func isWorker() bool { return os.Getenv(workerVariable) != "" }
 
 func workerMain() {
-	logging.Disable()
+	tiered.LogOfRedis(nil)
 	if err := work(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "outage worker:", err)
 		os.Exit(1)

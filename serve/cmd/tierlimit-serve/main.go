@@ -18,9 +18,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/tierlimit/tierlimit/serve"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 const usage = `tierlimit-serve is a rate limit service for Envoy, set by environment variables.
@@ -33,7 +32,7 @@ Flags:
 `
 
 func main() {
-	logging.Disable() // the limiter says itself what is wrong
+	tiered.LogOfRedis(nil) // the limiter says itself what is wrong
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	stop()
