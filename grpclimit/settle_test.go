@@ -191,7 +191,7 @@ func TestSettlingIsChecked(t *testing.T) {
 	if _, err := NewServer(l, Limit(rule, Everyone, says(1)), Logger(slog.New(slog.DiscardHandler))); err != nil {
 		t.Error(err)
 	}
-	none := newServer(t, l, Limit(rule, Everyone, HandlerCost(), When(func(context.Context, string) bool { return false })))
+	none := newServer(t, l, Limit(newRule(t, l, "settled", limit.PerHour(10)), Everyone, says(1)), Limit(rule, Everyone, HandlerCost(), When(func(context.Context, string) bool { return false })))
 	handle(func(ctx context.Context) error {
 		if SetCost(ctx, 5) {
 			t.Error("a cost was taken that no limit for the call asks for")
