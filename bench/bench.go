@@ -240,7 +240,11 @@ func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject,
 		if z.processes > 0 {
 			return b.measureFleet(ctx, g, s, z, rate, span)
 		}
-		return measure(ctx, b.control, s, w, z, span, g.warmUp(span))
+		how := g.drive
+		if how == nil {
+			how = drive
+		}
+		return measure(ctx, b.control, s, w, how, z, span, g.warmUp(span))
 	})
 	if err == nil {
 		b.report.Cells = append(b.report.Cells, newCells(g, w, subjects, z, rounds)...)

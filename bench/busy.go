@@ -28,7 +28,7 @@ func startBusy(ctx context.Context, control *redis.Client, n int) (*busy, error)
 	}
 	b := &busy{redis: info["Server"]["process_id"]}
 	if _, err := strconv.Atoi(b.redis); err != nil {
-		return nil, fmt.Errorf("Redis's process id is %q", b.redis)
+		return nil, fmt.Errorf("INFO server: process_id is %q, want a number", b.redis)
 	}
 	if err := b.allow("0"); err != nil {
 		return nil, fmt.Errorf("keeping Redis, process %s, on one CPU: %w", b.redis, err)

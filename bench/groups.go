@@ -32,6 +32,7 @@ type group struct {
 	offered  float64
 	primed   bool    // see drivePrimed
 	overload float64 // how much is offered, see measureOverload; 0: callers wait for their answers
+	drive    driver  // nil: see drive
 	busy     int     // processes that Redis shares its CPU with, see startBusy
 	inTurn   bool    // see measureInTurn
 }

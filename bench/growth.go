@@ -108,7 +108,7 @@ func (g *growth) throughput(ctx context.Context, s *subject, w *workload) (point
 	for callers := 1; callers <= mostCallers; callers *= 2 {
 		var rounds []float64
 		for range b.settings.Rounds {
-			m, err := measure(ctx, b.control, s, w, size{callers: callers}, b.settings.span, b.settings.span/4)
+			m, err := measure(ctx, b.control, s, w, drive, size{callers: callers}, b.settings.span, b.settings.span/4)
 			if err != nil {
 				return nil, err
 			}

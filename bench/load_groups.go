@@ -16,7 +16,7 @@ const loadPrefix = "load-"
 const tenTimes = 10
 
 // loadGroups are callers who wait for their answers, on a Redis that has a CPU of its own or shares
-// one, and ten times what Redis can decide.
+// one; bursts; quiet keys beside a hot one; and ten times what Redis can decide.
 func loadGroups(s settings, run string) (groups []group) {
 	if s.Only == "" {
 		return nil
@@ -40,8 +40,14 @@ func loadGroups(s settings, run string) (groups []group) {
 					return w
 				}, contenders: []contender{gcra}, sizes: callers, share: 1, busy: shared.busy})
 	}
-	return append(groups, group{name: loadPrefix + "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide", keys, tenTimes),
-		workload: func() workload { return manyKeys(run+":ten", s.Keys) }, contenders: []contender{gcra}, sizes: inThisProcess(512), share: 1, overload: tenTimes})
+	return append(groups, group{name: loadPrefix + "bursts", title: fmt.Sprintf("%s keys, uniform, %s calls a second in bursts, deadline %v", keys, thousands(burstRate), deadline),
+		workload: func() workload { return manyKeys(run+":bursts", s.Keys) }, contenders: []contender{gcra},
+		sizes: inThisProcess(300, 600, 1000, 2000), share: 1, drive: driveBursts},
+		group{name: loadPrefix + "quiet", title: fmt.Sprintf("%d quiet keys beside callers of a hot one, deadline %v", quietKeys, deadline),
+			workload: func() workload { return hotKey(run + ":beside") }, contenders: []contender{gcra},
+			sizes: inThisProcess(12_000), share: 1, drive: driveBesideHotKey},
+		group{name: loadPrefix + "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide", keys, tenTimes),
+			workload: func() workload { return manyKeys(run+":ten", s.Keys) }, contenders: []contender{gcra}, sizes: inThisProcess(512), share: 1, overload: tenTimes})
 }
 
 // withoutRedis is the part of a cell's calls that Redis did not decide.
@@ -50,13 +56,16 @@ func (c *cell) withoutRedis() float64 {
 	return float64(c.calls[degraded]+c.calls[failed]) / float64(all)
 }
 
+// ratio is the median of what one metric was by another.
+func (c *cell) ratio(m, by metric) float64 { return medianRatio(c.column(m), c.column(by)) }
+
 // loadTable is of all cells of loadGroups.
 func (r *report) loadTable() table {
 	t := table{title: fmt.Sprintf("Under load, deadline %v", deadline), words: 3,
-		head: []string{"workload", "callers", "", "decisions/s", "p99", "without Redis", "errors", "breaker opened"}}
+		head: []string{"workload", "callers", "", "decisions/s", "p50", "p99", "without Redis", "errors", "breaker opened"}}
 	for i := range r.Cells {
 		if c := &r.Cells[i]; strings.HasPrefix(c.workload, loadPrefix) {
-			t.rows = append(t.rows, []string{c.workload, c.size.String(), c.subject, thousands(c.value(perSecond)), duration(c.value(p99)),
+			t.rows = append(t.rows, []string{c.workload, c.size.String(), c.subject, thousands(c.value(perSecond)), duration(c.value(p50)), duration(c.value(p99)),
 				percent(c.withoutRedis()), fmt.Sprint(c.calls[failed]), fmt.Sprint(c.opened)})
 		}
 	}
@@ -81,6 +90,10 @@ func (r *report) loadGoals() (goals []goal) {
 		goals = append(goals, quick,
 			goal{work: work, figure: "errors", measured: float64(c.calls[failed])},
 			goal{work: work, figure: "times a breaker opened", measured: float64(c.opened)})
+		if c.workload == loadPrefix+"quiet" {
+			// Half of a trip until the next begins, and one: twice the median is three trips.
+			goals = append(goals, goal{work: work, figure: "p99 by p50, which is one and a half trips", bound: 2, measured: c.ratio(p99, p50)})
+		}
 	}
 	return goals
 }

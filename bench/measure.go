@@ -51,7 +51,7 @@ type measurement struct {
 }
 
 // measure drives the subject after a warm-up and counts what it took.
-func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, z size, span, warmUp time.Duration) (measurement, error) {
+func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, drive driver, z size, span, warmUp time.Duration) (measurement, error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, z, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -71,7 +72,8 @@ func (o *offered) call(ctx context.Context, d decide, key string, end time.Time)
 	started := time.Now()
 	what, err := d(ctx, key)
 	ended := time.Now()
-	ranOut := ctx.Err() != nil
+	// A limiter may know that the deadline has passed before the context's timer has fired.
+	ranOut := ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
 	cancel()
 
 	o.mu.Lock()
