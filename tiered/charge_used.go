@@ -12,8 +12,8 @@ import (
 )
 
 // ChargeUsed charges units that were used already, whether or not they fit: they become debt of
-// the window, up to four times the limit, for which the next requests wait. It is for what turned out
-// to cost more than it was charged for; where that is to be expected, [Rule.Hold] the units.
+// the window, up to four times the limit, for which the next requests wait. It is for work that
+// turned out to cost more than it was charged for. If that is to be expected, use [Rule.Hold].
 //
 // They are charged once at most (law 3). If Redis was certainly not asked, they are on this
 // instance's own record, and charged there once Redis answers again; if its answer is lost, nobody

@@ -35,8 +35,8 @@ type Hold struct {
 // Hold charges units as [Rule.AllowN] does, for something that may turn out to cost more or less. The
 // Hold is nil if the decision is not Allowed.
 //
-// Life is how long the hold lasts, from a millisecond to a day, or [LifeOfRule]: longer than what it is
-// for mostly takes. [Hold.Extend] makes it longer. The units leave the window as others do, also while they
+// Life is how long the hold lasts, from a millisecond to a day, or [LifeOfRule]. Choose it longer than the
+// work usually takes; [Hold.Extend] prolongs it. The units leave the window as others do, also while they
 // are held. A key can have 1,000 open holds over the whole fleet. While it has as many, further holds are
 // denied, even if Remaining says that their units are free: until the first one is settled, or ends
 // (RetryAfter).
@@ -128,7 +128,7 @@ func (r *Rule) giveUp(key *callKey, units int64) {
 // Units is how many units are held.
 func (h *Hold) Units() int64 { return h.units }
 
-// Settle ends the hold, and makes what was charged for it what it took in the end. Units that were
+// Settle ends the hold, and changes what is charged for it to the units that were used. Units that were
 // held and not used are given back, at the time at which they were charged, as if they had never been: if
 // they have left the window by then there is nothing to give back. Units beyond what was held are charged
 // now, whether or not they fit: they are debt of the window, up to four times the limit.

@@ -11,7 +11,7 @@ import (
 
 // LifeOfRule in place of a life, in [Rule.Hold], [Rule.HoldUpTo], [Limiter.HoldAll], [Hold.Extend] and the
 // Hold of a [Request], stands for the [HoldLife] of the rule. If the rule has none, the error wraps
-// [limit.ErrInvalidHold]. It is no duration to calculate with: see [Rule.HoldLife].
+// [limit.ErrInvalidHold]. Do not calculate with it: [Rule.HoldLife] is the duration.
 const LifeOfRule time.Duration = -1
 
 const (
@@ -20,8 +20,8 @@ const (
 )
 
 // HoldLife sets how long a hold of the rule lasts where the caller says [LifeOfRule], 1 ms to a day; there
-// is no default. So the time can be configured with the limit, in the same rules file, and not at
-// each call.
+// is no default. So the time can be configured beside the limit, for instance in a rules file, instead of
+// in the program.
 func HoldLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < shortestHold || d > longestHold {
@@ -35,7 +35,7 @@ func HoldLife(d time.Duration) RuleOption {
 // HoldLife is how long a hold lasts where the caller says [LifeOfRule]; 0 if the rule does not say.
 func (r *Rule) HoldLife() time.Duration { return r.config.holdLife }
 
-// lifeOf is how long a hold lasts for which the caller said so.
+// lifeOf is how long a hold lasts for which a caller passed that life.
 func (r *Rule) lifeOf(said time.Duration) time.Duration {
 	if said == LifeOfRule {
 		return r.config.holdLife
@@ -64,7 +64,7 @@ func checkLife(life time.Duration) error {
 	return nil
 }
 
-// textOf is a life as errors tell it.
+// textOf is a life as it is written in errors.
 func textOf(life time.Duration) string {
 	if life == LifeOfRule {
 		return "the rule's HoldLife"
