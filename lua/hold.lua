@@ -303,7 +303,10 @@ local function settle_plainly(keys, rule, used, id)
     return
   end
   local raw = sound_holds(keys[2])
-  local from = raw and find(raw, id, HOLDS_HEAD + 1, true)
+  if not raw or raw == '' then
+    return
+  end
+  local from = find(raw, id, HOLDS_HEAD + 1, true)
   if not from or (from - HOLDS_HEAD - 1) % HOLD_BYTES > 0 then
     return
   end
