@@ -219,17 +219,18 @@ func (tr *trial) call(t *testing.T, l *tiered.Limiter, rules []*tiered.Rule, ran
 		if d := ds[0]; name == "AllowN" && d.Degraded() && one.OutagePolicy() != tiered.Approximate && d.Allowed != (one.OutagePolicy() == tiered.Allow) {
 			t.Errorf("%s: policy %v, decided %+v", one.Name(), one.OutagePolicy(), d)
 		}
-	case endedBy(ctx, err):
+	case tr.endedBy(ctx, err):
 		all.ended.Add(1)
 	default:
 		t.Errorf("%s of %s: %v; its context: %v", name, one.Name(), err, ctx.Err())
 	}
 }
 
-// endedBy reports whether an error is that of a call's own context. The limiter looks at the
-// clock, and may know that a deadline has passed before the context's timer has fired.
-func endedBy(ctx context.Context, err error) bool {
+// endedBy reports whether an error is that of a call's own context. The limiter may know before the
+// context does: a call that Redis could not charge before the context's deadline any more has ended,
+// and Redis's clock is known only as well as its answers are quick, to within the limiter's deadline.
+func (tr *trial) endedBy(ctx context.Context, err error) bool {
 	until, limited := ctx.Deadline()
 	return ctx.Err() != nil && errors.Is(err, ctx.Err()) ||
-		limited && !time.Now().Before(until.Add(-time.Millisecond)) && errors.Is(err, context.DeadlineExceeded)
+		limited && errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(until.Add(-tr.deadline))
 }
