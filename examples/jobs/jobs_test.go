@@ -49,9 +49,8 @@ func TestAtMostSoManyJobsOfATenantRun(t *testing.T) {
 	var running [2]atomic.Int64 // of each tenant
 	var next, done atomic.Int64
 	var all sync.WaitGroup
-	var rule *tiered.Rule
 	for range processes {
-		_, rule = process(t, redis, most)
+		_, rule := process(t, redis, most)
 		for range workers {
 			all.Go(func() {
 				for job := next.Add(1); job <= jobs; job = next.Add(1) {
@@ -80,6 +79,7 @@ func TestAtMostSoManyJobsOfATenantRun(t *testing.T) {
 	if done.Load() != jobs {
 		t.Errorf("%d jobs of %d are done", done.Load(), jobs)
 	}
+	_, rule := process(t, redis, most)
 	for tenant := range running {
 		redistest.Eventually(t, "all slots are free", func() bool { return free(t, rule, tenants[tenant]) == most })
 	}
