@@ -58,8 +58,8 @@
 --     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends;
 --                    of a SETTLE, in its place: the units given back or charged; behind
 --                    the numbers of one with a count the outcome of each (1)
---   or, of a TAKE that was decided straight through (see "plain" in state.lua) and allowed,
---   with all of its count
+--   or, of a TAKE, or a HOLD by itself, that was decided straight through (see "plain" in
+--   state.lua) and allowed, with all of its count
 --     255, units free (7), reset after (7)
 --     or what was written: of GCRA the state, behind 254 if it has d-ths; of a log's ring
 --     what is in front of its slots

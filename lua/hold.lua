@@ -6,7 +6,8 @@
 --   units (7)
 --
 -- What was read is kept with the key's state, and written before that is: so entries of one key
--- that stand side by side read and write it once.
+-- that stand side by side read and write it once. What comes by itself, and is like most, is
+-- decided straight through.
 --
 -- All times are the key's own. The first key's state does not depend on it: what is held is
 -- charged there like any cost. The line says what to give back, and its absence that this
@@ -283,6 +284,7 @@ local function hold_plainly(keys, rule, units, id, life)
   if not told then
     return
   end
+  -- Only now is it known that the units fit. Nothing that could fail comes before the line is written.
   local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
   local over = ends + LATE
   local due = rule.gives_back and ends or over
@@ -314,7 +316,7 @@ local function settle_plainly(keys, rule, used, id)
   if units == 0 or used > units then
     return
   end
-  -- The line goes last here: nothing that could fail comes between the two.
+  -- Here, too, the line goes last.
   local given, free, reset = rule.plain_give(keys[1], rule, charged, units, units - used)
   if not given then
     return

@@ -158,9 +158,6 @@ func (e *Entry) work() int64 {
 	return e.Rule.Work(e.Cost * e.count())
 }
 
-// Work is how many units the script writes one by one for a decision of a cost.
-func (r *Rule) Work(cost int64) int64 { return cost * r.unitWork }
-
 // longestAgo is further back than any unit counts, and not before clocks begin.
 const longestAgo = 10 * limit.MaxWindow
 

@@ -143,3 +143,6 @@ func (r *Rule) at(clock int64) *packedRule {
 	}
 	return r.calendar.packed(r.packed, now)
 }
+
+// Work is how many units the script writes one by one for a decision of a cost.
+func (r *Rule) Work(cost int64) int64 { return cost * r.unitWork }
