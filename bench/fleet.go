@@ -126,14 +126,19 @@ const toldBefore = 100 * time.Millisecond
 // together; 0: callers wait for their answers.
 func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
 	for before := toldBefore; before < 50*toldBefore; before *= 2 {
-		if m, err = b.driveFleet(ctx, g, s, z, rate, span, before); !errors.Is(err, errLate) {
+		m, err = b.driveFleet(ctx, g, s, z, rate, span, before)
+		if !errors.Is(err, errLate) && !errors.Is(err, errNothingEnded) {
 			break
 		}
 	}
 	return m, err
 }
 
-var errLate = errors.New("processes were told too late when to begin: the machine is too busy")
+var (
+	errLate = errors.New("processes were told too late when to begin: the machine is too busy")
+	// A busy machine may stand still for all of a span of some milliseconds.
+	errNothingEnded = errors.New("no call ended while it was measured: measure for longer (-seconds)")
+)
 
 func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span, before time.Duration) (measurement, error) {
 	n := z.processes
@@ -183,6 +188,9 @@ func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, ra
 		l.add(&part)
 		m.cpu += r.CPU
 		opened += r.Opened
+	}
+	if l.latency.total == 0 {
+		return measurement{}, errNothingEnded
 	}
 	measured := m.measurement(s, l, opened)
 	// Those are this process's, which has nothing to do with it.
