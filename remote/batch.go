@@ -133,7 +133,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if c.group != nil {
 		return b.addGroup(c, bound)
 	}
-	work := c.entry.work()
+	work := c.work
 	if len(b.runs) > 0 && b.work+work > bound.work {
 		return full
 	}
@@ -217,14 +217,15 @@ func (b *batch) put(who asking, of int32) {
 // addGroup adds entries that must stay together, and in line with others of their
 // keys.
 func (b *batch) addGroup(c *call, bound *bounds) outcome {
-	work := c.work()
+	work := c.work
 	if len(b.runs) > 0 && (len(b.runs)+len(c.group) > bound.entries || b.work+work > bound.work) {
 		return full
 	}
 	if b.alone {
 		b.put(askingOf(&b.runs[0].entry), 0)
 	}
-	if b.areFull(c.group, bound) {
+	// No key has its part yet if all of the batch is no more than that.
+	if (len(b.runs) >= bound.keysEntries || b.work+work > bound.keysWork) && b.areFull(c.group, bound) {
 		return keysFull
 	}
 	b.work += work

@@ -77,7 +77,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			if e.Operation == lua.Settle {
 				e.Cost = rapid.SampledFrom([]int64{0, 1, 2, 5}).Draw(t, "used")
 			}
-			calls[i] = &call{entry: e}
+			calls[i] = newCall(t.Context(), e)
 		}
 		var b batch
 		for _, c := range calls {
@@ -138,7 +138,9 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 	bound := newBounds(2, 1<<40, 1000)
 	for id := uint64(1); id <= 100; id++ {
 		e, settles := holdEntry(key, rule, lua.Hold, id, 10), holdEntry(key, rule, lua.Settle, id+100, int64(id))
-		if b.add(&call{entry: e, deadline: int64(id)}, bound) != added || b.add(&call{entry: settles, deadline: -int64(id)}, bound) != added {
+		hold, settle := newCall(t.Context(), e), newCall(t.Context(), settles)
+		hold.deadline, settle.deadline = int64(id), -int64(id)
+		if b.add(hold, bound) != added || b.add(settle, bound) != added {
 			t.Fatalf("the calls of %d do not share entries", id)
 		}
 	}
@@ -147,7 +149,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 		t.Errorf("operation and count of the entries: %s", got)
 	}
 	own := Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{}}
-	if b.add(&call{entry: own}, bound) == added {
+	if b.add(newCall(t.Context(), own), bound) == added {
 		t.Error("what settles no hold may be sent once only, within its deadline, and has an entry of its own")
 	}
 }

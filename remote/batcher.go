@@ -112,8 +112,7 @@ func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Decide gets an entry decided, all of its count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
-	c := newCall(ctx)
-	c.entry = e
+	c := newCall(ctx, e)
 	if err := b.decide(c, b.opt.Deadline); err != nil {
 		return Reply{}, err
 	}
@@ -134,8 +133,7 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	c := newCall(ctx)
-	c.group = entries
+	c := newGroupCall(ctx, entries)
 	if err := b.decide(c, min(within, b.opt.Deadline)); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ type call struct {
 	mayLead         bool          // its caller may lead: it has as much time as the limiter gives
 	hurried         bool          // its caller's own context ends long before the limiter's deadline
 	resent          bool
+	work            int64 // units that the script writes one by one for it
 
 	// Where a trip's answer is to be found, see batch: a run, and the place in its
 	// count or, of a group, 0.
@@ -44,9 +45,20 @@ const (
 // A call is told twice at most before its caller looks: that it is elected, and its answer.
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 2)} }}
 
-func newCall(ctx context.Context) *call {
+// newCall is the call for one entry.
+func newCall(ctx context.Context, e Entry) *call {
 	c := calls.Get().(*call)
-	c.ctx = ctx
+	c.ctx, c.entry, c.work = ctx, e, e.work()
+	return c
+}
+
+// newGroupCall is the call for several entries that go together.
+func newGroupCall(ctx context.Context, group []Entry) *call {
+	c := calls.Get().(*call)
+	c.ctx, c.group = ctx, group
+	for i := range group {
+		c.work += group[i].work()
+	}
 	return c
 }
 

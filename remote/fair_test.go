@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -106,9 +107,6 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 
 // groupOf is a call for two limits, one of which is that of all.
 func groupOf(rule *Rule, key string) *call {
-	c := waitingCall(rule, 1000*ms)
-	for _, key := range []string{"all", key} {
-		c.group = append(c.group, Entry{Key: key, Rule: rule, Cost: 1, Group: 1})
-	}
-	return c
+	of := func(key string) Entry { return Entry{Key: key, Rule: rule, Cost: 1, Group: 1} }
+	return waiting(newGroupCall(context.Background(), []Entry{of("all"), of(key)}), 1000*ms)
 }

@@ -9,10 +9,13 @@ import (
 )
 
 func waitingCall(rule *Rule, left int64) *call {
-	c := newCall(context.Background())
+	return waiting(newCall(context.Background(), Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}), left)
+}
+
+// waiting has a call wait, with so many µs left.
+func waiting(c *call, left int64) *call {
 	c.asked = localTime()
 	c.deadline, c.mayLead = c.asked+left, true
-	c.entry = Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}
 	return c
 }
 

@@ -20,19 +20,7 @@ const (
 
 func (c *call) entries() int { return max(1, len(c.group)) }
 
-// work is that of the call's entries.
-func (c *call) work() int64 {
-	if c.group == nil {
-		return c.entry.work()
-	}
-	work := int64(0)
-	for i := range c.group {
-		work += c.group[i].work()
-	}
-	return work
-}
-
-func (c *call) isLarge() bool { return len(c.group) >= largeGroup || c.work() >= largeWork }
+func (c *call) isLarge() bool { return len(c.group) >= largeGroup || c.work >= largeWork }
 
 func (q *queue) len() int { return len(q.calls) }
 

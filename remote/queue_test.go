@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,11 +13,11 @@ import (
 )
 
 func waitingGroup(rule *Rule, entries int) *call {
-	c := waitingCall(rule, 1000*ms)
-	for i := range entries {
-		c.group = append(c.group, Entry{Key: fmt.Sprint("group", i), Rule: rule, Cost: 1, Group: 1})
+	group := make([]Entry, entries)
+	for i := range group {
+		group[i] = Entry{Key: fmt.Sprint("group", i), Rule: rule, Cost: 1, Group: 1}
 	}
-	return c
+	return waiting(newGroupCall(context.Background(), group), 1000*ms)
 }
 
 // Law 7: large groups delay others by one trip, and not by as many as there are groups; and
