@@ -127,7 +127,7 @@ func (b *bench) measureMemories(ctx context.Context) error {
 	}
 	for i, c := range b.memories {
 		w := usedUp(b.run, i)
-		s, err := b.open(ctx, c, &w)
+		s, err := open(ctx, c, b.env, &w)
 		if err != nil {
 			return err
 		}
@@ -141,8 +141,8 @@ func (b *bench) measureMemories(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) open(ctx context.Context, c contender, w *workload) (*subject, error) {
-	s, err := c.open(ctx, b.env, w)
+func open(ctx context.Context, c contender, e environment, w *workload) (*subject, error) {
+	s, err := c.open(ctx, e, w)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
@@ -154,6 +154,15 @@ func (b *bench) open(ctx context.Context, c contender, w *workload) (*subject, e
 func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 	w := g.workload()
 	w.name, w.primed = g.name, g.primed
+	env := b.env
+	if g.far {
+		e, network, err := env.behindNetwork()
+		if err != nil {
+			return err
+		}
+		defer network.Stop()
+		env = e
+	}
 	subjects := make(map[string]*subject)
 	defer func() {
 		for _, s := range subjects {
@@ -165,7 +174,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 			b.progress.say("%s: preparing %s", g.name, c.name)
 		}
 		held := heap()
-		s, err := b.open(ctx, c, &w)
+		s, err := open(ctx, c, env, &w)
 		if err != nil {
 			return err
 		}

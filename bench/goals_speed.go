@@ -46,6 +46,11 @@ func (r *report) speedGoals() (goals []goal) {
 		atMost(fleetOpen, fleet(16, 4), nameLog, m, 1.2, nameRedisRate)
 	}
 
+	for _, callers := range []int{1, 4} {
+		atMost(farGroup, one(callers), nameGCRA, p50, 1.1, nameRedisRate)
+		atMost(farGroup, one(callers), nameLog, p50, 1.2, nameRedisRate)
+	}
+
 	atMost("alone", one(1), nameGCRA, p50, 1.05, nameRedisRate)
 	atMost("alone", one(1), nameLog, p50, 1.2, nameRedisRate)
 	atMost("uniform", one(1), nameGCRA, redisCPU, 1, nameRedisRate)

@@ -34,6 +34,7 @@ type group struct {
 	overload float64 // how much is offered, see measureOverload; 0: callers wait for their answers
 	drive    driver  // nil: see drive
 	busy     int     // processes that Redis shares its CPU with, see startBusy
+	far      bool    // a network is between, see behindNetwork
 	inTurn   bool    // see measureInTurn
 }
 
@@ -144,6 +145,11 @@ func groups(s settings, run string) []group {
 				{nameAtMost, floor, openAtMost(512, openDefault(limit.GCRA()))}},
 			sizes: inThisProcess(512), share: 1, overload: overTimes},
 	}
+	groups = append(groups, group{name: farGroup, title: fmt.Sprintf("%s keys, uniform; a network that takes %d ms each way, calls come at random, so many under way", keys, farAway),
+		workload: func() workload { return manyKeys(run+":far", s.Keys) }, reference: nameRedisRate,
+		contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameLog, ours, openDefault(limit.SlidingLog())}, peers[0], peers[2], peers[3],
+			{namePlainGCRA, floor, openPlainGCRA}},
+		sizes: inThisProcess(1, 4), share: 1, drive: driveRandomly, far: true})
 	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), loadGroups(s, run))...)
 	var kept []group
 	for _, g := range groups {

@@ -90,7 +90,7 @@ func (g *growth) byCallers(ctx context.Context, w workload) (curves []curve, err
 		{nameRedisRate, peer, openRedisRate},
 		{nameRueidis, peer, openRueidis},
 	} {
-		s, err := b.open(ctx, c, &w)
+		s, err := open(ctx, c, b.env, &w)
 		if err != nil {
 			return nil, err
 		}

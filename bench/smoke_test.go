@@ -103,7 +103,7 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("the table lacks %s", where)
 		}
 	}
-	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2,
+	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2, farGroup: 12,
 		holdsGroup: 4, holdsAloneGroup: 4, slotsGroup: 3,
 		fleetUniform: 16, fleetOpen: 16, fleetHot: 16, fleetHalf: 12}
 	if !maps.Equal(cells, want) {

@@ -84,6 +84,7 @@ type Batcher struct {
 	inFlight int     // places taken
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
+	distance distance
 	failed   bool  // the last trip
 	slow     bool  // Redis, or the last trip failed
 	last     cargo // of the last trip

@@ -14,7 +14,8 @@ import (
 // needs no timer, a caller who is alone pays nothing for it, and the longer Redis takes, with
 // this process's calls or with those of others, the more calls share a trip.
 //
-// A further trip at the same time starts only if enough wait to fill it, see fullBatch.
+// A further trip at the same time starts if enough wait to fill it, see fullBatch; or, while Redis is
+// far away and not busy, for whoever comes, see distance.
 
 const (
 	// fullBatch is how many entries make a further trip worth while. Riding together saves
@@ -59,8 +60,12 @@ func (b *Batcher) mayStart() bool {
 	if b.inFlight == 0 {
 		return true
 	}
+	if b.inFlight >= b.opt.InFlight || b.slow {
+		return false
+	}
 	// Calls of one key share an entry: the last batch tells how many do.
-	if b.queue.entries*b.last.sent < fullBatch*max(1, b.last.asked) || b.inFlight >= b.opt.InFlight || b.slow {
+	full := b.queue.entries*b.last.sent >= fullBatch*max(1, b.last.asked)
+	if !full && !b.distance.isFar() {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()

@@ -206,6 +206,9 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	b.last = t.cargo
 	b.failed = err != nil
 	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
+	if err == nil {
+		b.distance.answered(now, server)
+	}
 	if err == nil && !t.alone {
 		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 	}

@@ -1,0 +1,83 @@
+package remote
+
+import (
+	"testing"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// repeated learns from answers that take so many µs, one after another, and returns the time after the
+// last.
+func (d *distance) repeated(now, took int64, answers int) (after int64) {
+	for range answers {
+		now += took
+		d.answered(now, took)
+	}
+	return now
+}
+
+func TestDistance(t *testing.T) {
+	var d distance
+	if d.isFar() {
+		t.Error("a server that has not answered yet is far away")
+	}
+	now := d.repeated(0, 400, 100)
+	if !d.isFar() {
+		t.Error("a server that takes 400 µs, whenever it is asked, is not far away")
+	}
+	if now = d.repeated(now, 700, 200); d.isFar() {
+		t.Error("it is busy when its answers take 700 µs, and counts as far away")
+	}
+	now = d.repeated(now, 410, 200)
+	if d.answered(now, 1_000_000); !d.isFar() {
+		t.Error("one answer that took long makes it busy")
+	}
+	if now = d.repeated(now, 60, 1); d.isFar() {
+		t.Error("a server that has answered within 60 µs is far away")
+	}
+	now = d.repeated(now, 400, int(distancePeriod/400))
+	if d.isFar() {
+		t.Error("how fast it has answered is forgotten within a period")
+	}
+	if d.repeated(now, 400, int(2*distancePeriod/400)); !d.isFar() {
+		t.Error("after two periods it is known still")
+	}
+}
+
+// Calls that come while a batch is under way do not wait for its answer if that is on its way for most of
+// the time; but where Redis is near, or busy, they share the next batch.
+func TestCallsRarelyWaitForAFarRedis(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for name, tc := range map[string]struct {
+		answers []int64
+		lead    bool
+	}{
+		"far":  {[]int64{500, 500, 500, 500}, true},
+		"near": {[]int64{90, 90, 90, 90}, false},
+		"busy": {[]int64{500, 2000, 2000, 2000}, false},
+	} {
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+		b.opt.Inline = true
+		for i, took := range tc.answers {
+			b.distance.repeated(int64(i)*1000, took, 50)
+		}
+		for n := range b.opt.InFlight {
+			lead, _, err := b.enqueue(waitingCall(rule, 5000*ms))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := n == 0 || tc.lead; lead != want {
+				t.Errorf("%s: with %d batches under way a call makes another: %v, want %v", name, n, lead, want)
+			}
+		}
+		if lead, _, _ := b.enqueue(waitingCall(rule, 5000*ms)); lead {
+			t.Errorf("%s: there are more than %d batches under way", name, b.opt.InFlight)
+		}
+		b.mu.Lock()
+		b.queue.take(nil)
+		b.running.Add(-b.inFlight)
+		b.inFlight = 0
+		b.mu.Unlock()
+	}
+}
