@@ -14,6 +14,7 @@ type distance struct {
 	before int64   // and in the period before
 	since  int64   // local time
 	usual  float64 // µs: a moving average of what answers took
+	known  int     // answers, up to knownAfter
 }
 
 const (
@@ -25,6 +26,8 @@ const (
 	// distancePeriod is for how long at least the fastest answer is remembered, in µs: ways change
 	// seldom, and a server that is busy must not look far away after a while.
 	distancePeriod = 10 * 60 * 1_000_000
+	// knownAfter is how many answers must have come before any conclusion is drawn.
+	knownAfter = 100
 	// averageOver is how many answers the moving average is of.
 	averageOver = 32
 )
@@ -41,6 +44,7 @@ func (d *distance) answered(now, took int64) {
 	if d.usual == 0 {
 		d.usual = float64(took)
 	}
+	d.known = min(d.known+1, knownAfter)
 	// One answer that took very long says nothing of others.
 	d.usual += (float64(min(took, 4*d.way())) - d.usual) / averageOver
 }
@@ -56,5 +60,5 @@ func (d *distance) way() int64 {
 // isFar reports whether Redis is far away, and not busy.
 func (d *distance) isFar() bool {
 	way := d.way()
-	return way >= farAway && d.usual < busyPart*float64(way)
+	return d.known == knownAfter && way >= farAway && d.usual < busyPart*float64(way)
 }
