@@ -135,7 +135,7 @@ func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, 
 }
 
 var (
-	errLate = errors.New("processes were told too late when to begin: the machine is too busy")
+	errLate = errors.New("processes were told too late when to begin, or Redis was asked too late what it has done: the machine is too busy")
 	// A busy machine may stand still for all of a span of some milliseconds.
 	errNothingEnded = errors.New("no call ended while it was measured: measure for longer (-seconds)")
 )
@@ -160,6 +160,7 @@ func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, ra
 	m := newMeter(b.control)
 	time.Sleep(time.Until(from))
 	err := m.start(ctx)
+	late := time.Now().After(until) // what Redis did is over
 	time.Sleep(time.Until(until))
 	err = errors.Join(err, m.stop(ctx), <-done)
 	if err != nil {
@@ -169,6 +170,9 @@ func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, ra
 		return measurement{}, err
 	}
 
+	if late {
+		return measurement{}, errLate
+	}
 	l := &load{took: span}
 	m.cpu = 0
 	opened := 0

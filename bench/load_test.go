@@ -72,6 +72,9 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 	}
 	w := hotKey("run")
 	o := offer(t.Context(), answers(1, answer), &w, 10, 10_000, 30*time.Millisecond)
+	for try := 1; try < 5 && o.made > 200*time.Millisecond; try++ { // the machine has stood still
+		o = offer(t.Context(), answers(1, answer), &w, 10, 10_000, 30*time.Millisecond)
+	}
 	if o.calls() != 300 {
 		t.Errorf("%d calls were made, want 300", o.calls())
 	}

@@ -93,6 +93,10 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	promoted := time.Since(killed)
 	tr.awaitAll(t, killed.Add(promoted))
 	decided := time.Since(killed)
+	// A loss is noticed by a heartbeat, a second apart, and each key is charged again at its next use.
+	tr.awaitAll(t, time.Now().Add(2*time.Second))
+	tr.end()
+	redistest.Eventually(t, "Redis is told of all grants", func() bool { return l.Stats().UnchargedUnits == 0 })
 
 	losses := l.Stats().MemoryLosses
 	lost, granted := tr.balance(t, newLimiter(t, client, "tl", tiered.Deadline(patient)), losses > 0)

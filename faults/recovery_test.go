@@ -71,14 +71,16 @@ func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), 8, time.Millisecond)
 	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == tiered.Healthy })
 	p.begin(fault{"latency", "downstream", map[string]int{"latency": 45, "jitter": 40}}) // 5 to 85 ms
-	time.Sleep(8 * time.Second)                                                          // what happens meanwhile is counted
-	n := outages.Load()
+	redistest.Eventually(t, "Redis counts as lost", func() bool { return outages.Load() > 0 })
+	before := outages.Load()
+	time.Sleep(8 * time.Second) // what happens meanwhile is counted
+	n := outages.Load() - before
 	p.end()
 	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == tiered.Healthy })
 	c.end(t)
-	t.Logf("Redis counted as lost %d times in 8 s", n)
-	if n == 0 || n > 5 {
-		t.Errorf("Redis counted as lost %d times in 8 s, want 1 to 5", n)
+	t.Logf("Redis counted as lost once, and %d times more in 8 s", n)
+	if n > 5 {
+		t.Errorf("Redis counted as lost %d times more in 8 s, want up to 5", n)
 	}
 }
 

@@ -189,7 +189,7 @@ func TestTransportHonoursRetryAfter(t *testing.T) {
 	if _, err := do(ctx, other.URL); err != nil || otherCalls.Load() != 1 {
 		t.Errorf("another host: %v", err)
 	}
-	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 	defer cancel()
 	var notSent *NotSentError
 	if _, err := do(short, server.URL); !errors.Is(err, ErrHeldBack) || !errors.As(err, &notSent) || notSent.RetryAfter > time.Second {

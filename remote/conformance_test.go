@@ -11,16 +11,21 @@ import (
 // The scripts decide as the models do, on a real Redis and on miniredis: they need
 // nothing exotic.
 func TestLaws1And5And10Conformance(t *testing.T) {
-	embedded, _ := redistest.Embedded(t)
-	t.Run("redis", func(t *testing.T) {
-		conformance.Test(t, remote.NewScript(redistest.Shared(t).Client(t)))
-	})
-	t.Run("redis without a library", func(t *testing.T) {
-		script := remote.NewScript(redistest.Shared(t).Client(t))
-		script.WithoutLibrary()
-		conformance.Test(t, script)
+	t.Run("on a server", func(t *testing.T) {
+		t.Run("redis", func(t *testing.T) {
+			t.Parallel() // what decides is mostly waited for
+			conformance.Test(t, remote.NewScript(redistest.Shared(t).Client(t)))
+		})
+		t.Run("redis without a library", func(t *testing.T) {
+			t.Parallel()
+			script := remote.NewScript(redistest.Shared(t).Client(t))
+			script.WithoutLibrary()
+			conformance.Test(t, script)
+		})
 	})
 	t.Run("miniredis", func(t *testing.T) {
+		embedded, _ := redistest.Embedded(t)
+		redistest.FewerCases(t, 5)
 		conformance.Test(t, remote.NewScript(embedded))
 	})
 }

@@ -52,8 +52,9 @@ func TestFleetsMeetInAnySlot(t *testing.T) {
 
 // A fleet that moves is not taken for smaller before all have moved.
 func TestFleetsMove(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	const ttl = 100 * time.Millisecond
+	const ttl = time.Second // for which the machine must not stand still between two steps
 	a, b := newFleet(t, client, "a", ttl), newFleet(t, client, "b", time.Minute)
 	before := mustHeartbeat(t, b, false)
 	if heard := mustHeartbeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {

@@ -208,6 +208,7 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 // Slots outlive their TTL while their process lives, and a slot whose process cannot tell Redis so
 // is lost, and known to be, before Redis gives it to another.
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
+	t.Parallel()
 	const ttl = 1500 * time.Millisecond
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	cut := &losing{later: server.Client(t)}
@@ -253,6 +254,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 
 // When Redis has lost its memory, it is told again what is held.
 func TestSlotsAreToldAgain(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	l := newLimiterOn(t, client, prefix)
 	r := newRule(t, l, "jobs", limit.Concurrent(5), SlotTTL(3*time.Second), DenialLife(0))

@@ -73,6 +73,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 // A group whose last slot denies gives back what the others charged, and says so: nothing is
 // left in it to refund once more.
 func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
+	t.Parallel()
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), RememberDenials(0), Deadline(time.Second))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
 	for _, full := range []string{"a", "b"} {

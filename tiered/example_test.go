@@ -34,7 +34,7 @@ func connect() (client *redis.Client, stop func()) {
 func Example() {
 	rdb, stop := connect()
 	defer stop()
-	limiter, err := tiered.New(rdb)
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func Example() {
 func ExampleRule_AllowN() {
 	rdb, stop := connect()
 	defer stop()
-	limiter, err := tiered.New(rdb)
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func ExampleNew() {
 	defer stop()
 	limiter, err := tiered.New(rdb,
 		tiered.Prefix("shop"),
-		tiered.Deadline(200*time.Millisecond),
+		tiered.Deadline(time.Second),
 		tiered.FleetSize(8), // until Redis has told the real size
 	)
 	if err != nil {
@@ -143,7 +143,7 @@ func ExampleNew() {
 func ExampleOpen() {
 	addr, stop := server()
 	defer stop()
-	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{addr}})
+	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{addr}}, tiered.Deadline(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

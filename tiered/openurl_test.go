@@ -14,6 +14,7 @@ import (
 )
 
 func TestOpenURL(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	node := redistest.Start(t, "--unixsocket", socket)
 	cluster, sentinel := redistest.SharedCluster(t), redistest.StartSentinel(t)

@@ -77,6 +77,7 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 // A server that accepts and never says anything must not hold up New, whatever
 // the client's time-outs.
 func TestNewDoesNotWaitForASilentServer(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	silent := listen(t, func(net.Conn) { <-release })
 	client := redis.NewClient(&redis.Options{Addr: silent, ReadTimeout: time.Minute})

@@ -221,7 +221,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	stays := newLimiterOn(t, server.Client(t), prefix)
 	client := server.Client(t)
 	before := runtime.NumGoroutine()
-	l, err := New(client, Prefix(prefix))
+	l, err := New(client, Prefix(prefix), Deadline(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -205,7 +205,7 @@ func launch(t *testing.T, args ...string) (program *exec.Cmd, url string) {
 // minute are given back, those of the budget stay charged.
 func TestKilledInTheMiddleOfStreams(t *testing.T) {
 	l := defaults
-	l.streams, l.life, l.slotTTL = 2, 5*time.Second, 4*time.Second
+	l.streams, l.life, l.slotTTL = 2, 3*time.Second, 2*time.Second
 	server := redistest.Start(t)
 	args := []string{
 		"-redis", server.URL(), "-pause", "20ms", "-streams", "2",
