@@ -212,7 +212,7 @@ func (c *calls) ask(t *testing.T, key string) outcome {
 
 const (
 	deadline = 50 * time.Millisecond // the limiter's own
-	slack    = time.Second           // so many callers at once wake up late; a client's own time-outs are 3 s and more
+	slack    = loadSlack             // so many callers at once wake up late; a client's own time-outs are 3 s and more
 )
 
 // timed tells how long a call took that should keep a deadline. A bare timer of the
