@@ -21,6 +21,7 @@ type changing struct {
 	prefix string
 	window time.Duration
 	fleet  int // assumed by those who start without Redis
+	use    limit.Algorithm
 	clock  *virtual
 	random *rand.Rand
 
@@ -39,9 +40,9 @@ type part struct {
 const changingQuota = 400
 
 // newChanging is a fleet that knows of itself, and has had that load for two windows.
-func newChanging(t *testing.T, window time.Duration, fleet int, loads []float64) *changing {
+func newChanging(t *testing.T, algorithm limit.Algorithm, window time.Duration, fleet int, loads []float64) *changing {
 	c := &changing{
-		t: t, server: redistest.Start(t), prefix: redistest.Prefix(), window: window, fleet: fleet,
+		t: t, server: redistest.Start(t), prefix: redistest.Prefix(), window: window, fleet: fleet, use: algorithm,
 		clock: newVirtual(), random: rand.New(rand.NewPCG(1, uint64(window))),
 	}
 	for _, load := range loads {
@@ -57,15 +58,15 @@ func newChanging(t *testing.T, window time.Duration, fleet int, loads []float64)
 // start starts an instance.
 func (c *changing) start(load float64) part {
 	l := newLimiterOn(c.t, c.server.Client(c.t), c.prefix, VirtualClock(c.clock.now), FleetSize(c.fleet))
-	return part{newRule(c.t, l, "r", limit.Per(changingQuota, c.window)), load}
+	return part{newRule(c.t, l, "r", limit.Per(changingQuota, c.window), Use(c.use)), load}
 }
 
-// lose has all instances lose Redis for good.
-func (c *changing) lose() {
+// lose has all instances lose Redis, by what is done to it.
+func (c *changing) lose(how func()) {
 	c.cut = len(c.stamps)
-	c.server.Kill()
+	how()
 	for _, p := range c.parts {
-		p.rule.limiter.shard.Breaker.ForceOpen(errors.New("killed"))
+		p.rule.limiter.shard.Breaker.ForceOpen(errors.New("lost"))
 	}
 }
 
@@ -127,8 +128,8 @@ func TestLaw11TwelveInstancesFromFourWithoutRedis(t *testing.T) {
 	for _, window := range changingWindows {
 		for _, assumed := range []int{12, assumedInstances} {
 			const added = 8
-			c := newChanging(t, window, assumed, unevenLoads)
-			c.lose()
+			c := newChanging(t, limit.SlidingLog(), window, assumed, unevenLoads)
+			c.lose(c.server.Kill)
 			c.play(window / 2)
 			for range added {
 				c.parts = append(c.parts, c.start(0.5))
@@ -157,8 +158,8 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 	} {
 		for _, window := range changingWindows {
 			t.Run(fmt.Sprint(test.name, ", ", window), func(t *testing.T) {
-				c := newChanging(t, window, len(test.loads), test.loads)
-				c.lose()
+				c := newChanging(t, limit.SlidingLog(), window, len(test.loads), test.loads)
+				c.lose(c.server.Kill)
 				// Traffic is granted as early in a window as it can be: those who go take nothing along.
 				c.play(window / 2)
 				for i, p := range c.parts {
@@ -176,8 +177,8 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, window := range changingWindows {
-		c := newChanging(t, window, len(unevenLoads), unevenLoads)
-		c.lose()
+		c := newChanging(t, limit.SlidingLog(), window, len(unevenLoads), unevenLoads)
+		c.lose(c.server.Kill)
 		const starts = 8 // in a window
 		for range 2 * starts {
 			c.parts[3] = c.start(unevenLoads[0])
@@ -186,4 +187,28 @@ func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 		shares := float64(window) / float64(min(window, usualColdStart))
 		c.holds(1+shares/float64(len(unevenLoads))+starts/float64(changingQuota), false)
 	}
+}
+
+// Law 11: fixed windows let two limits through around a boundary. If Redis is lost within a window of
+// one, shares are made of both sides of it, so the fleet grants as much in any window of the outage.
+func TestLaw11FixedWindowsThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	const window = 160 * time.Second
+	c := newChanging(t, limit.FixedWindow(), window, 4, slices.Repeat([]float64{3.0 / 4}, 4))
+	untilBoundary := func() time.Duration { return window - c.clock.now().Sub(c.clock.now().Truncate(window)) }
+	c.clock.advance(untilBoundary() + window*3/5)
+	c.play(window * 4 / 5) // the limit late in a window, and early in the next
+	c.lose(c.server.Pause)
+	c.play(2*window + untilBoundary()) // to the boundary
+	c.holds(2, true)
+	c.server.Resume()
+	for _, p := range c.parts {
+		redistest.Eventually(t, "Redis is back", func() bool { return !p.rule.limiter.Degraded() })
+	}
+	c.clock.advance(2 * time.Second) // they settle for one at least
+	for _, p := range c.parts {
+		redistest.Eventually(t, "Redis decides alone", func() bool { return p.rule.limiter.State() == Healthy })
+	}
+	c.play(window)
+	c.holds(2, true)
 }
