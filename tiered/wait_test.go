@@ -113,6 +113,59 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 	}
 }
 
+// Law 6: of 20,000 who wait for one key none gets an error for being so many. They are served first
+// come, first served, and Redis is asked about once for each release.
+func TestLaw6TwentyThousandWaiters(t *testing.T) {
+	t.Parallel()
+	waiters, blocks := 20_000, 10
+	if raceDetector { // which counts to 8,128 goroutines
+		waiters = 5_000
+	}
+	client := redistest.Start(t).Client(t)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	const releases = 4
+	r := newRule(t, l, "r", limit.Per(int64(waiters/releases), 2*time.Second), Use(limit.SlidingLog()))
+	before := scriptCalls(t, client)
+	mustAllow(t, r, "k", r.limit.Quota())
+	charged := make([]atomic.Int64, waiters) // when, on Redis's clock
+	var served atomic.Int64
+	var all sync.WaitGroup
+	for block := range blocks {
+		for i := block * waiters / blocks; i < (block+1)*waiters/blocks; i++ {
+			all.Go(func() {
+				d, err := r.Wait(t.Context(), "k", 1)
+				if err != nil || !d.Allowed || d.Tier != limit.TierRedis {
+					t.Errorf("waiter %d: %+v, %v", i, d, err)
+				}
+				charged[i].Store(d.ChargedAt)
+				served.Add(1)
+			})
+		}
+		redistest.Eventually(t, "they wait, or have been served", func() bool {
+			return waiting(l, r.name, "k")+int(served.Load()) >= (block+1)*waiters/blocks
+		})
+	}
+	all.Wait()
+	last := int64(0) // of the blocks before
+	for block := range blocks {
+		newest := last
+		for i := block * waiters / blocks; i < (block+1)*waiters/blocks; i++ {
+			at := charged[i].Load()
+			if at < last {
+				t.Fatalf("waiter %d was served at %d, and one of a block before it at %d", i, at, last)
+			}
+			newest = max(newest, at)
+		}
+		last = newest
+	}
+	n := scriptCalls(t, client) - before
+	t.Logf("%d waiters, %d releases: %d calls of the script", waiters, releases, n)
+	// On a slow machine units come back in pieces, and the fleet's calls, one a second, are among these.
+	if n > 10*releases+60 {
+		t.Errorf("Redis was asked %d times for %d releases", n, releases)
+	}
+}
+
 // Who cannot be served in time is told so at once, also those who stand far behind; and what
 // they are told to wait is not too long.
 func TestWaitersWhoCannotBeServedInTime(t *testing.T) {

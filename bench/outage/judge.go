@@ -2,7 +2,12 @@ package main
 
 func judgeOutage(f *fleet, calls []call) {
 	judgeMost(f, calls)
-	f.judgeLeast(calls)
+	f.judgeLeast(calls, least)
+}
+
+func judgeFlapping(f *fleet, calls []call) {
+	judgeMost(f, calls)
+	f.judgeLeast(calls, leastWhileFlapping)
 }
 
 func judgeCutOff(f *fleet, calls []call) {
@@ -11,16 +16,16 @@ func judgeCutOff(f *fleet, calls []call) {
 }
 
 // judgeRestart says what bounds a rolling restart: a new process does not know which
-// part of the traffic its predecessor had.
+// part of the traffic its predecessor had, nor what of it is still in the window.
 func judgeRestart(f *fleet, calls []call) {
 	judgeMost(f, calls)
 	sum, n := 1.0, float64(len(f.weights))
 	largest := sum
 	for _, w := range f.weights {
+		largest = max(largest, sum+1/n) // the predecessor's share and its successor's
 		sum += 1/n - w
-		largest = max(largest, sum)
 	}
-	f.note("bound: the shares of instances not yet replaced and 1/fleet for each that was, here %.2f; 2-1/n in the worst order", largest)
+	f.note("bound: the shares of instances not yet replaced and 1/fleet for each that was or is being replaced, here %.2f", largest)
 }
 
 // judgeScaleUp says what bounds instances that are added and know nothing of the fleet.

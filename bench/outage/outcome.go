@@ -188,6 +188,6 @@ func judgeMost(f *fleet, calls []call) {
 	f.check("worst window / limit", f.factors(ours, calls).Worst, most[f.scenario.name], false)
 }
 
-func (f *fleet) judgeLeast(calls []call) {
+func (f *fleet) judgeLeast(calls []call, least bound) {
 	f.check("least window inside / limit", f.factors(ours, calls).Least, least, true)
 }

@@ -40,7 +40,7 @@ func scenarios() []scenario {
 		{name: "slow", about: "answers take about as long as the deadline", weights: skewed, crowded: true,
 			play: outage(delayAll, healAll), judge: judgeOutage},
 		{name: "flapping", about: "Redis hangs every 300 ms for as long", weights: skewed, crowded: true,
-			play: playFlapping, judge: judgeOutage},
+			play: playFlapping, judge: judgeFlapping},
 		{name: "rolling-restart", about: "all instances are replaced during the outage, one per window", weights: even,
 			play: playRollingRestart, judge: judgeRestart},
 		{name: "rolling-restart-heaviest-first", about: "the same with uneven traffic", weights: skewed,

@@ -1,0 +1,5 @@
+//go:build !race
+
+package tiered
+
+const raceDetector = false
