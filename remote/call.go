@@ -16,6 +16,7 @@ type call struct {
 	elected         bool          // its caller is to lead the next trip; read once done was received
 	mayLead         bool          // its caller may lead: it has as much time as the limiter gives
 	hurried         bool          // its caller's own context ends long before the limiter's deadline
+	short           bool          // it was given less time than the limiter's deadline, see DecideBy
 	resent          bool
 
 	// Where a trip's answer is to be found, see batch: a run, and the place in its
