@@ -280,6 +280,9 @@ func (s *Server) serveGRPC() error {
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
+		// Windows that do not grow: else gRPC sends a ping for nearly each piece that it reads, to
+		// measure the connection.
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 	}
 	if s.settings.UseTLS {
 		config, err := serverTLS(s.settings.TLS)
@@ -321,6 +324,9 @@ const (
 // longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
 // each call that a connection has under way.
 const longestHeaders = 64 << 10
+
+// window is how many bytes of requests may be on the way, of a call and of a connection.
+const window = 1 << 20
 
 // streamWorkers is how many calls are answered by goroutines that are kept; further ones have
 // one of their own.
