@@ -30,7 +30,7 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	if d := decideByOf(ctx); d != nil && !t.Before(d.by) {
 		return ctx
 	}
-	return &decideBy{ctx, t}
+	return &decideBy{Context: ctx, by: t}
 }
 
 // WithoutDecideBy is a context in which no such time counts.
@@ -38,7 +38,7 @@ func WithoutDecideBy(ctx context.Context) context.Context {
 	if decideByOf(ctx) == nil {
 		return ctx
 	}
-	return &decideBy{Context: ctx}
+	return &decideBy{Context: ctx, none: true}
 }
 
 // TimeLeft is how much time entries with this context have, which is within at most. It may be
@@ -61,7 +61,8 @@ func LateBy(ctx context.Context, err error) error {
 
 type decideBy struct {
 	context.Context
-	by time.Time // zero: any time
+	by   time.Time
+	none bool // any time is in time
 }
 
 type decideByKey struct{}
@@ -76,7 +77,7 @@ func (d *decideBy) Value(key any) any {
 
 // decideByOf is nil if there is no such time.
 func decideByOf(ctx context.Context) *decideBy {
-	if d, ok := ctx.Value(decideByKey{}).(*decideBy); ok && !d.by.IsZero() {
+	if d, ok := ctx.Value(decideByKey{}).(*decideBy); ok && !d.none {
 		return d
 	}
 	return nil

@@ -105,7 +105,9 @@ func TestTheEarliestTimeCounts(t *testing.T) {
 	if left := TimeLeft(WithoutDecideBy(ctx), 24*time.Hour); left != 24*time.Hour {
 		t.Errorf("%v left without it", left)
 	}
-	if left := TimeLeft(DecideBy(WithoutDecideBy(ctx), time.Now().Add(-time.Second)), time.Hour); left > 0 {
-		t.Errorf("%v left of a time that is over", left)
+	for _, over := range []time.Time{time.Now().Add(-time.Second), {}} {
+		if left := TimeLeft(DecideBy(WithoutDecideBy(ctx), over), time.Hour); left > 0 {
+			t.Errorf("%v left of a time that is over", left)
+		}
 	}
 }
