@@ -84,7 +84,8 @@ const (
 	// TierLease: this process had units on lease, which Redis had charged before.
 	TierLease
 	// TierOverload: Redis is there but could not decide in time, because too many decisions
-	// waited for it or its answers took too long; the rule's outage policy decided, or, while
+	// waited for it, its answers took too long, or the program gave the call less time than that
+	// (tiered.DecideBy); the rule's outage policy decided, or, while
 	// that lasts, denied what this instance's share has no room for.
 	TierOverload
 )

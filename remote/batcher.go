@@ -128,8 +128,8 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 //
 // It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
 // cancelled, but that a caller who makes its own trip (Options.Inline) finishes it first.
-// Errors: [ErrNoAnswer], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx, which
-// say nothing of Redis, what Hooks.Begin returned, or what Redis or the client said.
+// Errors: [ErrNoAnswer], [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx,
+// which say nothing of Redis, what Hooks.Begin returned, or what Redis or the client said.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Duration) ([]Reply, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -148,8 +148,15 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 const hurriedPart = 0.75
 
 // decide gets a call answered. Its caller may have to make trips for it, and for others; but
-// not one who is in a hurry: the others would have no more time than that one.
+// not one who has less time than the limiter gives: the others would have no more than that one.
 func (b *Batcher) decide(c *call, within time.Duration) error {
+	if left := TimeLeft(c.ctx, within); left < within {
+		within = left
+		c.short = float64(left) < wholePart*float64(b.opt.Deadline)
+		if left < min(leastTime, b.opt.Deadline/leastTimePart) {
+			return errDecideByNotSent
+		}
+	}
 	c.asked = localTime()
 	c.deadline = c.asked + within.Microseconds()
 	if t, ok := c.ctx.Deadline(); ok {
@@ -158,7 +165,7 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 			c.deadline = ends
 		}
 	}
-	c.mayLead = b.opt.Inline && !c.hurried
+	c.mayLead = b.opt.Inline && !c.hurried && !c.short
 	lead, others, err := b.enqueue(c)
 	if err != nil {
 		return err
@@ -176,10 +183,15 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 // late is the error of a call whose deadline has passed, and that is not claimed yet. That a
 // caller has no time says nothing of Redis.
 func (b *Batcher) late(c *call) error {
+	sent := c.state.Load() == callSent
 	switch {
 	case c.hurried:
 		return errHurried
-	case c.state.Load() == callSent:
+	case c.short && sent:
+		return ErrDecideBy
+	case c.short:
+		return errDecideByNotSent
+	case sent:
 		return ErrNoAnswer
 	}
 	return errNotSent

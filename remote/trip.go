@@ -344,8 +344,11 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 			c.resent = true
 			return false
 		}
-		if err = errLate; c.hurried {
+		switch err = errLate; {
+		case c.hurried:
 			err = errHurried
+		case c.short:
+			err = errDecideByNotSent
 		}
 	}
 	c.answer(own, err)

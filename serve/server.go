@@ -91,7 +91,7 @@ func (s *Server) start(ctx context.Context) error {
 		Headers: s.settings.Headers, LimitHeader: s.settings.LimitHeader,
 		RemainingHeader: s.settings.RemainingHeader, ResetHeader: s.settings.ResetHeader,
 		DynamicMetadata: s.settings.DynamicMetadata, RememberDenials: s.settings.RememberDenials,
-		ChargeSeparately: s.settings.ChargeSeparately,
+		ChargeSeparately: s.settings.ChargeSeparately, Within: s.settings.within(),
 	})
 	s.service.WarmUp()
 	var err error
@@ -204,10 +204,26 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 // embeddedDeadline is for the embedded Redis, which is slow.
 const embeddedDeadline = 250 * time.Millisecond
 
+// deadline is the limiter's on a Redis.
+func (s *Settings) deadline(where *RedisSettings) time.Duration {
+	if where.URL == "" {
+		return max(s.Deadline, embeddedDeadline)
+	}
+	return s.Deadline
+}
+
+// within is how long a request may take for all its trips together.
+func (s *Settings) within() time.Duration {
+	if !s.PerSecond {
+		return s.deadline(&s.Redis)
+	}
+	return max(s.deadline(&s.Redis), s.deadline(&s.PerSecondRedis))
+}
+
 func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
 	part := "redis " + prefix
 	limiter, err := s.openRedis(prefix, where,
-		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.Deadline),
+		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.deadline(where)),
 		tiered.Logger(s.log),
 		tiered.OnStateChange(func(state tiered.State) {
 			if s.settings.HealthyWithRedis {
@@ -228,7 +244,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiered.Option) (*tiered.Limiter, error) {
 	if where.URL == "" {
 		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
-		return embedded.Open(append(options, tiered.Deadline(max(s.settings.Deadline, embeddedDeadline)))...)
+		return embedded.Open(options...)
 	}
 	o, err := where.options(prefix)
 	if err != nil {
@@ -264,6 +280,9 @@ func (s *Server) serveGRPC() error {
 		// Goroutines that answer one call after another keep their stacks, which else grow for
 		// each call: a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
+		// Windows that do not grow: else gRPC sends a ping for nearly each piece that it reads, to
+		// measure the connection.
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 	}
 	if s.settings.UseTLS {
 		config, err := serverTLS(s.settings.TLS)
@@ -305,6 +324,9 @@ const (
 // longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
 // each call that a connection has under way.
 const longestHeaders = 64 << 10
+
+// window is how many bytes of requests may be on the way, of a call and of a connection.
+const window = 1 << 20
 
 // streamWorkers is how many calls are answered by goroutines that are kept; further ones have
 // one of their own.

@@ -76,7 +76,7 @@ func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([
 	err := breaker.ErrOpen
 	if s.Breaker.Closed() {
 		var h *local.Held
-		if h, err = r.enter(key, l.config.deadline); err == nil {
+		if h, err = r.enter(ctx, key, l.config.deadline); err == nil {
 			e := r.entry(key, units, lua.Take)
 			e.Count = count
 			sent := l.slotNow()
@@ -100,11 +100,11 @@ func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([
 
 // enter takes note that an entry is about to be sent which changes what is held of a key. While
 // the key is in doubt it waits, as long as it may.
-func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held, error) {
+func (r *Rule) enter(ctx context.Context, key *callKey, within time.Duration) (*local.Held, error) {
 	h, wait := r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl)
-	for until := time.Now().Add(within); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
+	for until := time.Now().Add(remote.TimeLeft(ctx, within)); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
 		if err := r.limiter.awaitTold(wait, until); err != nil {
-			return nil, err
+			return nil, remote.LateBy(ctx, err)
 		}
 	}
 	return h, nil

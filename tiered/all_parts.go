@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 		err := breaker.ErrOpen
 		if g.trips(part) > 0 {
 			if err = g.charge(ctx, part, time.Until(deadline)); err != nil && !g.limiter.outage(err) {
-				g.takeBack()
+				g.takeBack(ctx)
 				return nil, err
 			}
 		}
@@ -116,7 +117,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 			g.fallBack(part, err)
 		}
 		if slices.ContainsFunc(part, func(i int) bool { return !g.decisions[i].Allowed }) {
-			g.takeBack()
+			g.takeBack(ctx)
 			break
 		}
 	}
@@ -181,8 +182,8 @@ func (g *together) fallBack(part []int, err error) {
 
 // takeBack gives back what was charged, because other requests are denied. In Redis that
 // is done all at once, so that it takes no longer than one. The caller's context may have
-// ended: it is not used.
-func (g *together) takeBack() {
+// ended: of it only the time that the program gave the call counts, after which nobody waits.
+func (g *together) takeBack(ctx context.Context) {
 	l := g.limiter
 	for _, by := range g.granted {
 		q := &g.questions[by.request]
@@ -217,7 +218,25 @@ func (g *together) takeBack() {
 		})
 		g.holdBack(i)
 	}
-	refunds.Wait()
+	awaitUntil(&refunds, remote.TimeLeft(ctx, forever))
+}
+
+const forever = time.Duration(math.MaxInt64)
+
+// awaitUntil waits for what ends by itself, for so long at most.
+func awaitUntil(all *sync.WaitGroup, within time.Duration) {
+	if within == forever {
+		all.Wait()
+		return
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	}
 }
 
 // holdBack says of a request that it would have been granted.

@@ -11,7 +11,7 @@ import (
 
 // acquire is charge of a part in which units may be to be acquired.
 func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
-	entered, err := g.enter(part, within)
+	entered, err := g.enter(ctx, part, within)
 	if err != nil {
 		return nil, err
 	}
@@ -23,14 +23,14 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 
 // enter enters all requests of a part that are to be acquired. It waits for
 // a key in doubt with none entered: what Redis is told of the others waits for those that are.
-func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error) {
-	for until := time.Now().Add(within); ; {
+func (g *together) enter(ctx context.Context, part []int, within time.Duration) ([]*local.Held, error) {
+	for until := time.Now().Add(remote.TimeLeft(ctx, within)); ; {
 		entered, wait := g.enterAll(part)
 		if wait == nil {
 			return entered, nil
 		}
 		if err := g.limiter.awaitTold(wait, until); err != nil {
-			return nil, err
+			return nil, remote.LateBy(ctx, err)
 		}
 	}
 }

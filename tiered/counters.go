@@ -14,13 +14,13 @@ import (
 // counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
 // types: a service must not link one because it limits requests. Nothing is counted by key.
 type counters struct {
-	noRoom, notInTime counter // decisions
-	trips             *histogram
-	tripCalls         *histogram
-	errors            map[remote.Kind]*counter // has all kinds; does not change
-	charged           counter
-	amnesia           counter
-	opened            counter
+	noRoom, notInTime, ownTime counter // decisions
+	trips                      *histogram
+	tripCalls                  *histogram
+	errors                     map[remote.Kind]*counter // has all kinds; does not change
+	charged                    counter
+	amnesia                    counter
+	opened                     counter
 
 	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters

@@ -92,7 +92,8 @@ func HashTags(tags int) Option {
 
 // Deadline sets the longest a decision may take, 1 ms to 10 s; the default is
 // 50 ms. When it passes without an answer from Redis the outage policy decides. A
-// context with an earlier deadline shortens it for one call.
+// context with an earlier deadline shortens it for one call, and ends it with an error; for a time
+// after which the outage policy decides see [DecideBy].
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
 		if d < time.Millisecond || d > 10*time.Second {

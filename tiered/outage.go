@@ -72,10 +72,13 @@ func (c outageCounts) Opened()             { c.l.metrics.opened.Inc() }
 func (c outageCounts) Forgot()             { c.l.metrics.amnesia.Inc() }
 func (c outageCounts) Charged(units int64) { c.l.metrics.charged.Add(uint64(units)) }
 
-func (c outageCounts) Missed(noRoom bool) {
-	if noRoom {
+func (c outageCounts) Missed(why outage.Miss) {
+	switch why {
+	case outage.NoRoom:
 		c.l.metrics.noRoom.Inc()
-	} else {
+	case outage.OwnTime:
+		c.l.metrics.ownTime.Inc()
+	default:
 		c.l.metrics.notInTime.Inc()
 	}
 }

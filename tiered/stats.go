@@ -165,6 +165,7 @@ type TripStats struct {
 type MissedStats struct {
 	NoRoom    uint64 // more calls waited than Redis could have decided in time
 	NotInTime uint64 // no answer before the deadline, or an error
+	OwnTime   uint64 // no answer within the time that the program gave the call, see DecideBy
 }
 
 // Histogram counts values by size.
@@ -199,7 +200,7 @@ func (l *Limiter) Stats() Stats {
 		TimeInState: l.shards.TimeSpent(),
 		FleetSize:   l.FleetSize(),
 		Trips:       TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
-		Missed:      MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load()},
+		Missed:      MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load(), OwnTime: c.ownTime.Load()},
 
 		Outages:           c.opened.Load(),
 		MemoryLosses:      c.amnesia.Load(),

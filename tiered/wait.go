@@ -31,7 +31,7 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
 	}
 	w := r.newWaiter(ctx, key, cost)
-	return w.wait(ctx)
+	return w.wait(remote.WithoutDecideBy(ctx)) // it would decide for those behind it, too
 }
 
 func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {

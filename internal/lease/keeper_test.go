@@ -60,7 +60,7 @@ type silent struct{}
 func (silent) Opened()                        {}
 func (silent) Forgot()                        {}
 func (silent) Charged(int64)                  {}
-func (silent) Missed(bool)                    {}
+func (silent) Missed(outage.Miss)             {}
 func (silent) Trip(int, time.Duration, error) {}
 func (silent) Warn(string, string, ...any)    {}
 func (silent) Info(string, string, ...any)    {}

@@ -70,11 +70,12 @@ func All() []Metric {
 		},
 		{
 			Name:   "tierlimit_missed_decisions_total",
-			Help:   "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error).",
+			Help:   "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).",
 			Labels: []string{"reason"},
 			Read: func(s *tiered.Stats, tell Tell) {
 				tell(float64(s.Missed.NoRoom), "no_room")
 				tell(float64(s.Missed.NotInTime), "not_in_time")
+				tell(float64(s.Missed.OwnTime), "own_time")
 			},
 		},
 		{

@@ -44,16 +44,29 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 	return m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline)
 }
 
+// Miss is why a decision missed a Redis that is not lost.
+type Miss int
+
+// The reasons.
+const (
+	NotInTime Miss = iota // there was no answer before the limiter's deadline, or an error
+	NoRoom                // too many decisions waited
+	OwnTime               // the call's own time was over before, see remote.DecideBy
+)
+
 // Missed is told of each decision that was to be Redis's, and why it was not.
 func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
+	case errors.Is(err, remote.ErrDecideBy): // which says nothing of Redis
+		l.Counts.Missed(OwnTime)
+		return
 	case errors.Is(err, remote.ErrNoRoom):
-		l.Counts.Missed(true)
+		l.Counts.Missed(NoRoom)
 	default:
-		l.Counts.Missed(false)
+		l.Counts.Missed(NotInTime)
 	}
 	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFrom(max(1, l.Now())) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)

@@ -87,7 +87,7 @@ type Counts interface {
 	Opened()             // the breaker
 	Forgot()             // Redis has lost its memory
 	Charged(units int64) // that were granted without Redis
-	Missed(noRoom bool)  // a decision, though Redis was not lost: for want of room, or else of an answer
+	Missed(why Miss)     // a decision, though Redis was not lost
 	Trip(callers int, took time.Duration, err error)
 }
 

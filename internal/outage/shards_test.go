@@ -96,7 +96,7 @@ type testCounts struct{ l *testShards }
 func (c testCounts) Opened()                        { c.l.opened.Add(1) }
 func (c testCounts) Forgot()                        { c.l.forgot.Add(1) }
 func (c testCounts) Charged(units int64)            { c.l.charged.Add(units) }
-func (c testCounts) Missed(bool)                    {}
+func (c testCounts) Missed(Miss)                    {}
 func (c testCounts) Trip(int, time.Duration, error) {}
 
 type noLog struct{}

@@ -19,6 +19,7 @@ const DegradedHeader = "x-ratelimit-degraded"
 type space struct {
 	response ratelimitv3.RateLimitResponse
 	pointers [2]*ratelimitv3.RateLimitResponse_DescriptorStatus
+	statuses [1]statusSpace
 }
 
 // statusSpace is a descriptor's status, with what it points to.
@@ -29,7 +30,11 @@ type statusSpace struct {
 
 // answer makes the answer to a request whose descriptors have been decided.
 func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ratelimitv3.RateLimitResponse {
-	statuses, space := make([]statusSpace, len(all)), &space{}
+	space := &space{}
+	statuses := space.statuses[:]
+	if len(all) > len(statuses) {
+		statuses = make([]statusSpace, len(all))
+	}
 	response := &space.response
 	response.OverallCode = ratelimitv3.RateLimitResponse_OK
 	response.Statuses = slices.Grow(space.pointers[:0], len(all))

@@ -2,6 +2,9 @@ package service
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -10,22 +13,24 @@ import (
 
 // ask has all descriptors decided: those that count what is denied, and all that stand in
 // nobody's way, each for itself in one trip; those that count what is allowed only, all or none
-// in another, if the first denies none.
-func (s *Service) ask(ctx context.Context, all []asked) error {
+// in another, if the first denies none. What Redis has not decided by the given time the outage
+// policies do.
+func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 	if len(all) == 1 { // most requests
 		if a := &all[0]; a.limit != nil && a.hits > 0 && !a.negative && s.fits(a) {
-			return a.ask(ctx)
+			return a.ask(ctx) // in one trip, which has the limiter's deadline
 		}
 	}
+	ctx = tiered.DecideBy(ctx, by)
 	each := make([]*asked, 0, len(all))
-	var together []*asked
+	var together, given []*asked
 	for i := range all {
 		a := &all[i]
 		if a.limit == nil {
 			continue
 		}
 		if a.negative && a.hits > 0 && a.rule != nil {
-			s.giveBack(ctx, a)
+			given = append(given, a)
 		}
 		switch {
 		case a.negative || a.hits == 0:
@@ -39,6 +44,7 @@ func (s *Service) ask(ctx context.Context, all []asked) error {
 			each = append(each, a)
 		}
 	}
+	s.giveAllBack(ctx, given)
 	if !mayBeTogether(together) {
 		each, together = append(each, together...), nil
 	}
@@ -93,48 +99,52 @@ func (a *asked) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// askEach decides some, each for itself; or only looks.
+// askEach decides some, each for itself; or only looks. Two Redis are asked at the same time, so
+// that a slow one takes no time from the other's limits.
 func (s *Service) askEach(ctx context.Context, some []*asked, look bool) error {
-	if len(some) == 0 {
-		return nil
+	if s.limiters.PerSecond == nil {
+		return askAt(ctx, s.limiters.All, some, look)
 	}
-	for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
-		room := min(len(some), tiered.MaxTogether)
-		requests, of := make([]tiered.Request, 0, room), make([]*asked, 0, room)
-		decide := func() error {
-			if len(requests) == 0 {
-				return nil
-			}
-			decisions, err := limiter.AllowEach(ctx, requests...)
-			if err != nil {
-				return err
-			}
-			for i, a := range of {
-				a.decision, a.asked = decisions[i], true
-			}
-			requests, of = requests[:0], of[:0]
-			return nil
+	var others, perSecond []*asked
+	for _, a := range some {
+		if s.limiters.of(a.limit.Window) == s.limiters.PerSecond {
+			perSecond = append(perSecond, a)
+		} else {
+			others = append(others, a)
 		}
-		for _, a := range some {
-			if s.limiters.of(a.limit.Window) != limiter {
-				continue
-			}
+	}
+	switch {
+	case len(perSecond) == 0:
+		return askAt(ctx, s.limiters.All, others, look)
+	case len(others) == 0:
+		return askAt(ctx, s.limiters.PerSecond, perSecond, look)
+	}
+	var atOnce sync.WaitGroup
+	var perSecondErr error
+	atOnce.Go(func() { perSecondErr = askAt(ctx, s.limiters.PerSecond, perSecond, look) })
+	err := askAt(ctx, s.limiters.All, others, look)
+	atOnce.Wait()
+	return errors.Join(err, perSecondErr)
+}
+
+// askAt is askEach of what one limiter holds: a trip for each part of them.
+func askAt(ctx context.Context, limiter *tiered.Limiter, some []*asked, look bool) error {
+	requests := make([]tiered.Request, 0, min(len(some), tiered.MaxTogether))
+	for part := range slices.Chunk(some, tiered.MaxTogether) {
+		requests = requests[:0]
+		for _, a := range part {
 			q := tiered.Request{Rule: a.rule, Key: a.key, Cost: a.cost()}
 			if look || a.negative {
 				q.Cost = 0
 			}
-			requests, of = append(requests, q), append(of, a)
-			if len(requests) == tiered.MaxTogether {
-				if err := decide(); err != nil {
-					return err
-				}
-			}
+			requests = append(requests, q)
 		}
-		if err := decide(); err != nil {
+		decisions, err := limiter.AllowEach(ctx, requests...)
+		if err != nil {
 			return err
 		}
-		if s.limiters.PerSecond == nil {
-			break
+		for i, a := range part {
+			a.decision, a.asked = decisions[i], true
 		}
 	}
 	return nil
@@ -183,6 +193,19 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 		a.heldBack = a.decision.HeldBack
 	}
 	return nil
+}
+
+// giveAllBack gives back the hits of some at the same time, so that they share trips: of so many at
+// a time as a trip carries.
+func (s *Service) giveAllBack(ctx context.Context, some []*asked) {
+	for part := range slices.Chunk(some, tiered.MaxTogether) {
+		var atOnce sync.WaitGroup
+		for _, a := range part[1:] {
+			atOnce.Go(func() { s.giveBack(ctx, a) })
+		}
+		s.giveBack(ctx, part[0])
+		atOnce.Wait()
+	}
 }
 
 // giveBack takes hits out of the count, down to 0 at the least. Under a sliding counter and

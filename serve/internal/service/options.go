@@ -22,6 +22,9 @@ type Options struct {
 	// ChargeSeparately charges each descriptor of a request by itself, also under algorithms
 	// that count what was allowed only. Otherwise these are charged all or none.
 	ChargeSeparately bool
+	// Within is how long a request may take for all its trips to Redis together: as long as the
+	// limiters' deadline. It must be set.
+	Within time.Duration
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 }

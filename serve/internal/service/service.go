@@ -56,7 +56,7 @@ func (s *Service) Config() *config.Config {
 // configuration; that Redis is lost is none.
 func (s *Service) ShouldRateLimit(_ context.Context, request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	began := time.Now()
-	response, err := s.decide(request)
+	response, err := s.decide(request, began)
 	s.stats.TotalRequests.Add(1)
 	s.stats.ResponseTime.Observe(time.Since(began))
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Service) ShouldRateLimit(_ context.Context, request *ratelimitv3.RateLi
 	return response, nil
 }
 
-func (s *Service) decide(request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+func (s *Service) decide(request *ratelimitv3.RateLimitRequest, began time.Time) (*ratelimitv3.RateLimitResponse, error) {
 	l := s.loaded.Load()
 	switch {
 	case request.GetDomain() == "":
@@ -80,9 +80,8 @@ func (s *Service) decide(request *ratelimitv3.RateLimitRequest) (*ratelimitv3.Ra
 	if err != nil {
 		return nil, err
 	}
-	// The caller's context is not used: whatever happens, there is a decision within the
-	// limiter's deadline.
-	if err := s.ask(context.Background(), asked); err != nil {
+	// The caller's context is not used: whatever happens, there is a decision in time.
+	if err := s.ask(context.Background(), asked, began.Add(s.options.Within)); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.answer(request, asked), nil

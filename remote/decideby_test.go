@@ -1,0 +1,113 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// lateAnswers is a connection on which answers come late, by so many ns.
+type lateAnswers struct {
+	net.Conn
+	late *atomic.Int64
+}
+
+func (c lateAnswers) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(time.Duration(c.late.Load()))
+	return n, err
+}
+
+// lateClient is a client whose answers come late once that is set.
+func lateClient(t testing.TB, server *redistest.Server) (*redis.Client, *atomic.Int64) {
+	t.Helper()
+	late := &atomic.Int64{}
+	o := *server.Client(t).Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return lateAnswers{conn, late}, err
+	}
+	client := redis.NewClient(&o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client, late
+}
+
+// Law 7: a call that was given less time than the deadline ends then. The trip that it began goes on
+// for as long as the deadline lets it, so that it has not failed, and those it carries are answered.
+func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
+	client, late := lateClient(t, redistest.Start(t))
+	const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
+	b, trips := newBatcher(t, client, func(o *Options) { o.Deadline, o.Inline = deadline, true })
+	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	late.Store(int64(slow))
+
+	began := time.Now()
+	_, err := b.Decide(DecideBy(t.Context(), began.Add(little)), Entry{Key: "k", Rule: rule, Cost: 1})
+	if took := time.Since(began); !errors.Is(err, ErrDecideBy) || !errors.Is(err, ErrNoAnswer) || IsCallers(err) || took < little || took > slow {
+		t.Errorf("%v after %v", err, took)
+	}
+	if !MayHaveRun(err) {
+		t.Errorf("%v: it was sent", err)
+	}
+	_, err = b.Decide(DecideBy(t.Context(), time.Now().Add(little/16)), Entry{Key: "k", Rule: rule, Cost: 1})
+	if !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
+		t.Errorf("%v: it was not sent, as a trip was under way", err)
+	}
+	redistest.Eventually(t, "the trip ends", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.inFlight == 0
+	})
+	late.Store(0)
+	if r := mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1}); r.Remaining != 1000-3 {
+		t.Errorf("%d remain of 1000, and three were charged", r.Remaining)
+	}
+	if n := trips.failures(); n != 0 {
+		t.Errorf("%d trips failed", n)
+	}
+}
+
+// With hardly any time left, or none, Redis is not asked.
+func TestHardlyAnyTimeAsksNobody(t *testing.T) {
+	b, trips := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	for _, left := range []time.Duration{leastTime / 2, 0, -time.Hour} {
+		_, err := b.Decide(DecideBy(t.Context(), time.Now().Add(left)), Entry{Key: "k", Rule: rule, Cost: 1})
+		if !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
+			t.Errorf("%v left: %v", left, err)
+		}
+	}
+	if sizes, _ := trips.trips(); len(sizes) != 0 {
+		t.Errorf("trips of %d", sizes)
+	}
+}
+
+// The earliest time counts, and at most the deadline.
+func TestTheEarliestTimeCounts(t *testing.T) {
+	ctx := DecideBy(DecideBy(t.Context(), time.Now().Add(time.Minute)), time.Now().Add(time.Hour))
+	ctx, cancel := context.WithCancel(ctx) // any context on top of it
+	defer cancel()
+	if left := TimeLeft(ctx, 24*time.Hour); left > time.Minute || left < 30*time.Second {
+		t.Errorf("%v left, want a minute", left)
+	}
+	if left := TimeLeft(ctx, time.Second); left != time.Second {
+		t.Errorf("%v left, want the deadline", left)
+	}
+	if left := TimeLeft(WithoutDecideBy(ctx), 24*time.Hour); left != 24*time.Hour {
+		t.Errorf("%v left without it", left)
+	}
+	for _, over := range []time.Time{time.Now().Add(-time.Second), {}} {
+		if left := TimeLeft(DecideBy(WithoutDecideBy(ctx), over), time.Hour); left > 0 {
+			t.Errorf("%v left of a time that is over", left)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// lateAnswers is a connection on which answers come late, by so many ns.
+type lateAnswers struct {
+	net.Conn
+	late *atomic.Int64
+}
+
+func (c lateAnswers) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(time.Duration(c.late.Load()))
+	return n, err
+}
+
+// lateClient is a client whose answers come late once that is set: Redis itself is as fast as ever.
+func lateClient(t testing.TB, server *redistest.Server) (*redis.Client, *atomic.Int64) {
+	t.Helper()
+	late := &atomic.Int64{}
+	o := *server.Client(t).Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return lateAnswers{conn, late}, err
+	}
+	client := redis.NewClient(&o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client, late
+}
+
+// healthy fails the test unless nothing counts as an outage, or as a sign of one.
+func healthy(t *testing.T, l *Limiter) {
+	t.Helper()
+	s := l.Stats()
+	if l.State() != Healthy || l.shard.Breaker.State() != breaker.Closed || s.Missed.NotInTime != 0 || s.Missed.NoRoom != 0 {
+		t.Errorf("%v, breaker %v, missed %+v", l.State(), l.shard.Breaker.State(), s.Missed)
+	}
+}
+
+// Laws 3 and 6: what Redis has not decided within the time that the program gave is decided by
+// the outage policy, without an error; and charged once, whether Redis was asked or not.
+func TestLaws3And6DecideBy(t *testing.T) {
+	t.Parallel()
+	const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
+	client, late := lateClient(t, redistest.Start(t))
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(10*time.Second), FleetSize(1))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	mustAllow(t, r, "k", 1)
+	late.Store(int64(slow))
+	for range calls {
+		began := time.Now()
+		d, err := r.Allow(DecideBy(t.Context(), began.Add(little)), "k")
+		if took := time.Since(began); took > slow {
+			t.Errorf("a decision took %v", took)
+		}
+		if err != nil || !d.Allowed || d.Tier != limit.TierOverload || d.ChargedAt != 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	healthy(t, l)
+	if n := l.Stats().Missed.OwnTime; n != calls {
+		t.Errorf("%d decisions are counted, want %d", n, calls)
+	}
+	late.Store(0)
+	redistest.Eventually(t, "all is charged", func() bool {
+		d, err := r.Peek(t.Context(), "k", 1)
+		return err == nil && d.Tier == limit.TierRedis && !l.shard.Owes() && d.Remaining <= 100-1-calls
+	})
+	if d := mustAllow(t, r, "k", 1); d.Remaining != 100-2-calls || d.Tier != limit.TierRedis {
+		t.Errorf("%+v, want %d remaining", d, 100-2-calls)
+	}
+}
+
+// Law 11: calls that were given little time move nobody's limit: the breaker stays closed, nothing
+// settles, and others are decided by Redis. Their own grants are this instance's share at most, beside
+// what Redis grants.
+func TestLaw11DecideByIsNoMiss(t *testing.T) {
+	t.Parallel()
+	const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
+	client, late := lateClient(t, redistest.Start(t))
+	told := &states{}
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline), FleetSize(1), RememberDenials(0), OnStateChange(told.add))
+	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
+	mustAllow(t, r, "other", 1)
+	late.Store(int64(slow))
+	var allowed, byRedis atomic.Int64
+	var callers sync.WaitGroup
+	ask := func(ctx func() context.Context) {
+		callers.Go(func() {
+			// Misses for three deadlines would make it settle.
+			for end := time.Now().Add(5 * deadline); time.Now().Before(end); {
+				d, err := r.Allow(ctx(), "k")
+				switch {
+				case err != nil:
+					t.Error(err)
+				case d.Allowed:
+					allowed.Add(1)
+				}
+				if d.Tier == limit.TierRedis {
+					byRedis.Add(1)
+				}
+			}
+		})
+	}
+	for range 3 {
+		ask(func() context.Context { return DecideBy(t.Context(), time.Now().Add(little)) })
+	}
+	ask(t.Context)
+	callers.Wait()
+	late.Store(0)
+	if s := l.Stats(); s.Missed.OwnTime < 20 || l.State() != Healthy || len(told.all()) > 0 {
+		t.Errorf("%v, told %v, missed %+v", l.State(), told.all(), s.Missed)
+	}
+	if n := allowed.Load(); n < quota || n > 2*quota {
+		t.Errorf("%d of %d units were granted", n, quota)
+	}
+	if byRedis.Load() == 0 {
+		t.Error("Redis decided nothing")
+	}
+	t.Logf("%d granted of %d; Redis decided %d", allowed.Load(), quota, byRedis.Load())
+}
+
+// It counts for every kind of call, also for those after the time is over; and a caller whose own
+// context ends before gets its error.
+func TestDecideByCountsForAllCalls(t *testing.T) {
+	t.Parallel()
+	const slow, little = 2 * time.Second, 100 * time.Millisecond
+	client, late := lateClient(t, redistest.Start(t))
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(5*time.Second), FleetSize(1))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	jobs := newRule(t, l, "jobs", limit.Concurrent(5))
+	mustAllow(t, r, "k", 1)
+	late.Store(int64(slow))
+	for _, left := range []time.Duration{little, 0} {
+		for _, call := range []struct {
+			name string
+			ask  func(context.Context) (limit.Decision, error)
+		}{ // the first is sent, and leaves its key in doubt
+			{"Acquire", func(ctx context.Context) (limit.Decision, error) {
+				_, d, err := jobs.Acquire(ctx, "k", 1)
+				return d, err
+			}},
+			{"AllowUpTo", func(ctx context.Context) (limit.Decision, error) { return r.AllowUpTo(ctx, "k", 3) }},
+			{"Peek", func(ctx context.Context) (limit.Decision, error) { return r.Peek(ctx, "k", 3) }},
+			{"Hold", func(ctx context.Context) (limit.Decision, error) {
+				_, d, err := r.Hold(ctx, "held", 1, time.Minute)
+				return d, err
+			}},
+			{"AllowEach", func(ctx context.Context) (limit.Decision, error) {
+				ds, err := l.AllowEach(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b"})
+				return ds[0], err
+			}},
+			{"AllowAll", func(ctx context.Context) (limit.Decision, error) {
+				ds, err := l.AllowAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b", Cost: 1})
+				return ds[0], err
+			}},
+			{"TakeAll", func(ctx context.Context) (limit.Decision, error) {
+				_, ds, err := l.TakeAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: jobs, Key: "k", Cost: 1})
+				return ds[0], err
+			}},
+		} {
+			began := time.Now()
+			d, err := call.ask(DecideBy(t.Context(), began.Add(left)))
+			if took := time.Since(began); err != nil || !d.Degraded() && !d.HeldBack || took > slow {
+				t.Errorf("%s with %v: %+v, %v, after %v", call.name, left, d, err, took)
+			}
+		}
+	}
+	healthy(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), little)
+	defer cancel()
+	if d, err := r.Allow(DecideBy(ctx, time.Now().Add(20*little)), "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller in a hurry: %+v, %v", d, err)
+	}
+	late.Store(0)
+	if d, err := r.Wait(DecideBy(t.Context(), time.Now()), "k", 1); err != nil || d.Tier != limit.TierRedis {
+		t.Errorf("Wait: %+v, %v", d, err)
+	}
+	redistest.Eventually(t, "slots in doubt are known again", func() bool {
+		slot, d, err := jobs.Acquire(t.Context(), "k", 1)
+		if slot != nil {
+			slot.Release()
+		}
+		return err == nil && d.Tier == limit.TierRedis
+	})
+}
+
+// Law 11: a call that has the limiter's deadline, or more, is a miss like others if there is no answer.
+func TestDecideByLateIsAMiss(t *testing.T) {
+	t.Parallel()
+	const deadline = 500 * time.Millisecond
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(deadline))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	server.Pause()
+	t.Cleanup(server.Resume)
+	ask := func(by time.Duration) {
+		if d, err := r.Allow(DecideBy(t.Context(), time.Now().Add(by)), "k"); err != nil || !d.Degraded() {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	ask(time.Hour)
+	if m := l.Stats().Missed; m.NotInTime+m.NoRoom != 1 || m.OwnTime != 0 {
+		t.Errorf("%+v", m)
+	}
+	redistest.Eventually(t, "Redis counts as lost", func() bool {
+		ask(deadline)
+		return l.State() == Outage
+	})
+	if m := l.Stats().Missed; m.NotInTime+m.NoRoom < 2 {
+		t.Errorf("%+v: some had all the time that the limiter gives", m)
+	}
+}
+
+// Laws 7 and 9: on a Cluster, what was charged is taken back beyond the time, but nobody waits for it.
+func TestDecideByEndsWhileUnitsAreTakenBack(t *testing.T) {
+	t.Parallel()
+	const each, by = time.Second, 2500 * time.Millisecond // two slots, and not also taking back
+	client := redistest.SharedCluster(t).Client(t)
+	slow := &slow{by: each}
+	client.AddHook(slow)
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(10*time.Second), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+	mustAllow(t, r, "a", 1)
+	mustAllow(t, r, "b", 10)
+	slow.on.Store(true)
+	began := time.Now()
+	ds, err := l.AllowAll(DecideBy(t.Context(), began.Add(by)), Request{Rule: r, Key: "a", Cost: 5}, Request{Rule: r, Key: "b", Cost: 1})
+	took := time.Since(began)
+	slow.on.Store(false)
+	if err != nil || !ds[0].HeldBack || !ds[1].Denied() || ds[1].Tier != limit.TierRedis {
+		t.Fatalf("%+v, %v", ds, err)
+	}
+	if took < 2*each || took > by+each/2-50*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	redistest.Eventually(t, "the units are back", func() bool {
+		d, err := r.Peek(t.Context(), "a", 1)
+		return err == nil && d.Remaining == 9
+	})
+}

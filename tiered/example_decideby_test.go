@@ -1,0 +1,31 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
+)
+
+// A request needs several decisions one after the other, and 200 ms are all the time that it has for them.
+func ExampleDecideBy() {
+	limiter, err := embedded.Open()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	tenants := limiter.MustRule("tenants", limit.PerMinute(1000))
+	exports := limiter.MustRule("exports", limit.PerHour(10))
+
+	ctx := tiered.DecideBy(context.Background(), time.Now().Add(200*time.Millisecond))
+	d, err := tenants.Allow(ctx, "tenant 4")
+	if err == nil && d.Allowed {
+		d, err = exports.Allow(ctx, "user 17") // decided by its outage policy if the time is over
+	}
+	fmt.Println(d.Allowed, err)
+	// Output: true <nil>
+}
