@@ -23,6 +23,8 @@ type batch struct {
 	// groups: some are among them, and their keys' other entries keep their order to them.
 	groups bool
 	work   int64 // units that the script writes one by one
+
+	spare [][]joinedHold // what runs of earlier trips had, to be used again
 }
 
 // load is what a batch carries of a key.
@@ -36,6 +38,8 @@ const (
 	noRun = -1
 	// mostTries is how many runs of a key a call tries to join: callers ask for few costs.
 	mostTries = 8
+	// mostSpare is how many lists of joined holds a batch keeps for later trips.
+	mostSpare = 8
 )
 
 // bounds are how large a batch may become.
@@ -112,6 +116,11 @@ func (e *Entry) join(other *Entry) (place int64, joined bool) {
 }
 
 func (b *batch) reset() {
+	for i := range b.runs {
+		if joined := b.runs[i].entry.joined; joined != nil && len(b.spare) < mostSpare {
+			b.spare = append(b.spare, joined[:0])
+		}
+	}
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
 	clear(b.loadOf)
@@ -191,6 +200,9 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 		run := &b.runs[at]
 		later := c.deadline - run.deadline
 		if (later >= 0 && later <= bound.spread) || !c.entry.hasDeadline() {
+			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
+				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
+			}
 			if place, joined := run.entry.join(&c.entry); joined {
 				return at, place
 			}
