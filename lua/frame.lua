@@ -283,21 +283,14 @@ local function settle_hold(e, s, rule)
   return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
--- The same for each of the holds of an entry with a count, as if they had come one after another.
--- Returns the number of those that are there, and sets e.outcomes to what the others would have
--- returned.
+-- The same for each of the holds of an entry with a count, as if they had come one after another:
+-- first those that give something back, then those that are charged more. So a log is written
+-- twice at most, however many there are. Returns the number of those that are there, and sets
+-- e.outcomes to what the others would have returned.
 local function settle_holds(e, s, rule)
   local lines, places = take_holds(e, s)
   local there, outcomes, cost_at = 0, {}, e.others + 8
-  local stamps, held, back, n = {}, {}, {}, 0 -- what is to be given back together
-  local function give_back()
-    if n > 0 then
-      e.told = e.told + release(s, rule, stamps, held, back)
-      stamps, held, back, n = {}, {}, {}, 0
-      return after_giving(e, s)
-    end
-    return true
-  end
+  local stamps, held, back, n, more = {}, {}, {}, 0, 0 -- what is to be given back, and charged
   local used, same, stamp, units, _ = e.cost, nil, 0, 0, nil
   for i = 1, e.count do
     if i > 1 then
@@ -317,21 +310,27 @@ local function settle_holds(e, s, rule)
       if used < units then
         n = n + 1
         stamps[n], held[n], back[n] = stamp, units, units - used
-      elseif used > units then
-        if not give_back() then
-          return UNREADABLE
-        end
-        e.told = e.told + charge_used(s, rule, used - units)
-        if not after_giving(e, s) then
-          return UNREADABLE
-        end
+      else
+        more = more + used - units
       end
       there = there + 1
       outcomes[i] = units == 0 and '\2' or '\1'
     end
   end
   e.outcomes = concat(outcomes)
-  return give_back() and there or UNREADABLE
+  if n > 0 then
+    e.told = release(s, rule, stamps, held, back)
+    if not after_giving(e, s) then
+      return UNREADABLE
+    end
+  end
+  if more > 0 then
+    e.told = e.told + charge_used(s, rule, more)
+    if not after_giving(e, s) then
+      return UNREADABLE
+    end
+  end
+  return there
 end
 
 -- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is

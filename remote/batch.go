@@ -142,16 +142,19 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if c.group != nil {
 		return b.addGroup(c, bound)
 	}
-	work := c.entry.work()
-	if len(b.runs) > 0 && b.work+work > bound.work {
-		return full
-	}
 	who := askingOf(&c.entry)
 	if b.alone {
 		b.alone = false
 		b.put(askingOf(&b.runs[0].entry), 0)
 	}
 	of, known := b.loadOf[who]
+	work := c.entry.work()
+	if known && b.addsNoWork(&b.loads[of], &c.entry) {
+		work = 0
+	}
+	if len(b.runs) > 0 && b.work+work > bound.work {
+		return full
+	}
 	if !known {
 		of = int32(len(b.loads))
 	} else if b.loads[of].work+work > bound.keysWork {
@@ -186,6 +189,16 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 		b.put(who, of)
 	}
 	return added
+}
+
+// addsNoWork reports whether a call is a settlement that joins others of its key: what all of them give
+// back, and what all are charged besides, is written once each, and so counted with the first two.
+func (b *batch) addsNoWork(l *load, e *Entry) bool {
+	if l.last == noRun || !e.settlesHold() {
+		return false
+	}
+	n := b.runs[l.last].entry.count()
+	return n > 1 && n < lua.MaxHolds
 }
 
 // joined joins a call to a run of its key, if it can be: to the last, as nearly always, or while the
