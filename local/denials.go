@@ -107,11 +107,11 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 		remaining: m.Remaining,
 		reset:     sent + int64(m.ResetAfter),
 	}
+	d.prolong(known.forget) // first: see Forget
 	if !d.front.put(known, sent) {
 		return
 	}
 	d.cache.Set(hash, known, 1)
-	d.prolong(known.forget)
 	if d.sync {
 		d.cache.Wait()
 	}
@@ -139,6 +139,9 @@ func (d *Denials) Forget(hash uint64, now int64) {
 		return
 	}
 	d.front.put(&denial{hash: hash, forget: math.MinInt64, forgotten: now}, now)
+	if now >= d.until.Load() {
+		return // no denial of any key is in force; one that is being remembered now finds the above
+	}
 	d.cache.Del(hash)
 	if d.sync {
 		d.cache.Wait()

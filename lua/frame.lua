@@ -167,7 +167,7 @@ local function read_entry(e)
       e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
       if e.count > 1 then
-        e.others, at = at, at + (e.count - 1) * (e.operation == SETTLE and 15 or 8)
+        e.others, at = at, at + (e.count - 1) * (e.operation == SETTLE and SETTLED_BYTES or 8)
       end
     elseif e.operation == CHARGE then
       e.sequence, e.pairs = next_number(7), at
@@ -283,46 +283,54 @@ local function settle_hold(e, s, rule)
   return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
--- The same for each of the holds of an entry with a count, as if they had come one after another.
--- Returns the number of those that are there, and sets e.outcomes to what the others would have
--- returned.
+-- The same for each of the holds of an entry with a count, as if they had come one after another:
+-- first those that give something back, then those that are charged more. So a log is written
+-- twice at most, however many there are. Returns the number of those that are there, and sets
+-- e.outcomes to what the others would have returned.
 local function settle_holds(e, s, rule)
-  local found, there, outcomes = take_holds(e, s), 0, {}
-  local stamps, held, back = {}, {}, {} -- what is to be given back together
-  local function give_back()
-    if #stamps > 0 then
-      e.told = e.told + release(s, rule, stamps, held, back)
-      stamps, held, back = {}, {}, {}
-      return after_giving(e, s)
-    end
-    return true
-  end
-  local id, used, next_one = e.id, e.cost, e.others
+  local lines, places = take_holds(e, s)
+  local there, outcomes, cost_at = 0, {}, e.others + 8
+  local stamps, held, back, n, more = {}, {}, {}, 0, 0 -- what is to be given back, and charged
+  local used, same, stamp, units, _ = e.cost, nil, 0, 0, nil
   for i = 1, e.count do
     if i > 1 then
-      id, used, next_one = sub(packed, next_one, next_one + 7), unpack_time(packed, next_one + 8), next_one + 15
+      local a, b, c, d, f, g, h = byte(packed, cost_at, cost_at + 6)
+      used = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
+      cost_at = cost_at + SETTLED_BYTES
     end
-    local line, outcome = found[id], 0
-    if line then
-      found[id] = nil
-      local stamp, _, units = hold_in(line, 1)
-      if used < units then
-        stamps[#stamps + 1], held[#held + 1], back[#back + 1] = stamp, units, units - used
-      elseif used > units then
-        if not give_back() then
-          return UNREADABLE
-        end
-        e.told = e.told + charge_used(s, rule, used - units)
-        if not after_giving(e, s) then
-          return UNREADABLE
-        end
+    local from = places[i]
+    if not from then
+      outcomes[i] = '\0'
+    else
+      local line = sub(lines, from + 9, from + HOLD_BYTES - 1)
+      if line ~= same then -- those that were held together have the same, if they hold as many units
+        same = line
+        stamp, _, units = hold_in(lines, from)
       end
-      there, outcome = there + 1, units == 0 and 2 or 1
+      if used < units then
+        n = n + 1
+        stamps[n], held[n], back[n] = stamp, units, units - used
+      else
+        more = more + used - units
+      end
+      there = there + 1
+      outcomes[i] = units == 0 and '\2' or '\1'
     end
-    outcomes[i] = char(outcome)
   end
   e.outcomes = concat(outcomes)
-  return give_back() and there or UNREADABLE
+  if n > 0 then
+    e.told = release(s, rule, stamps, held, back)
+    if not after_giving(e, s) then
+      return UNREADABLE
+    end
+  end
+  if more > 0 then
+    e.told = e.told + charge_used(s, rule, more)
+    if not after_giving(e, s) then
+      return UNREADABLE
+    end
+  end
+  return there
 end
 
 -- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is

@@ -300,6 +300,32 @@ make[GCRA] = function()
     return units
   end
 
+  -- The same one after the other, for charges of which most give back all that is asked for.
+  function gcra.release(s, rule, stamps, charged, units)
+    local given, now, newest, d = 0, s.now, s.newest, rule.d
+    local c, u, full, whole, part, _ = 0, 0, 0, 0, 0, nil -- of the charge before
+    for i = 1, #stamps do
+      if charged[i] ~= c then
+        c = charged[i]
+        full, _ = span(rule, c)
+      end
+      if units[i] ~= u then
+        u = units[i]
+        whole, part = span(rule, u)
+      end
+      if stamps[i] > newest then -- the key no longer knows of it
+      elseif s.tat > now and full - (now - stamps[i]) > whole then
+        s.tat, s.part, given, s.changed = s.tat - whole, s.part - part, given + u, true
+        if s.part < 0 then
+          s.tat, s.part = s.tat - 1, s.part + d
+        end
+      else
+        given = given + gcra.give(s, rule, stamps[i], c, u)
+      end
+    end
+    return given
+  end
+
   -- The debt that the units by themselves would have left by now, on top of the key's.
   -- Two debts are paid off at the same time in this way, one after the other had they been
   -- one: instances that each send part of a key's units send what is left of them at

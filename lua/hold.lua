@@ -30,7 +30,8 @@ local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
 local SETTLED = '\0\5\0\0\0\0\0\0\4' -- how the answer to a settlement that was made begins, see frame.lua
-local EACH_ID, EACH_LINE = '........', '(........)(......................)' -- patterns
+local EACH_ID = '........' -- a pattern
+local SETTLED_BYTES = 15 -- what a SETTLE with a count says of each, behind the first: id (8), units used (7)
 
 -- Whether something that is held is due by the key's own time, as far as the head tells.
 local function is_due(e, s)
@@ -90,13 +91,18 @@ local function hold_at(s, from)
   return hold_in(s.lines, from)
 end
 
--- Where the line of the entry's hold begins; nothing if there is none.
-local function find_hold(e, s)
-  local from = find(s.lines, e.id, 1, true)
+-- Where the line of a hold begins, at a position or behind it; nothing if there is none.
+local function find_line(lines, id, behind)
+  local from = find(lines, id, behind, true)
   while from and (from - 1) % HOLD_BYTES > 0 do
-    from = find(s.lines, e.id, from + 1, true)
+    from = find(lines, id, from + 1, true)
   end
   return from
+end
+
+-- Where the line of the entry's hold begins; nothing if there is none.
+local function find_hold(e, s)
+  return find_line(s.lines, e.id, 1)
 end
 
 -- Puts another line, or none, in the place of the one that begins at a position.
@@ -210,27 +216,43 @@ local function take_hold(e, s)
   return charged, units
 end
 
--- Takes out the lines of all the holds that a SETTLE with a count is about, in one pass. Returns them by
--- id.
+-- Takes out the lines of all the holds that a SETTLE with a count is about. Returns the lines as they
+-- were, and for each of the count where among them its hold's began, or false.
 local function take_holds(e, s)
-  local asked, found = { [e.id] = true }, {}
-  for at = e.others, e.others + 15 * (e.count - 2), 15 do
-    asked[sub(packed, at, at + 7)] = true
-  end
-  s.lines = gsub(s.lines, EACH_LINE, function(id, rest)
-    if asked[id] and not found[id] then
-      found[id], s.holds_changed = id .. rest, true
-      return ''
+  local lines, places, taken, behind = s.lines, {}, {}, 1
+  for i = 1, e.count do
+    local id, at = e.id, e.others + (i - 2) * SETTLED_BYTES
+    if i > 1 then
+      id = sub(packed, at, at + 7)
     end
-  end)
-  return found
+    -- Holds are mostly settled in the order of their lines.
+    local from = find_line(lines, id, behind) or (behind > 1 and find_line(lines, id, 1))
+    if from and not taken[from] then
+      places[i], taken[from], behind = from, true, from + HOLD_BYTES
+    else
+      places[i] = false
+    end
+  end
+  local kept, n, start = {}, 0, 1
+  for from = 1, #lines, HOLD_BYTES do
+    if taken[from] then
+      if from > start then
+        n = n + 1
+        kept[n] = sub(lines, start, from - 1)
+      end
+      start, s.holds_changed = from + HOLD_BYTES, true
+    end
+  end
+  kept[n + 1] = sub(lines, start)
+  s.lines = concat(kept)
+  return lines, places
 end
 
 -- Gives back so many units of each of the charges made at these stamps, in memory, as far as
 -- they still count: those very units, as if they had never been charged. Returns how many.
 local function release(s, rule, stamps, charged, units)
   if rule.algorithm.release then
-    return rule.algorithm.release(s, rule, stamps, units)
+    return rule.algorithm.release(s, rule, stamps, charged, units)
   end
   local given = 0
   for i = 1, #stamps do

@@ -303,6 +303,21 @@ make[SLIDING_COUNTER] = function()
     return units
   end
 
+  -- Charges made at the same time give back as one.
+  function counter.release(s, rule, stamps, _, units)
+    local given, i = 0, 1
+    while stamps[i] do
+      local stamp, sum = stamps[i], 0
+      while stamps[i] == stamp do
+        sum, i = sum + units[i], i + 1
+      end
+      if stamp <= s.newest then -- or else the key no longer knows of it
+        given = given + counter.give(s, rule, stamp, sum, sum)
+      end
+    end
+    return given
+  end
+
   function counter.charge(s, rule, stamps, units)
     local charged, room = 0, math.max(0, MOST_LIMITS * rule.quota - s.total)
     for i = 1, #stamps do

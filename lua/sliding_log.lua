@@ -98,7 +98,7 @@ local function sliding_log(encoding)
   end
 
   -- Gives back units of the charges made at these stamps: see release in hold.lua.
-  function log.release(s, rule, stamps, units)
+  function log.release(s, rule, stamps, _, units)
     local wanted, order = {}, {}
     for i = 1, #stamps do
       local at = stamps[i]

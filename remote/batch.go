@@ -23,6 +23,8 @@ type batch struct {
 	// groups: some are among them, and their keys' other entries keep their order to them.
 	groups bool
 	work   int64 // units that the script writes one by one
+
+	spare [][]joinedHold // what runs of earlier trips had, to be used again
 }
 
 // load is what a batch carries of a key.
@@ -36,6 +38,8 @@ const (
 	noRun = -1
 	// mostTries is how many runs of a key a call tries to join: callers ask for few costs.
 	mostTries = 8
+	// mostSpare is how many lists of joined holds a batch keeps for later trips.
+	mostSpare = 8
 )
 
 // bounds are how large a batch may become.
@@ -112,6 +116,11 @@ func (e *Entry) join(other *Entry) (place int64, joined bool) {
 }
 
 func (b *batch) reset() {
+	for i := range b.runs {
+		if joined := b.runs[i].entry.joined; joined != nil && len(b.spare) < mostSpare {
+			b.spare = append(b.spare, joined[:0])
+		}
+	}
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
 	clear(b.loadOf)
@@ -133,16 +142,19 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if c.group != nil {
 		return b.addGroup(c, bound)
 	}
-	work := c.work
-	if len(b.runs) > 0 && b.work+work > bound.work {
-		return full
-	}
 	who := askingOf(&c.entry)
 	if b.alone {
 		b.alone = false
 		b.put(askingOf(&b.runs[0].entry), 0)
 	}
 	of, known := b.loadOf[who]
+	work := c.work
+	if known && b.addsNoWork(&b.loads[of], &c.entry) {
+		work = 0
+	}
+	if len(b.runs) > 0 && b.work+work > bound.work {
+		return full
+	}
 	if !known {
 		of = int32(len(b.loads))
 	} else if b.loads[of].work+work > bound.keysWork {
@@ -179,6 +191,16 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	return added
 }
 
+// addsNoWork reports whether a call is a settlement that joins others of its key: what all of them give
+// back, and what all are charged besides, is written once each, and so counted with the first two.
+func (b *batch) addsNoWork(l *load, e *Entry) bool {
+	if l.last == noRun || !e.settlesHold() {
+		return false
+	}
+	n := b.runs[l.last].entry.count()
+	return n > 1 && n < lua.MaxHolds
+}
+
 // joined joins a call to a run of its key, if it can be: to the last, as nearly always, or while the
 // key may have more of them, to one of the first. It returns the run, or noRun, and the call's place
 // in it.
@@ -191,6 +213,9 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 		run := &b.runs[at]
 		later := c.deadline - run.deadline
 		if (later >= 0 && later <= bound.spread) || !c.entry.hasDeadline() {
+			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
+				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
+			}
 			if place, joined := run.entry.join(&c.entry); joined {
 				return at, place
 			}

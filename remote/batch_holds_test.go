@@ -85,6 +85,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			}
 		}
 		b.finish(func(*Entry, int64) int64 { return 0 })
+		held := unitsHeld(linesOf(client, joined))
 		replies, err := script.Run(ctx, b.entries, now)
 		if err != nil {
 			t.Fatal(err)
@@ -94,6 +95,26 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 				return int(x - y)
 			}
 			return int(c.place - d.place)
+		})
+		// Of joined settlements, those that are charged more come behind those that give back; a second one
+		// of the same hold finds nothing.
+		rank, seen := make(map[*call]int), make(map[uint64]bool)
+		for _, c := range calls {
+			if c.entry.Operation == lua.Settle {
+				switch units, there := held[c.entry.Hold.ID]; {
+				case seen[c.entry.Hold.ID]:
+					rank[c] = 2
+				case there && c.entry.Cost > units:
+					rank[c] = 1
+				}
+				seen[c.entry.Hold.ID] = true
+			}
+		}
+		slices.SortStableFunc(calls, func(c, d *call) int {
+			if x, y := b.runs[c.run].at, b.runs[d.run].at; x != y {
+				return int(x - y)
+			}
+			return rank[c] - rank[d]
 		})
 		for i, c := range calls {
 			e := c.entry
@@ -120,6 +141,15 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			t.Fatalf("the key then:\n%+v, alone\n%+v", x, y)
 		}
 	}
+}
+
+// unitsHeld is how many units the lines of a key hold, by the holds' IDs.
+func unitsHeld(lines string) map[uint64]int64 {
+	held := make(map[uint64]int64)
+	for ; len(lines) >= 30; lines = lines[30:] {
+		held[uint64(readInt(lines, 0, 8))] = readInt(lines, 23, 7)
+	}
+	return held
 }
 
 func runOne(t *rapid.T, script *Script, e Entry, now int64) Reply {
@@ -158,4 +188,25 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 func linesOf(client *redis.Client, key string) string {
 	text := client.Get(context.Background(), key+":holds").Val()
 	return text[min(15, len(text)):]
+}
+
+// All settlements of a key that share a trip write its log twice at most: what is given back, and what is
+// charged besides. So that is what they count of the work that a trip may have.
+func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
+	rule, key := newRule(t, limit.PerHour(1000), limit.SlidingLog()), redistest.Prefix()+"hot"
+	settles := func(id uint64) *call { return &call{entry: holdEntry(key, rule, lua.Settle, id, 2000)} }
+	once := settles(1)
+	var b batch
+	bound := newBounds(128, 2*once.work, 1000)
+	for id := uint64(1); id <= 100; id++ {
+		if got := b.add(settles(id), bound); got != added {
+			t.Fatalf("settlement %d: %v", id, got)
+		}
+	}
+	if b.work != 2*once.work {
+		t.Errorf("100 settlements count as work of %d units, want twice the %d of one", b.work, once.work)
+	}
+	if got := b.add(&call{entry: Entry{Key: key + "2", Rule: rule, Cost: 1}}, bound); got != full {
+		t.Errorf("beyond the bound on work a call is added: %v", got)
+	}
 }

@@ -153,7 +153,7 @@ func (e *Entry) work() int64 {
 		return work * e.Rule.unitWork
 	}
 	if e.Operation == lua.Settle {
-		return e.Rule.quota * e.Rule.unitWork // it may be written anew
+		return e.Rule.quota * e.Rule.unitWork // it may be written anew; see batch.addsNoWork
 	}
 	return e.Rule.Work(e.Cost * e.count())
 }

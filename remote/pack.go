@@ -35,7 +35,11 @@ func pack(entries []Entry, clock int64) []byte {
 
 // packSingle writes what the script is asked where there is one entry, behind its rule.
 func packSingle(e *Entry) []byte {
-	return e.pack(appendInt(make([]byte, 0, 16), e.NotAfter, 7), 1, e.NotAfter, false)
+	size := 16
+	if e.Operation >= lua.Hold {
+		size = 48
+	}
+	return e.pack(appendInt(make([]byte, 0, size), e.NotAfter, 7), 1, e.NotAfter, false)
 }
 
 // earliest is the earliest not-after of those that have one; else 0.

@@ -126,7 +126,8 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 			args = append(args, e.leaseKey())
 		}
 		if e.usesHolds() && !holdsToo {
-			args = append(args, e.holdsKey())
+			e.holdsKey()
+			args = append(args, &e.holdsName)
 			holdsToo = true
 		}
 	}

@@ -99,10 +99,10 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 		}
 		return nil
 	}
-	h := &Hold{
-		rule: r, key: key.kept(), units: d.Granted, granted: began, ends: began + int64(key.hold.terms.Life),
-		local: d.Degraded(), unknown: key.hold.unknown,
-	}
+	h := &key.hold.granted
+	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
+	h.ends = began + int64(key.hold.terms.Life)
+	h.local, h.unknown = d.Degraded(), key.hold.unknown
 	r.metrics.holds.opened(h.units)
 	return h
 }

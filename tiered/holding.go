@@ -13,6 +13,8 @@ type holding struct {
 	terms remote.Hold
 	// unknown: it was decided without Redis, which may hold the units all the same.
 	unknown bool
+	// granted is the Hold, if there comes to be one: in one piece with what names it in Redis.
+	granted Hold
 }
 
 // newHolding makes a hold that differs from all others of the fleet, as good as always.

@@ -260,6 +260,7 @@ type ruleConfig struct {
 	countDenied  bool
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
+	unsettledSet bool          // by an option, be it to the default
 	slotTTL      time.Duration // 0: the default
 	holdLife     time.Duration // 0: callers say it
 }

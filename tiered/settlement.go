@@ -70,7 +70,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	}
 	reply, err := shard.Decide(ctx, remote.Entry{
 		Key: string(s.key.name), Rule: s.rule.encoded, Operation: lua.Settle, Cost: s.used,
-		Hold: &remote.Hold{ID: s.key.hold.terms.ID},
+		Hold: &s.key.hold.terms,
 	})
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):

@@ -73,6 +73,8 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		meaningless = "CountDenied"
 	case c.holdLife != 0:
 		meaningless = "HoldLife"
+	case c.unsettledSet:
+		meaningless = "Unsettled"
 	}
 	if meaningless != "" {
 		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim))

@@ -37,13 +37,13 @@ func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 
 // Unsettled sets what becomes of holds that nobody has settled when they come to their end; the
 // default is [Keep]. Each instance goes by its own rule: those that give back do so for the holds
-// of such instances.
+// of such instances. It does not go with a limit of [limit.Concurrent], whose units are held in slots.
 func Unsettled(p UnsettledPolicy) RuleOption {
 	return func(c *ruleConfig) error {
 		if p > GiveBack {
 			return option.Invalid("%v, must be Keep or GiveBack", p)
 		}
-		c.unsettled = p
+		c.unsettled, c.unsettledSet = p, true
 		return nil
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -61,8 +62,9 @@ const lookAgain = time.Second
 
 // lines are the lines of those who wait, by rule and key.
 type lines struct {
-	mu sync.Mutex // guards all lines and their waiters
-	of map[lineID]*line
+	some atomic.Bool // whether anybody waits, for those who give units back: mostly nobody does
+	mu   sync.Mutex  // guards all lines and their waiters
+	of   map[lineID]*line
 }
 
 type lineID struct {
@@ -132,6 +134,7 @@ func (ls *lines) join(w *waiter) *line {
 			ls.of = make(map[lineID]*line)
 		}
 		ls.of[id] = q
+		ls.some.Store(true)
 	}
 	w.place = q.waiters.PushBack(w)
 	behind := q.units - q.first().cost
@@ -333,11 +336,15 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	w.tell()
 	if q.waiters.Len() == 0 {
 		delete(q.lines.of, q.id)
+		q.lines.some.Store(len(q.lines.of) > 0)
 	}
 }
 
 // release has who is first ask at once: units have been given back.
 func (ls *lines) release(rule string, key remote.UserKey) {
+	if !ls.some.Load() {
+		return
+	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if q := ls.of[lineID{rule, key}]; q != nil {
