@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -53,7 +54,7 @@ func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 // checkSlots is check for acquiring.
 func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	if r.slots == nil {
-		return r.notHeld()
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
 	}
 	return r.checkCall(ctx, key, units)
 }
@@ -75,7 +76,7 @@ func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([
 	}
 	err := breaker.ErrOpen
 	if s.Breaker.Closed() {
-		var h *local.Held
+		var h *local.Held[*Rule]
 		if h, err = r.enter(key, l.config.deadline); err == nil {
 			e := r.entry(key, units, lua.Take)
 			e.Count = count
@@ -100,7 +101,7 @@ func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([
 
 // enter takes note that an entry is about to be sent which changes what is held of a key. While
 // the key is in doubt it waits, as long as it may.
-func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held, error) {
+func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held[*Rule], error) {
 	h, wait := r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl)
 	for until := time.Now().Add(within); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
 		if err := r.limiter.awaitTold(wait, until); err != nil {
@@ -129,7 +130,7 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 }
 
 // leave takes note of what has come of an entry, and returns the slots that it was granted.
-func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remote.Reply, err error) (slots []*Slot) {
+func (r *Rule) leave(h *local.Held[*Rule], key *callKey, units, sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	l := r.limiter
 	now := l.now()
 	switch {
@@ -141,7 +142,7 @@ func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remo
 		h.Left(now, reply.Remaining)
 	default:
 		kept := key.kept()
-		all := make([]*local.Slot, reply.Granted/units)
+		all := make([]*local.Slot[*Rule], reply.Granted/units)
 		for i := range all {
 			slot := &Slot{rule: r, key: kept}
 			slots, all[i] = append(slots, slot), &slot.local
@@ -186,10 +187,10 @@ func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err erro
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
-	share := func(h *local.Held) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
+	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
 	switch {
 	case r.config.policy == Allow:
-		share = func(*local.Held) int64 { return math.MaxInt64 }
+		share = func(*local.Held[*Rule]) int64 { return math.MaxInt64 }
 	case r.config.policy == Deny:
 		d.RetryAfter = outage.ProbeEvery
 		return nil, d
@@ -237,6 +238,6 @@ func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
 func (r *Rule) resetSlots(key *callKey) {
 	l := r.limiter
 	held := r.heldKey(key)
-	l.slots.table.Doubt(l.now(), func(owner any, key string) bool { return key == held.Key && owner.(*Rule).name == r.name })
+	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
 	r.unitsCameBack(key)
 }

@@ -23,7 +23,7 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 
 // enter enters all requests of a part that are to be acquired. It waits for
 // a key in doubt with none entered: what Redis is told of the others waits for those that are.
-func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error) {
+func (g *together) enter(part []int, within time.Duration) ([]*local.Held[*Rule], error) {
 	for until := time.Now().Add(within); ; {
 		entered, wait := g.enterAll(part)
 		if wait == nil {
@@ -35,9 +35,9 @@ func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error
 	}
 }
 
-func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan struct{}) {
+func (g *together) enterAll(part []int) (entered []*local.Held[*Rule], wait <-chan struct{}) {
 	table := g.limiter.slots.table
-	entered = make([]*local.Held, len(part))
+	entered = make([]*local.Held[*Rule], len(part))
 	for j, i := range part {
 		r := g.questions[i].rule
 		if r.slots == nil {
@@ -57,7 +57,7 @@ func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan stru
 }
 
 // leave takes note of what has come of the requests of a part that were entered.
-func (g *together) leave(part []int, entered []*local.Held, sent int64, replies []remote.Reply, err error) {
+func (g *together) leave(part []int, entered []*local.Held[*Rule], sent int64, replies []remote.Reply, err error) {
 	for j, i := range part {
 		if entered[j] == nil {
 			continue
