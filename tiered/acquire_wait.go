@@ -24,7 +24,8 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 
 // acquireFor asks for who is first in a line, and for those behind who want the same.
 func (q *line) acquireFor(w *waiter, count int64) {
-	slots, d, err := w.rule.acquire(context.Background(), &w.key, w.cost, count)
+	asked := w.question()
+	slots, d, err := asked.acquire(context.Background(), count)
 	granted := make([]limit.Decision, len(slots))
 	for i := range slots {
 		granted[i] = d

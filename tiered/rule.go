@@ -90,7 +90,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	}
 	shadow, err := l.newShadow(name, lim, a, c.shadow)
 	if err != nil {
-		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
+		return nil, err
 	}
 	r := &Rule{
 		limiter:    l,
@@ -197,17 +197,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
 // own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	q := r.ask(key, cost, lua.Take)
-	d, err := q.decide(ctx)
-	err = q.end(&d, err)
-	return d, err
-}
-
-// entry asks Redis for a decision.
-func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
-	e := remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
-	key.hold.ask(&e)
-	return e
+	return r.decide(ctx, key, cost, lua.Take)
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the

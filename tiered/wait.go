@@ -40,6 +40,11 @@ func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
 	return w
 }
 
+// question is what the waiter asks, each time anew: the key's slot may have moved meanwhile.
+func (w *waiter) question() question {
+	return question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
+}
+
 // wait stands in line.
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
@@ -104,7 +109,7 @@ func (w *waiter) end() (limit.Decision, error) {
 	case w.err == nil:
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
 		if !w.denied {
-			q := question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
+			q := w.question()
 			_ = q.end(&w.decision, nil)
 		}
 	default:
@@ -215,7 +220,8 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 		q.acquireFor(w, count)
 		return
 	}
-	granted, denied, err := w.rule.allowSeveral(ctx, &w.key, w.cost, count)
+	asked := w.question()
+	granted, denied, err := asked.allowSeveral(ctx, count)
 	for _, d := range q.answered(w, granted, nil, denied, err) {
 		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
 			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
