@@ -35,9 +35,8 @@ type Ledger struct {
 	overflows  []*overflow // of the sets; nil if nothing has made way in one
 }
 
-// Account is a key under its limit. Owner and Key say on whose behalf units that
-// were granted without Redis are to be charged there; the ledger does not look at
-// them.
+// Account is a key under its limit. Owner is for who charges units that were granted without
+// Redis there: the ledger keeps it, and does not look at it.
 type Account struct {
 	Hash   uint64        // salted, so that windows of different length are told apart
 	Window time.Duration // of the limit
@@ -80,7 +79,6 @@ func New(keys int) *Ledger {
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
-	l.losses.ofOwner = make(map[any]int64)
 	l.rules.numbers = make(map[string]uint8)
 	l.GroupBy(1, func(string) int { return 0 })
 	return l
