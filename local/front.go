@@ -12,10 +12,10 @@ import (
 // others are found in ristretto, which keeps those of many keys that are worth it, in as much
 // memory as it is given.
 //
-// It is there for keys that all cores ask for at once. A Get of ristretto takes the lock of a shard, and
-// notes the key in a buffer for its count of uses: writes to memory that callers share. With the
-// table, a denial of one hot key takes 0.47 to 0.78 of a bare Get (docs/measurements.md). The table
-// also knows at once what ristretto knows a moment later, see [Denials.Forget].
+// It is there for keys that all cores ask for at once. A Get of ristretto takes the read lock of a
+// shard, which is a write to memory that all of them share, and notes the use. With the table, a
+// denial of one hot key takes 0.47 to 0.78 of a bare Get (docs/measurements.md). The table also
+// knows at once what ristretto knows a moment later, see [Denials.Forget].
 type front []atomic.Pointer[denial]
 
 // newFront returns a table of at least as many places as there are keys.

@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -49,14 +48,6 @@ func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 		return &Slot{rule: r, dry: true}
 	}
 	return slot
-}
-
-// checkSlots is check for acquiring.
-func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
-	if r.slots == nil {
-		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
-	}
-	return r.checkCall(ctx, key, units)
 }
 
 // acquire acquires up to count slots of the question's units each. The decision is that of the last
@@ -256,11 +247,6 @@ func (q *question) deniedSettling() (d limit.Decision, denied bool) {
 	d = r.decision(s.TierSettling())
 	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, r.slots.ttl
 	return d, true
-}
-
-// slotsAnswered remembers a denial: for a short time, as units come back at any time.
-func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
-	r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife))
 }
 
 // resetSlots follows a reset of a key in Redis.

@@ -103,9 +103,3 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	r.unitsCameBack(&k)
 	return nil
 }
-
-func (r *Rule) forgetDenial(hash uint64) {
-	if r.limiter.denials != nil {
-		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
-	}
-}
