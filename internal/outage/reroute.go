@@ -185,7 +185,7 @@ func (s *Shard) adopt(from *Shard) {
 		return
 	}
 	now := s.all.Now()
-	s.begin(now, s.all.Born).back.Store(max(1, now))
+	s.begin(now).back.Store(max(1, now))
 	s.changed(Settling)
 }
 

@@ -39,7 +39,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if second.Number == first.Number {
 		t.Errorf("two silences have number %d", first.Number)
 	}
-	s.lost(l.Now()+int64(time.Second), l.Born)
+	s.lost(l.Now()+int64(time.Second))
 	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
@@ -79,7 +79,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 		return units
 	}
 	share := granted()
-	s.lost(l.Now(), l.Born)
+	s.lost(l.Now())
 	if more := granted(); share == 0 || more != 0 {
 		t.Errorf("%d units while Redis was silent, and %d more when it was lost", share, more)
 	}
