@@ -9,7 +9,13 @@ import (
 // read without a lock and without writing anything that callers share. Of keys that
 // meet at a place it holds one. That keeps the place for as long as its denial is in
 // force, so places are with the keys that are asked for most: they come first. The
-// others are found in ristretto.
+// others are found in ristretto, which keeps those of many keys that are worth it, in as much
+// memory as it is given.
+//
+// It is there for keys that all cores ask for at once. A Get of ristretto takes the read lock of a
+// shard, which is a write to memory that all of them share, and notes the use. With the table, a
+// denial of one hot key takes 0.47 to 0.78 of a bare Get (docs/measurements.md). The table also
+// knows at once what ristretto knows a moment later, see [Denials.Forget].
 type front []atomic.Pointer[denial]
 
 // newFront returns a table of at least as many places as there are keys.

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,11 +17,11 @@ import (
 // is in doubt no further entries are sent that would change what Redis knows of it; and as soon
 // as those that were can change nothing any more, Redis is told how many units are held. That
 // says the same however often it is told, so nothing leaks and nothing counts twice.
-type Slots struct {
+type Slots[O any] struct {
 	wake func()
 
 	mu   sync.Mutex // guards all keys, and their slots' places
-	of   map[HeldKey]*Held
+	of   map[HeldKey]*Held[O]
 	lost map[string]uint64 // slots, by rule
 }
 
@@ -30,19 +29,19 @@ type Slots struct {
 type HeldKey struct{ Rule, Key string }
 
 // Held is what is held of a key. Its methods may be called after [Slots.Enter], which keeps it.
-type Held struct {
+type Held[O any] struct {
 	HeldKey
-	table *Slots
+	table *Slots[O]
 
 	// till is until when the slots may be believed in, on the limiter's clock. It is extended
 	// only while it has not passed, under mu; it is read without.
 	till atomic.Int64
 
 	// Guarded by the table's mu:
-	owner   any // whoever has entered last
+	owner   O // whoever has entered last
 	ttl     time.Duration
 	units   int64
-	slots   []*Slot
+	slots   []*Slot[O]
 	free    int64  // units, as Redis said last
 	kept    bool   // whatever Redis says: it cannot be reached
 	share   int64  // in an outage
@@ -56,30 +55,20 @@ type Held struct {
 	over    chan struct{} // closed when the doubt is over
 }
 
-// Slot is units of a key that are held together. The zero Slot is not held; it must not be copied
-// once it was granted.
-type Slot struct {
-	held  *Held
-	units int64
-	place int // among the key's slots, from 1 on; 0: it is not held any more
-	lost  atomic.Bool
-	ended chan struct{} // closed when it is lost or given back; nil before it is asked for
-}
-
 // goneAfter is after how many lives of a line Redis has forgotten a process that it was last told
 // of then: its clock may run a little slower than this one's.
 const goneAfter = 2
 
 // NewSlots returns an empty table. wake is called when there is something to be told of a key in
 // doubt, or may be later; it must not wait, nor call the table.
-func NewSlots(wake func()) *Slots {
-	return &Slots{wake: wake, of: make(map[HeldKey]*Held), lost: make(map[string]uint64)}
+func NewSlots[O any](wake func()) *Slots[O] {
+	return &Slots[O]{wake: wake, of: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
 }
 
-func (t *Slots) held(key HeldKey) *Held {
+func (t *Slots[O]) held(key HeldKey) *Held[O] {
 	h := t.of[key]
 	if h == nil {
-		h = &Held{HeldKey: key, table: t}
+		h = &Held[O]{HeldKey: key, table: t}
 		t.of[key] = h
 	}
 	return h
@@ -88,7 +77,7 @@ func (t *Slots) held(key HeldKey) *Held {
 // Enter takes note that an entry is about to be sent that changes what Redis knows of a key, for
 // an owner whose lines last for ttl there. Granted, Left or Unknown must follow. But while the
 // key is in doubt there is none: wait is closed when that is over.
-func (t *Slots) Enter(key HeldKey, owner any, ttl time.Duration) (h *Held, wait <-chan struct{}) {
+func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], wait <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h = t.held(key)
@@ -102,7 +91,7 @@ func (t *Slots) Enter(key HeldKey, owner any, ttl time.Duration) (h *Held, wait 
 }
 
 // left ends an entry. The lock is held.
-func (h *Held) left(now int64) {
+func (h *Held[O]) left(now int64) {
 	h.flying--
 	h.changes++
 	h.flown = max(h.flown, now)
@@ -113,7 +102,7 @@ func (h *Held) left(now int64) {
 
 // Left ends an Enter: nothing has come of the entry. free is what Redis said is left, -1 if it
 // said nothing.
-func (h *Held) Left(now, free int64) {
+func (h *Held[O]) Left(now, free int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
 	h.left(now)
@@ -125,7 +114,7 @@ func (h *Held) Left(now, free int64) {
 
 // Unknown ends an Enter: whether the entry has changed anything in Redis is not known, and it can
 // do so until since.
-func (h *Held) Unknown(now, since int64) {
+func (h *Held[O]) Unknown(now, since int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
 	h.left(now)
@@ -134,7 +123,7 @@ func (h *Held) Unknown(now, since int64) {
 }
 
 // doubts begins a doubt, or goes on with the one there is. The lock is held.
-func (h *Held) doubts(since int64) {
+func (h *Held[O]) doubts(since int64) {
 	if !h.doubt {
 		h.doubt, h.over, h.since = true, make(chan struct{}), 0
 	}
@@ -143,7 +132,7 @@ func (h *Held) doubts(since int64) {
 }
 
 // Granted ends an Enter: Redis has granted slots of so many units each, which it keeps until till.
-func (h *Held) Granted(now, till, free, units int64, slots ...*Slot) {
+func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
 	h.left(now)
@@ -160,7 +149,7 @@ func (h *Held) Granted(now, till, free, units int64, slots ...*Slot) {
 	h.add(units, slots)
 }
 
-func (h *Held) add(units int64, slots []*Slot) {
+func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 	for _, s := range slots {
 		h.slots = append(h.slots, s)
 		s.held, s.units, s.place = h, units, len(h.slots)
@@ -170,13 +159,13 @@ func (h *Held) add(units int64, slots []*Slot) {
 
 // extend makes the slots last until till. Those that have lapsed meanwhile are lost, whatever
 // Redis still knows of them: somebody may have been told so. The lock is held.
-func (h *Held) extend(now, till int64) {
+func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
 	h.till.Store(max(h.till.Load(), till))
 }
 
 // lapse loses the slots if their time is over. The lock is held.
-func (h *Held) lapse(now int64) {
+func (h *Held[O]) lapse(now int64) {
 	if h.units == 0 || now < h.till.Load() {
 		return
 	}
@@ -191,228 +180,9 @@ func (h *Held) lapse(now int64) {
 	h.doubts(now) // Redis may know of them yet
 }
 
-// end ends a slot. The lock is held.
-func (s *Slot) end() {
-	s.place = 0
-	if s.ended != nil {
-		close(s.ended)
-	}
-}
-
-// Release gives a slot back, and reports whether Redis is to be told so at once: then h was
-// entered. If not, because the slot is not held any more or the key is in doubt, or because tell
-// is false, Redis will be told how many units are held.
-func (s *Slot) Release(now int64, tell bool) (h *Held, units int64, told bool) {
-	if s.held == nil {
-		return nil, 0, false
-	}
-	t := s.held.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h = s.held
-	h.lapse(now)
-	if s.place == 0 {
-		return h, 0, false
-	}
-	last := h.slots[len(h.slots)-1]
-	h.slots[s.place-1], last.place = last, s.place
-	h.slots[len(h.slots)-1] = nil
-	h.slots = h.slots[:len(h.slots)-1]
-	h.units -= s.units
-	h.changes++
-	s.lost.Store(true)
-	s.end()
-	if !tell || h.doubt || h.kept {
-		h.doubts(now)
-		return h, s.units, false
-	}
-	h.flying++
-	return h, s.units, true
-}
-
-// Held reports whether the slot is held, at a time that was read before: also directly after this
-// process stood still, when no timer has fired yet.
-func (s *Slot) Held(now int64) bool {
-	// In this order: when the time is extended, slots that were lost before have been marked.
-	return s.held != nil && now < s.held.till.Load() && !s.lost.Load()
-}
-
-// Ended returns a channel that is closed when the slot is lost or given back.
-func (s *Slot) Ended() <-chan struct{} {
-	if s.held != nil {
-		s.held.table.mu.Lock()
-		defer s.held.table.mu.Unlock()
-	}
-	if s.ended == nil {
-		s.ended = make(chan struct{})
-		if s.place == 0 {
-			close(s.ended)
-		}
-	}
-	return s.ended
-}
-
-// GrantAlone grants a slot without Redis, if the process then holds no more than its share. Its
-// slots of the key are kept until Redis was told of them.
-func (t *Slots) GrantAlone(now int64, key HeldKey, owner any, ttl time.Duration, share func(*Held) int64, units int64, s *Slot) (granted bool, left int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.held(key)
-	defer h.clean(now)
-	h.owner, h.ttl = owner, ttl
-	h.lapse(now)
-	if left = share(h) - h.units; left < units {
-		return false, max(0, left)
-	}
-	h.keep()
-	h.add(units, []*Slot{s})
-	h.changes++
-	h.doubts(now)
-	return true, left - units
-}
-
-// Sharing is between how many instances a limit is divided while Redis cannot be asked.
-type Sharing struct {
-	// Outage tells outages apart; 0: there is none.
-	Outage uint32
-	Fleet  int
-}
-
-// Share is how many units the process may hold while Redis cannot be asked, as of the first time
-// that this is asked in an outage: what it holds, and its part of what was free; or of a key of
-// which it holds nothing, its part of the limit. For GrantAlone.
-func (h *Held) Share(quota int64, o Sharing) int64 {
-	fleet := int64(max(1, o.Fleet))
-	if o.Outage == 0 || h.outage != o.Outage {
-		h.outage = o.Outage
-		if h.share = max(1, quota/fleet); h.units > 0 {
-			h.share = min(quota, h.units+min(h.free, quota)/fleet)
-		}
-	}
-	return h.share
-}
-
-// Room is how many units more the process may hold by its share.
-func (t *Slots) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.held(key)
-	defer h.clean(now)
-	h.lapse(now)
-	return max(0, h.Share(quota, o)-h.units)
-}
-
-// keep keeps the slots until Redis was told of them. The lock is held.
-func (h *Held) keep() {
-	h.kept = true
-	h.till.Store(math.MaxInt64)
-}
-
-// Keep keeps the slots of keys that are held now, and that are to be kept although Redis cannot be
-// reached: until it can, and was told of them.
-func (t *Slots) Keep(now int64, which func(owner any, key string) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.of {
-		if h.lapse(now); h.units > 0 && !h.kept && which(h.owner, h.Key) {
-			h.keep()
-			h.doubts(now)
-		}
-	}
-}
-
-// Doubt has Redis told how many units are held of certain keys: it may have lost its memory.
-func (t *Slots) Doubt(now int64, which func(owner any, key string) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.of {
-		if h.owner != nil && which(h.owner, h.Key) {
-			h.doubts(now)
-		}
-	}
-}
-
-// Statement is what Redis is told of a key: that the process is alive, or, if Absolute, how many
-// units it holds.
-type Statement struct {
-	Held     *Held
-	Owner    any
-	TTL      time.Duration
-	Units    int64
-	Absolute bool
-	changes  uint64
-	quiet    bool // no entry was on its way
-}
-
-// Statements are what Redis is to be told now: of keys in doubt how many units are held, once
-// nothing is on its way that could change that; and if renew is set, of all others that the
-// process is alive. Each must be Answered or Failed.
-func (t *Slots) Statements(now int64, renew bool, reachable func(owner any, key string) bool) (all []Statement) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.of {
-		h.lapse(now)
-		due := renew && h.units > 0
-		if h.doubt {
-			due = !h.asked && h.flying == 0 && now >= h.since
-		}
-		if due && reachable(h.owner, h.Key) {
-			h.asked = h.doubt
-			all = append(all, Statement{h, h.owner, h.ttl, h.units, h.doubt, h.changes, h.flying == 0})
-		}
-		h.clean(now)
-	}
-	return all
-}
-
-// Answered takes note that Redis was told, knew of so many units before, and keeps those of the
-// statement until till.
-func (s *Statement) Answered(now, till, known, free int64) {
-	h := s.Held
-	h.table.mu.Lock()
-	defer h.table.mu.Unlock()
-	h.free, h.flown = free, max(h.flown, now)
-	if !s.Absolute {
-		same := s.quiet && h.flying == 0 && h.changes == s.changes
-		if same && known != h.units {
-			h.doubts(now)
-		}
-		if h.lapse(now); known > 0 && (!same || known == h.units) && !h.kept {
-			h.extend(now, till)
-		}
-		return
-	}
-	h.asked = false
-	if h.kept { // from now on Redis knows
-		h.kept = false
-		h.till.Store(till)
-	} else {
-		h.extend(now, till)
-	}
-	h.lapse(now)
-	if h.changes == s.changes {
-		h.doubt = false
-		close(h.over)
-	}
-	h.clean(now)
-}
-
-// Failed takes note that Redis may not have been told; and that nothing may be told before since.
-func (s *Statement) Failed(now, since int64) {
-	h := s.Held
-	h.table.mu.Lock()
-	defer h.table.mu.Unlock()
-	h.flown = max(h.flown, since)
-	if s.Absolute {
-		h.asked = false
-		h.since = max(h.since, since)
-		h.clean(now)
-	}
-}
-
 // clean forgets a key of which nothing is held, and of which Redis knows nothing or, since the
 // time of a line is over, will know nothing. The lock is held.
-func (h *Held) clean(now int64) {
+func (h *Held[O]) clean(now int64) {
 	if h.units > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
 		return
 	}
@@ -423,31 +193,11 @@ func (h *Held) clean(now int64) {
 	delete(h.table.of, h.HeldKey)
 }
 
-// Next is when something is to be done next: a slot lapses, or Redis may be told of a doubt.
-// math.MaxInt64 if nothing is.
-func (t *Slots) Next(reachable func(owner any, key string) bool) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next := int64(math.MaxInt64)
-	for _, h := range t.of {
-		if h.units > 0 {
-			next = min(next, h.till.Load())
-		}
-		if h.doubt && !h.asked && h.flying == 0 && reachable(h.owner, h.Key) {
-			next = min(next, h.since)
-		}
-	}
-	return next
-}
-
 // EndAll gives all slots back, without Redis being told, which Statements then say.
-func (t *Slots) EndAll(now int64) {
+func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.of {
-		if h.owner == nil {
-			continue
-		}
 		for _, s := range h.slots {
 			s.lost.Store(true)
 			s.end()
@@ -468,7 +218,7 @@ type SlotCounts struct {
 }
 
 // Counts returns the counts of all rules under which anything is held, or was lost.
-func (t *Slots) Counts() map[string]SlotCounts {
+func (t *Slots[O]) Counts() map[string]SlotCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	counts := make(map[string]SlotCounts)
@@ -486,7 +236,7 @@ func (t *Slots) Counts() map[string]SlotCounts {
 }
 
 // Keys is how many keys are known: those that are held, asked for, or in doubt.
-func (t *Slots) Keys() int {
+func (t *Slots[O]) Keys() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.of)

@@ -19,19 +19,19 @@ const (
 
 // holding is a process that holds slots of the one key there is.
 type holding struct {
-	table  *Slots
+	table  *Slots[*holding]
 	holder model.Holder
-	slots  map[*Slot]int64 // that were granted and not released
-	lost   map[*Slot]bool  // those of them that were found to be lost
+	slots  map[*Slot[*holding]]int64 // that were granted and not released
+	lost   map[*Slot[*holding]]bool  // those of them that were found to be lost
 	dead   bool
 }
 
 // message is an entry on its way to Redis, or its answer on the way back.
 type message struct {
 	from      *holding
-	held      *Held
+	held      *Held[*holding]
 	units     int64 // to acquire, or less than 0: to release
-	statement *Statement
+	statement *Statement[*holding]
 	sent      int64
 	answer    *model.Outcome // nil: Redis has not run it
 	given     bool           // up: nobody waits for the answer
@@ -50,12 +50,12 @@ type slotFleet struct {
 var theKey = HeldKey{"jobs", "k"}
 
 func (f *slotFleet) join() {
-	h := &holding{table: NewSlots(func() {}), slots: make(map[*Slot]int64), lost: make(map[*Slot]bool)}
+	h := &holding{table: NewSlots[*holding](func() {}), slots: make(map[*Slot[*holding]]int64), lost: make(map[*Slot[*holding]]bool)}
 	h.holder = model.Holder{Name: strconv.Itoa(len(f.processes)), Quota: fleetUnits, TTL: fleetTTL.Microseconds()}
 	f.processes = append(f.processes, h)
 }
 
-func reachable(any, string) bool { return true }
+func reachable(HeldKey) bool { return true }
 
 // run has Redis run a message, unless it comes too late (law 4).
 func (f *slotFleet) run(m *message) {
@@ -98,7 +98,7 @@ func (f *slotFleet) hear(m *message) {
 	case m.units < 0, !m.answer.Allowed:
 		m.held.Left(f.now, m.answer.Remaining)
 	default:
-		s := new(Slot)
+		s := new(Slot[*holding])
 		p.slots[s] = m.units
 		m.held.Granted(f.now, till, m.answer.Remaining, m.units, s)
 	}
@@ -135,7 +135,7 @@ func (f *slotFleet) acquire(p *holding, units int64) {
 	}
 }
 
-func (f *slotFleet) release(p *holding, s *Slot) {
+func (f *slotFleet) release(p *holding, s *Slot[*holding]) {
 	delete(p.slots, s)
 	if h, units, told := s.Release(f.now, true); told {
 		f.messages = append(f.messages, &message{from: p, held: h, units: -units, sent: f.now})
@@ -228,11 +228,11 @@ func (f *slotFleet) step() {
 }
 
 // sorted are a process's slots, in an order that is the same in each run.
-func (p *holding) sorted() (slots []*Slot) {
+func (p *holding) sorted() (slots []*Slot[*holding]) {
 	for s := range p.slots {
 		slots = append(slots, s)
 	}
-	slices.SortFunc(slots, func(a, b *Slot) int { return a.place - b.place })
+	slices.SortFunc(slots, func(a, b *Slot[*holding]) int { return a.place - b.place })
 	return slots
 }
 

@@ -169,9 +169,8 @@ const (
 	NotAfterStep = 64
 	// NoNotAfter stands for an entry that is never late.
 	NoNotAfter = 1<<16 - 1
-	// MaxCount is the largest count of an entry, MaxRules the most rules of a batch.
+	// MaxCount is the largest count of an entry.
 	MaxCount = 1<<24 - 1
-	MaxRules = 1<<16 - 1
 	// MaxUnits is the most units of a pair of a Charge.
 	MaxUnits = 1<<48 - 1
 )

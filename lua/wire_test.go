@@ -47,7 +47,7 @@ var wire = map[string]string{
 	// Written out in read_rule.
 	"GivesBack": "",
 	// What fits into the bytes of a field.
-	"MaxCount": "", "MaxRules": "", "MaxUnits": "",
+	"MaxCount": "", "MaxUnits": "",
 }
 
 // The numbers that Go and the scripts must agree on are the same on both sides, and none is

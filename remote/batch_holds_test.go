@@ -194,7 +194,7 @@ func linesOf(client *redis.Client, key string) string {
 // charged besides. So that is what they count of the work that a trip may have.
 func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.SlidingLog()), redistest.Prefix()+"hot"
-	settles := func(id uint64) *call { return &call{entry: holdEntry(key, rule, lua.Settle, id, 2000)} }
+	settles := func(id uint64) *call { return newCall(t.Context(), holdEntry(key, rule, lua.Settle, id, 2000)) }
 	once := settles(1)
 	var b batch
 	bound := newBounds(128, 2*once.work, 1000)
@@ -206,7 +206,7 @@ func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	if b.work != 2*once.work {
 		t.Errorf("100 settlements count as work of %d units, want twice the %d of one", b.work, once.work)
 	}
-	if got := b.add(&call{entry: Entry{Key: key + "2", Rule: rule, Cost: 1}}, bound); got != full {
+	if got := b.add(newCall(t.Context(), Entry{Key: key + "2", Rule: rule, Cost: 100}), bound); got != full {
 		t.Errorf("beyond the bound on work a call is added: %v", got)
 	}
 }

@@ -2,9 +2,7 @@ package serve
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/tierlimit/tierlimit/internal/regularfile"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
@@ -39,20 +37,6 @@ func readOverlay(path string) (*config.Overlay, []byte, error) {
 	}
 	overlay, err := config.LoadOverlay(config.File{Name: path, Text: text})
 	return overlay, text, err
-}
-
-// run looks until ctx ends.
-func (w *overlayWatch) run(ctx context.Context) {
-	ticker := time.NewTicker(w.server.settings.LookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			w.again()
-		}
-	}
 }
 
 // again puts a file that has changed in force, once two looks have seen the same. One that does

@@ -164,12 +164,12 @@ func (s *Server) followConfig(ctx context.Context) error {
 		if err := w.begin(); err != nil {
 			return err
 		}
-		s.background.Go(func() { w.run(ctx) })
+		s.background.Go(func() { s.lookAgain(ctx, w.again) })
 	}
 	if !s.settings.UseXDS {
 		w := watch{server: s}
 		w.begin()
-		s.background.Go(func() { w.run(ctx) })
+		s.background.Go(func() { s.lookAgain(ctx, w.again) })
 		return nil
 	}
 	connection, err := s.settings.XDS.dial()

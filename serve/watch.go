@@ -25,16 +25,16 @@ func (w *watch) begin() {
 	}
 }
 
-// run looks until ctx ends.
-func (w *watch) run(ctx context.Context) {
-	ticker := time.NewTicker(w.server.settings.LookEvery)
+// lookAgain looks at files again and again, until ctx ends.
+func (s *Server) lookAgain(ctx context.Context, look func()) {
+	ticker := time.NewTicker(s.settings.LookEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			w.again()
+			look()
 		}
 	}
 }

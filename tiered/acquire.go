@@ -30,8 +30,8 @@ import (
 //
 // Errors are those of [Rule.AllowN], and [limit.ErrNotForLimit] for a rule with another limit.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
-	k := r.limiter.key(key)
-	slots, d, err := r.acquire(ctx, &k, units, 1)
+	q := r.ask(key, units, lua.Take)
+	slots, d, err := q.acquire(ctx, 1)
 	r.count(key, &d, err)
 	if err = r.tell(&d, err); err != nil {
 		return nil, d, err
@@ -50,64 +50,79 @@ func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 	return slot
 }
 
-// checkSlots is check for acquiring.
-func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
-	if r.slots == nil {
-		return r.notHeld()
-	}
-	return r.checkCall(ctx, key, units)
-}
-
-// acquire acquires up to count slots of so many units each. The decision is that of the last of
-// count.
-func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([]*Slot, limit.Decision, error) {
-	if err := r.checkSlots(ctx, key.said, units); err != nil {
+// acquire acquires up to count slots of the question's units each. The decision is that of the last
+// of count.
+func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Decision, error) {
+	r := q.rule
+	if err := r.checkSlots(ctx, q.key.said, q.cost); err != nil {
 		return nil, limit.Decision{}, err
 	}
 	l := r.limiter
 	l.roundOfSlots()
-	if d, ok := r.remembered(key.hash, l.now(), units); ok {
+	if d, ok := r.remembered(q.key.hash, l.now(), q.cost); ok {
 		return nil, d, nil
 	}
-	s := l.shardOf(key)
-	if d, denied := r.deniedSettling(s, key, units); denied {
+	if d, denied := q.deniedSettling(); denied {
 		return nil, d, nil
 	}
-	err := breaker.ErrOpen
+	s, err := q.shard(), breaker.ErrOpen
 	if s.Breaker.Closed() {
-		var h *local.Held
-		if h, err = r.enter(ctx, key, l.config.deadline); err == nil {
-			e := r.entry(key, units, lua.Take)
+		var entered []*local.Held[*Rule]
+		if entered, err = l.enterSlots(ctx, l.config.deadline, q); err == nil {
+			e := q.entry()
 			e.Count = count
 			sent := l.slotNow()
 			var reply remote.Reply
 			reply, err = s.Decide(context.WithoutCancel(ctx), e)
-			slots := r.leave(h, key, units, sent, &reply, err)
+			slots := q.leaveSlots(entered[0], sent, &reply, err)
 			if err == nil {
-				return r.acquired(ctx, slots, &reply, units)
+				return q.acquired(ctx, slots, &reply)
 			}
 		}
 	}
 	if !l.outage(err) {
 		return nil, limit.Decision{}, err
 	}
-	slot, d := r.acquireAlone(s, key, units, err)
+	slot, d := q.acquireAlone(err)
 	if slot == nil {
 		return nil, d, nil
 	}
 	return []*Slot{slot}, d, nil
 }
 
-// enter takes note that an entry is about to be sent which changes what is held of a key. While
-// the key is in doubt it waits, as long as it may.
-func (r *Rule) enter(ctx context.Context, key *callKey, within time.Duration) (*local.Held, error) {
-	h, wait := r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl)
-	for until := time.Now().Add(remote.TimeLeft(ctx, within)); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
-		if err := r.limiter.awaitTold(wait, until); err != nil {
+// enterSlots takes note that entries are about to be sent which change what is held of the questions'
+// keys, as far as they are to be acquired: of the others it returns nil. While one of the keys is in
+// doubt it waits, as long as it may, with none entered: what Redis is told of the others waits for
+// those that are.
+func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) ([]*local.Held[*Rule], error) {
+	for until := time.Now().Add(remote.TimeLeft(ctx, within)); ; {
+		entered, wait := l.tryEnter(questions)
+		if wait == nil {
+			return entered, nil
+		}
+		if err := l.awaitTold(wait, until); err != nil {
 			return nil, remote.LateBy(ctx, err)
 		}
 	}
-	return h, nil
+}
+
+func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule], wait <-chan struct{}) {
+	entered = make([]*local.Held[*Rule], len(questions))
+	for i, q := range questions {
+		if q.rule.slots == nil {
+			continue
+		}
+		if entered[i], wait = l.slots.table.Enter(q.heldKey(), q.rule, q.rule.slots.ttl); wait == nil {
+			continue
+		}
+		for _, h := range entered {
+			if h != nil {
+				h.Left(l.now(), -1)
+			}
+		}
+		return nil, wait
+	}
+	return entered, nil
 }
 
 // awaitTold waits until a key is in doubt no more.
@@ -124,13 +139,13 @@ func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	}
 }
 
-func (r *Rule) heldKey(key *callKey) local.HeldKey {
-	return local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
+func (q *question) heldKey() local.HeldKey {
+	return local.HeldKey{Rule: q.rule.name, Key: string(q.key.inRedis())}
 }
 
-// leave takes note of what has come of an entry, and returns the slots that it was granted.
-func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remote.Reply, err error) (slots []*Slot) {
-	l := r.limiter
+// leaveSlots takes note of what has come of an entry, and returns the slots that it was granted.
+func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
+	r, l := q.rule, q.rule.limiter
 	now := l.now()
 	switch {
 	case err != nil && outage.MayBeCharged(err):
@@ -140,28 +155,28 @@ func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remo
 	case reply.Granted == 0:
 		h.Left(now, reply.Remaining)
 	default:
-		kept := key.kept()
-		all := make([]*local.Slot, reply.Granted/units)
+		kept := q.key.kept()
+		all := make([]*local.Slot[*Rule], reply.Granted/q.cost)
 		for i := range all {
 			slot := &Slot{rule: r, key: kept}
 			slots, all[i] = append(slots, slot), &slot.local
 		}
-		h.Granted(now, l.slotsTill(sent, r.slots.ttl), reply.Remaining, units, all...)
+		h.Granted(now, l.slotsTill(sent, r.slots.ttl), reply.Remaining, q.cost, all...)
 	}
 	return slots
 }
 
 // acquired is what has come of slots that Redis was asked for.
-func (r *Rule) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply, units int64) ([]*Slot, limit.Decision, error) {
+func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply) ([]*Slot, limit.Decision, error) {
 	if err := ctx.Err(); err != nil && len(slots) > 0 {
 		for _, slot := range slots {
 			slot.Release()
 		}
 		return nil, limit.Decision{}, err
 	}
-	d := r.fromRedis(reply, units, lua.Take)
+	d := q.rule.fromRedis(reply, q.cost, lua.Take)
 	d.ChargedAt = 0 // is not refunded
-	r.slotsDenied(&d)
+	q.rule.slotsDenied(&d)
 	if len(slots) > 0 && !slots[0].Held() { // this process stood still: they are lost already
 		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		return nil, d, nil
@@ -181,28 +196,28 @@ func (r *Rule) slotsDenied(d *limit.Decision) {
 //
 // That is a denial unless Redis counts as lost: an answer may merely be late, and what is granted
 // here would come on top of the limit.
-func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err error) (*Slot, limit.Decision) {
-	l := r.limiter
+func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
+	r, s := q.rule, q.shard()
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
-	share := func(h *local.Held) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
+	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
 	switch {
 	case r.config.policy == Allow:
-		share = func(*local.Held) int64 { return math.MaxInt64 }
+		share = func(*local.Held[*Rule]) int64 { return math.MaxInt64 }
 	case r.config.policy == Deny:
 		d.RetryAfter = outage.ProbeEvery
 		return nil, d
 	case s.Breaker.Closed():
 		return nil, d
 	}
-	slot := &Slot{rule: r, key: key.kept()}
-	d.Allowed, d.Remaining = l.slots.table.GrantAlone(l.now(), r.heldKey(key), r, r.slots.ttl, share, units, &slot.local)
+	slot := &Slot{rule: r, key: q.key.kept()}
+	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slots.ttl, share, q.cost, &slot.local)
 	if !d.Allowed {
 		return nil, d
 	}
 	d.Remaining = min(d.Remaining, r.limit.Quota())
-	d.Granted, d.RetryAfter = units, 0
+	d.Granted, d.RetryAfter = q.cost, 0
 	return slot, d
 }
 
@@ -212,15 +227,21 @@ func sharing(s *outage.Shard) local.Sharing {
 	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
 }
 
+// roomAlone is how many units more this process may hold by its share of the limit.
+func (q *question) roomAlone() int64 {
+	l := q.rule.limiter
+	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), sharing(q.shard()))
+}
+
 // deniedSettling denies what this instance's share has no room for, while Redis does not know yet
 // what other instances hold (law 11).
-func (r *Rule) deniedSettling(s *outage.Shard, key *callKey, units int64) (d limit.Decision, denied bool) {
-	l := r.limiter
+func (q *question) deniedSettling() (d limit.Decision, denied bool) {
+	r, s := q.rule, q.shard()
 	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slots.ttl) {
 		return d, false
 	}
-	room := l.slots.table.Room(l.now(), r.heldKey(key), r.limit.Quota(), sharing(s))
-	if room >= units {
+	room := q.roomAlone()
+	if room >= q.cost {
 		return d, false
 	}
 	d = r.decision(s.TierSettling())
@@ -228,15 +249,9 @@ func (r *Rule) deniedSettling(s *outage.Shard, key *callKey, units int64) (d lim
 	return d, true
 }
 
-// slotsAnswered remembers a denial: for a short time, as units come back at any time.
-func (r *Rule) slotsAnswered(e *remote.Entry, reply *remote.Reply, sent int64) {
-	r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife))
-}
-
 // resetSlots follows a reset of a key in Redis.
 func (r *Rule) resetSlots(key *callKey) {
-	l := r.limiter
-	held := r.heldKey(key)
-	l.slots.table.Doubt(l.now(), func(owner any, key string) bool { return key == held.Key && owner.(*Rule).name == r.name })
+	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
+	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })
 	r.unitsCameBack(key)
 }

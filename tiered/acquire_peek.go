@@ -38,7 +38,7 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 	case r.config.policy == Allow:
 		d.Remaining = r.limit.Quota()
 	case r.config.policy == Approximate && !s.Breaker.Closed():
-		d.Remaining = l.slots.table.Room(l.now(), r.heldKey(&q.key), r.limit.Quota(), sharing(s))
+		d.Remaining = q.roomAlone()
 	}
 	if d.Allowed = d.Remaining >= units; d.Allowed {
 		d.RetryAfter = 0

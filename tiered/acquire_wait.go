@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // AcquireWait is [Rule.Acquire] that waits until the units are free. The callers in one process that
@@ -18,13 +19,14 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 		return slot, err
 	}
 	w := r.newWaiter(ctx, key, units)
-	_, err := w.wait(ctx)
+	_, err := w.wait(remote.WithoutDecideBy(ctx)) // as in Wait
 	return w.slot, err
 }
 
 // acquireFor asks for who is first in a line, and for those behind who want the same.
 func (q *line) acquireFor(w *waiter, count int64) {
-	slots, d, err := w.rule.acquire(context.Background(), &w.key, w.cost, count)
+	asked := w.question()
+	slots, d, err := asked.acquire(context.Background(), count)
 	granted := make([]limit.Decision, len(slots))
 	for i := range slots {
 		granted[i] = d

@@ -45,7 +45,7 @@ func (g *together) reserve() bool {
 		q := &g.questions[i]
 		s := q.shard()
 		if q.rule.slots != nil {
-			if d, denied := q.rule.deniedSettling(s, &q.key, q.cost); denied {
+			if d, denied := q.deniedSettling(); denied {
 				g.denyBy(i, d)
 				return false
 			}
@@ -170,7 +170,7 @@ func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
 		if q.rule.slots != nil {
-			g.grants[i].Slot, g.decisions[i] = q.rule.acquireAlone(q.shard(), &q.key, q.cost, err)
+			g.grants[i].Slot, g.decisions[i] = q.acquireAlone(err)
 			continue
 		}
 		g.decisions[i] = q.fallback(g.limiter.now(), err)

@@ -3,8 +3,61 @@ package tiered
 import (
 	"fmt"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 )
+
+// Need states what is needed of the rule instead of how to count: how far above the
+// limit it may go, how late capacity may return, how much memory a key may take. The
+// rule takes the cheapest algorithm that meets it, see [plan.Choose], and says why in
+// [Rule.Plan]. If that is GCRA with a burst, the burst becomes a part of the rule's
+// limit. It goes with no [Use]. Of keys with a limit of their own
+// ([Rule.WithLimit]) the need is the same, and the choice may be another.
+//
+// [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if nothing meets the
+// need, or [plan.ErrInvalidNeed]. A need of few wrong decisions on given traffic is
+// simulated there, which takes about a microsecond for each request and candidate.
+func Need(n plan.Need) RuleOption {
+	return func(c *ruleConfig) error {
+		c.need = n
+		return n.Validate()
+	}
+}
+
+// Plan tells how the rule counts, what a key takes in Redis's memory, what can pass in
+// the worst case, and why the rule has this algorithm. Bytes are for user keys of 16
+// bytes, unless the rule's need said how long names are.
+func (r *Rule) Plan() plan.Plan {
+	c := plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}
+	return plan.Describe(c, r.limiter.nameBytes(r.name, r.config.need), r.why)
+}
+
+// nameBytes is the length of names in Redis to reckon with.
+func (l *Limiter) nameBytes(rule string, n plan.Need) int {
+	if n.NameBytes > 0 {
+		return n.NameBytes
+	}
+	return len(l.keys.Key(rule, "0123456789abcdef"))
+}
+
+// plan resolves how a rule counts: the limit, with the burst it then has, the
+// algorithm, and why.
+func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
+	switch {
+	case c.need.Stated() && !c.algorithm.IsAutomatic():
+		return lim, c.algorithm, "", option.Invalid("both a need and the algorithm %v, state one of them", c.algorithm)
+	case c.need.Stated():
+		n := c.need
+		n.NameBytes = l.nameBytes(rule, n)
+		p, err := plan.Choose(lim, n)
+		return p.Limit, p.Algorithm, p.Why, err
+	case c.algorithm.IsAutomatic():
+		lim, a, why := l.config.choose(lim)
+		return lim, a, why, nil
+	}
+	return lim, c.algorithm, "the rule names the algorithm.", nil
+}
 
 // The default thresholds of the automatic choice, see [Thresholds].
 const (

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/option"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // DenialLife sets how long a denial of the rule may be remembered in process, 0 to 1
@@ -18,4 +21,48 @@ func DenialLife(d time.Duration) RuleOption {
 		c.denialLife = d
 		return nil
 	}
+}
+
+// remembered is the decision if the key is known to be denied.
+func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
+	if r.limiter.denials == nil {
+		return limit.Decision{}, false
+	}
+	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
+	if !ok {
+		return limit.Decision{}, false
+	}
+	d := r.decision(limit.TierLocal)
+	d.Remaining, d.RetryAfter, d.ResetAfter = known.Remaining, known.RetryAfter, known.ResetAfter
+	r.slotsDenied(&d)
+	return d, true
+}
+
+// remember keeps a denial for the next requests, if a reply is one.
+func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
+	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
+		return
+	}
+	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
+		Cost:       cost,
+		RetryAfter: reply.RetryAfter,
+		NextAfter:  reply.NextAfter,
+		ResetAfter: reply.ResetAfter,
+		Remaining:  reply.Remaining,
+		Life:       life,
+	})
+}
+
+// forgetDenial is for units that came back.
+func (r *Rule) forgetDenial(hash uint64) {
+	if r.limiter.denials != nil {
+		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
+	}
+}
+
+func (l *Limiter) rememberedDenials() int {
+	if l.denials == nil {
+		return 0
+	}
+	return l.denials.Len()
 }

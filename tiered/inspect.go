@@ -106,3 +106,20 @@ func (i inside) Watch(f inspect.Watcher) (stop func(), ok bool) {
 func (i inside) RememberOwnLimits() {
 	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
 }
+
+func (i inside) Health() inspect.Health {
+	l := i.l
+	var h inspect.Health
+	for _, s := range l.shards.InUse() {
+		m := inspect.Master{Address: s.Address(), State: s.State().String(), Since: s.Since()}
+		if at, err := s.LastFailure(); err != nil {
+			m.LastError, m.LastErrorAt = err.Error(), at
+		}
+		h.Masters = append(h.Masters, m)
+	}
+	units, keys := l.ledger.Waiting()
+	h.WaitingUnits, h.WaitingKeys = units, int64(keys)
+	trips := l.metrics.trips.stats()
+	h.TripBounds, h.TripCounts = slices.Clone(trips.Bounds), trips.Counts
+	return h
+}

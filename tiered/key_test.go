@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // Law 7: what an outage keeps of a key is no more than 64 bytes, however long it is, and so is
@@ -27,8 +28,8 @@ func TestLaw7LongKeysAreNotKept(t *testing.T) {
 			t.Errorf("Redis keeps a key of %d bytes", len(key))
 		}
 	}
-	k := l.key(long)
-	if e := r.entry(&k, 1, 0); len(e.Key) > 64 {
+	q := r.ask(long, 1, lua.Take)
+	if e := q.entry(); len(e.Key) > 64 {
 		t.Errorf("a trip carries a key of %d bytes", len(e.Key))
 	}
 

@@ -285,10 +285,3 @@ func (l *Limiter) now() int64 {
 	}
 	return int64(time.Since(l.start))
 }
-
-func (l *Limiter) rememberedDenials() int {
-	if l.denials == nil {
-		return 0
-	}
-	return l.denials.Len()
-}

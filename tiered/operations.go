@@ -15,10 +15,7 @@ import (
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	q := r.ask(key, min(cost, r.capacity), lua.TakeUpTo)
-	d, err := q.decide(ctx)
-	err = q.end(&d, err)
-	return d, err
+	return r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)
 }
 
 // Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
@@ -26,16 +23,7 @@ func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Dec
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	q := r.ask(key, cost, lua.Peek)
-	var d limit.Decision
-	var err error
-	if r.slots != nil {
-		d, err = q.peekSlots(ctx)
-	} else {
-		d, err = q.decide(ctx)
-	}
-	err = q.end(&d, err)
-	return d, err
+	return r.decide(ctx, key, cost, lua.Peek)
 }
 
 // Refund gives units of a decision's charge back: of a request that did not happen,
@@ -114,10 +102,4 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	l.shardOf(&k).Reset(&q)
 	r.unitsCameBack(&k)
 	return nil
-}
-
-func (r *Rule) forgetDenial(hash uint64) {
-	if r.limiter.denials != nil {
-		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
-	}
 }

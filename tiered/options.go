@@ -273,15 +273,3 @@ func Use(a limit.Algorithm) RuleOption {
 		return a.Validate()
 	}
 }
-
-// OnOutage sets what the rule does while Redis cannot be reached; the default is
-// [Approximate].
-func OnOutage(p OutagePolicy) RuleOption {
-	return func(c *ruleConfig) error {
-		if p > Deny {
-			return option.Invalid("outage policy %d, must be Approximate, Allow or Deny", p)
-		}
-		c.policy = p
-		return nil
-	}
-}

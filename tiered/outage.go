@@ -2,13 +2,44 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
+
+// OutagePolicy says what a rule does while Redis cannot be reached. Its String method returns
+// "approximate", "allow" or "deny".
+type OutagePolicy = outage.Policy
+
+const (
+	// Approximate holds the limit with this instance's share of it: the limit
+	// divided by the size of the fleet, counted from the instance's own grants. It
+	// is the default.
+	Approximate = outage.Approximate
+	// Allow lets everything through: for limits that protect fairness, not safety.
+	Allow = outage.Allow
+	// Deny lets nothing through: for limits that protect safety, such as login
+	// attempts.
+	Deny = outage.Deny
+)
+
+// OnOutage sets what the rule does while Redis cannot be reached; the default is
+// [Approximate].
+func OnOutage(p OutagePolicy) RuleOption {
+	return func(c *ruleConfig) error {
+		if p > Deny {
+			return option.Invalid("outage policy %d, must be Approximate, Allow or Deny", p)
+		}
+		c.policy = p
+		return nil
+	}
+}
 
 // State says who decides at the moment. Its String method returns "healthy", "outage" or
 // "settling".
@@ -98,4 +129,17 @@ func (l *Limiter) shardOf(key *callKey) *outage.Shard {
 // inOutageOf is what is asked of a shard about a key.
 func (r *Rule) inOutageOf(key *callKey, cost int64, operation int) outage.Question {
 	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis(), Cost: cost, Operation: operation}
+}
+
+// outage reports whether an error of the Redis tier leaves the decision to the
+// outage policy. The others are the caller's.
+func (l *Limiter) outage(err error) bool {
+	if errors.Is(err, remote.ErrUnreadable) {
+		l.warnUnreadable(err)
+	}
+	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
+}
+
+func (l *Limiter) warnUnreadable(err error) {
+	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 }

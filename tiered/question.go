@@ -24,6 +24,14 @@ func (r *Rule) ask(key string, cost int64, operation int) question {
 	return question{rule: r, key: r.limiter.key(key), cost: cost, operation: operation}
 }
 
+// decide decides a single request, and tells what became of it.
+func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (limit.Decision, error) {
+	q := r.ask(key, cost, operation)
+	d, err := q.decide(ctx)
+	err = q.end(&d, err)
+	return d, err
+}
+
 // shard is that of the key: for this question the same, also if the key's slot moves meanwhile.
 func (q *question) shard() *outage.Shard {
 	if q.found == nil {
@@ -33,7 +41,11 @@ func (q *question) shard() *outage.Shard {
 }
 
 // entry asks Redis.
-func (q *question) entry() remote.Entry { return q.rule.entry(&q.key, q.cost, q.operation) }
+func (q *question) entry() remote.Entry {
+	e := remote.Entry{Key: string(q.key.inRedis()), Hash: q.key.hash, Rule: q.rule.encoded, Cost: q.cost, Operation: q.operation}
+	q.key.hold.ask(&e)
+	return e
+}
 
 // inOutage asks the shard.
 func (q *question) inOutage() outage.Question {
@@ -61,6 +73,9 @@ func (q *question) inMemory(now int64) (limit.Decision, bool) {
 // decide takes a question through all tiers.
 func (q *question) decide(ctx context.Context) (limit.Decision, error) {
 	r := q.rule
+	if r.slots != nil && q.operation == lua.Peek {
+		return q.peekSlots(ctx)
+	}
 	if err := r.check(ctx, q.key.said, q.cost); err != nil {
 		return limit.Decision{}, err
 	}

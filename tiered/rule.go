@@ -2,17 +2,13 @@ package tiered
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
-	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -90,7 +86,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	}
 	shadow, err := l.newShadow(name, lim, a, c.shadow)
 	if err != nil {
-		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
+		return nil, err
 	}
 	r := &Rule{
 		limiter:    l,
@@ -197,145 +193,5 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
 // own.
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	q := r.ask(key, cost, lua.Take)
-	d, err := q.decide(ctx)
-	err = q.end(&d, err)
-	return d, err
-}
-
-// entry asks Redis for a decision.
-func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
-	e := remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
-	key.hold.ask(&e)
-	return e
-}
-
-// outage reports whether an error of the Redis tier leaves the decision to the
-// outage policy. The others are the caller's.
-func (l *Limiter) outage(err error) bool {
-	if errors.Is(err, remote.ErrUnreadable) {
-		l.warnUnreadable(err)
-	}
-	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
-}
-
-func (l *Limiter) warnUnreadable(err error) {
-	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
-}
-
-// remembered is the decision if the key is known to be denied.
-func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
-	if r.limiter.denials == nil {
-		return limit.Decision{}, false
-	}
-	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
-	if !ok {
-		return limit.Decision{}, false
-	}
-	d := r.decision(limit.TierLocal)
-	d.Remaining, d.RetryAfter, d.ResetAfter = known.Remaining, known.RetryAfter, known.ResetAfter
-	r.slotsDenied(&d)
-	return d, true
-}
-
-// check finds what is wrong with a call, at once and without a trip (law 6).
-func (r *Rule) check(ctx context.Context, key string, cost int64) error {
-	if r.slots != nil {
-		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
-	}
-	return r.checkCall(ctx, key, cost)
-}
-
-// checkCall is check for rules of all limits.
-func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
-	switch {
-	case r.limiter.closed.Load():
-		return limit.ErrClosed
-	case key == "":
-		return fmt.Errorf("%w: it is empty", limit.ErrInvalidKey)
-	case len(key) > limit.MaxKey:
-		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
-	case cost < 1:
-		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
-	case cost > r.mostCost:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
-	}
-	return ctx.Err()
-}
-
-// asker is a rule, as it is told of what Redis answered.
-type asker Rule
-
-// Answered remembers what Redis answered, at once for all callers that asked for the
-// same: denials for the next requests, grants for a possible outage. Sent is the
-// limiter's time before it was asked: what Redis says of the time from its reply on
-// then holds from there on all the more (law 2).
-func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
-	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
-	if e.Operation > lua.Peek && !asksToHold(e) {
-		return
-	}
-	r := (*Rule)(a)
-	if r.slots != nil {
-		r.slotsAnswered(e, reply, sent)
-		return
-	}
-	if r.config.countDenied {
-		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
-		reply = &judged
-	}
-	if reply.Granted > 0 || reply.Status == remote.Denied {
-		r.limiter.shards.At(shard).Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
-	}
-	cost := e.Cost
-	if upTo {
-		cost = 1
-	}
-	if asksToHold(e) && reply.Remaining >= cost {
-		return // if it was denied, then for too many holds: that says nothing of other requests
-	}
-	r.remember(e, reply, sent, cost, r.config.denialLife)
-}
-
-// remember keeps a denial for the next requests, if a reply is one.
-func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
-	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
-		return
-	}
-	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
-		Cost:       cost,
-		RetryAfter: reply.RetryAfter,
-		NextAfter:  reply.NextAfter,
-		ResetAfter: reply.ResetAfter,
-		Remaining:  reply.Remaining,
-		Life:       life,
-	})
-}
-
-// fromRedis turns the reply to a single request into a decision.
-func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.Decision {
-	d := r.decision(limit.TierRedis)
-	if r.config.countDenied {
-		d.Used = limit.MaxQuota - reply.Remaining
-		judged := judge(r.limit.Quota(), reply, cost, 1, operation)
-		reply = &judged
-	}
-	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
-	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
-	if d.Granted > 0 {
-		d.ChargedAt = reply.Stamp
-	}
-	return d
-}
-
-// decision is what is the same in all decisions of a tier.
-func (r *Rule) decision(tier limit.Tier) limit.Decision {
-	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
-}
-
-// heldBack is the decision of a rule that does not deny, where another one does.
-func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
-	d := r.decision(tier)
-	d.HeldBack = true
-	return d
+	return r.decide(ctx, key, cost, lua.Take)
 }

@@ -10,10 +10,10 @@ import (
 // allowSeveral decides some requests of the same cost, one after the other up to the first that is
 // denied, with one trip. It may stop before; but one is decided at least, or there is an
 // error. Those that were granted are counted, and the first if it is denied.
-func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
-	q := question{rule: r, key: *key, cost: cost, operation: lua.Take}
+func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
+	r, cost := q.rule, q.cost
 	if count == 1 || !q.goesToRedis() {
-		return q.allowOneByOne(ctx, count)
+		return q.oneByOne(count, func() (limit.Decision, error) { return q.decide(ctx) })
 	}
 	e := q.entry()
 	e.Count = count
@@ -39,17 +39,7 @@ func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64
 	case !r.limiter.outage(err):
 		return nil, nil, err
 	}
-	for range count {
-		d := q.fallback(r.limiter.now(), err)
-		if d.Allowed || len(allowed) == 0 {
-			_ = q.end(&d, nil)
-		}
-		if !d.Allowed {
-			return allowed, &d, nil
-		}
-		allowed = append(allowed, d)
-	}
-	return allowed, nil, nil
+	return q.oneByOne(count, func() (limit.Decision, error) { return q.fallback(r.limiter.now(), err), nil })
 }
 
 // goesToRedis reports whether a request is decided by Redis alone, as far as can be known.
@@ -62,10 +52,10 @@ func (q *question) goesToRedis() bool {
 	return !known
 }
 
-// allowOneByOne is allowSeveral without a common trip: up to the first that takes one.
-func (q *question) allowOneByOne(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
+// oneByOne is allowSeveral without a common trip: up to the first that takes one.
+func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
-		d, err := q.decide(ctx)
+		d, err := decide()
 		switch {
 		case err != nil && len(allowed) == 0:
 			return nil, nil, err

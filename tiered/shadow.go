@@ -73,7 +73,7 @@ func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, par
 	}
 	encoded, err := remote.NewRule(lim, limit.SlidingLog())
 	if err != nil {
-		return nil, fmt.Errorf("the shadow of rule %q: %w", name, err)
+		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
 	return &shadow{

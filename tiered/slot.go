@@ -14,7 +14,7 @@ import (
 type Slot struct {
 	rule     *Rule
 	key      callKey
-	local    local.Slot
+	local    local.Slot[*Rule]
 	dry      bool // of a dry run that would have denied: nothing is held
 	released atomic.Bool
 }

@@ -4,9 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -41,6 +38,11 @@ func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
 	return w
 }
 
+// question is what the waiter asks, each time anew: the key's slot may have moved meanwhile.
+func (w *waiter) question() question {
+	return question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
+}
+
 // wait stands in line.
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
@@ -54,35 +56,6 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 			line.wait(ctx, w, pause)
 		}
 	}
-}
-
-// lookAgain is how old an answer may be for newcomers to go by it: capacity may have come back
-// earlier than it said, by a refund, a reset, or because Redis is back.
-const lookAgain = time.Second
-
-// lines are the lines of those who wait, by rule and key.
-type lines struct {
-	some atomic.Bool // whether anybody waits, for those who give units back: mostly nobody does
-	mu   sync.Mutex  // guards all lines and their waiters
-	of   map[lineID]*line
-}
-
-type lineID struct {
-	rule string
-	key  remote.UserKey
-}
-
-// line is those who wait for units of one key, in order of arrival.
-type line struct {
-	lines   *lines
-	id      lineID
-	waiters list.List // of *waiter
-	units   int64     // that all of them want
-
-	asking   bool      // who is first has asked, and has no answer yet
-	released bool      // since it has asked
-	asked    time.Time // the last answer
-	next     time.Time // when what who is first wants is free, as of that answer; zero: unknown
 }
 
 // waiter is a call of Wait. Its rule may be another with the same name, see [Rule.WithLimit].
@@ -106,7 +79,7 @@ func (w *waiter) end() (limit.Decision, error) {
 	case w.err == nil:
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
 		if !w.denied {
-			q := question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
+			q := w.question()
 			_ = q.end(&w.decision, nil)
 		}
 	default:
@@ -119,80 +92,6 @@ func (w *waiter) tell() {
 	select {
 	case w.told <- struct{}{}:
 	default: // it has been told to look, and has not yet
-	}
-}
-
-// join puts a waiter at the end of its line, unless it cannot be served in time.
-func (ls *lines) join(w *waiter) *line {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	id := lineID{w.rule.name, w.key.inRedis()}
-	q := ls.of[id]
-	if q == nil {
-		q = &line{lines: ls, id: id}
-		if ls.of == nil {
-			ls.of = make(map[lineID]*line)
-		}
-		ls.of[id] = q
-		ls.some.Store(true)
-	}
-	w.place = q.waiters.PushBack(w)
-	behind := q.units - q.first().cost
-	q.units += w.cost
-	switch {
-	case q.asking || q.next.IsZero() || q.first() == w:
-	case time.Since(q.asked) > lookAgain:
-		q.next = time.Time{}
-		q.first().tell()
-	default:
-		q.expel(w, time.Until(q.next), behind)
-	}
-	return q
-}
-
-// first is who is first in a line. The lock is held, and somebody waits.
-func (q *line) first() *waiter { return q.waiters.Front().Value.(*waiter) }
-
-type waiterTask int
-
-const (
-	waiterWaits waiterTask = iota
-	waiterAsks
-	waiterDone
-)
-
-// look says what a waiter has to do; and for how long it waits, if not until it is told.
-func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
-	q.lines.mu.Lock()
-	defer q.lines.mu.Unlock()
-	switch {
-	case w.place == nil:
-		return waiterDone, 0
-	case q.first() != w || q.asking:
-		return waiterWaits, 0
-	}
-	if pause = time.Until(q.next); pause > 0 {
-		return waiterWaits, pause
-	}
-	q.asking, q.released = true, false
-	return waiterAsks, 0
-}
-
-// wait waits until the waiter is told to look again; for as long as pause, unless that is 0.
-func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
-	var over <-chan time.Time
-	if pause > 0 {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		over = timer.C
-	}
-	select {
-	case <-w.told:
-	case <-over:
-	case <-ctx.Done():
-		q.leave(w, ctx.Err())
-	case <-w.rule.limiter.ctx.Done():
-		q.leave(w, limit.ErrClosed)
 	}
 }
 
@@ -218,7 +117,8 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 		q.acquireFor(w, count)
 		return
 	}
-	granted, denied, err := w.rule.allowSeveral(ctx, &w.key, w.cost, count)
+	asked := w.question()
+	granted, denied, err := asked.allowSeveral(ctx, count)
 	for _, d := range q.answered(w, granted, nil, denied, err) {
 		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
 			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
@@ -230,74 +130,6 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 	return w.rule == other.rule && w.cost == other.cost
 }
 
-// answered hands out what was granted, in order, and returns what nobody waits for any more.
-// slots are those of the decisions, if the rule has slots.
-func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
-	q.lines.mu.Lock()
-	defer q.lines.mu.Unlock()
-	q.asking, q.asked, q.next = false, time.Now(), time.Time{}
-	if err != nil && w.place != nil {
-		q.done(w, limit.Decision{}, err)
-	}
-	for i, d := range granted {
-		if q.waiters.Len() == 0 || !w.wantsTheSame(q.first()) {
-			left = granted[i:]
-			break
-		}
-		if slots != nil {
-			q.first().slot = slots[i]
-		}
-		q.done(q.first(), d, nil)
-	}
-	if denied != nil && len(granted) == 0 {
-		w.denied = true
-	}
-	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
-		wait := max(denied.RetryAfter, time.Millisecond)
-		q.expelLate(wait)
-		if denied.Degraded() {
-			wait = min(wait, lookAgain) // Redis may be back sooner
-		}
-		if q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
-			q.next = q.asked.Add(wait)
-		}
-	}
-	if q.waiters.Len() > 0 {
-		q.first().tell()
-	}
-	return left
-}
-
-// expelLate sends those away who cannot be served in time, if who is first must wait so long.
-func (q *line) expelLate(wait time.Duration) {
-	first, between := q.first(), int64(0)
-	for at := q.waiters.Front(); at != nil; {
-		w := at.Value.(*waiter)
-		at = at.Next()
-		if !first.wantsTheSame(q.first()) {
-			return // the first is gone, and how long the next must wait is not known
-		}
-		if before := q.first(); !q.expel(w, wait, between) && w != before {
-			between += w.cost
-		}
-	}
-}
-
-// expel sends a waiter away if it cannot be served in time: who is first waits so long, and so
-// many units are wanted by those between them.
-func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
-	if first := q.first(); first != w {
-		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
-	}
-	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slots != nil { // may be released at any time
-		return false
-	}
-	d := w.rule.decision(limit.TierLocal)
-	d.RetryAfter, d.ResetAfter = wait, wait
-	q.done(w, d, fmt.Errorf("%w: %d units of rule %q are free in %v at the earliest", limit.ErrWouldExceedDeadline, w.cost, w.rule.name, wait))
-	return true
-}
-
 // takesAtLeast is how long it takes at least, from when the first units are free and taken,
 // until so many more have been.
 func (r *Rule) takesAtLeast(first, more int64) time.Duration {
@@ -307,48 +139,4 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	}
 	windows := (first + more - 1) / r.WorstCase() // of which none lets more through
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
-}
-
-// leave takes a waiter out of the line, unless it is done.
-func (q *line) leave(w *waiter, why error) {
-	q.lines.mu.Lock()
-	defer q.lines.mu.Unlock()
-	if w.place == nil {
-		return
-	}
-	d := w.rule.decision(limit.TierLocal)
-	d.RetryAfter = max(0, time.Until(q.next))
-	wasFirst := q.first() == w
-	q.done(w, d, why)
-	if wasFirst && q.waiters.Len() > 0 {
-		if !w.wantsTheSame(q.first()) {
-			q.next = time.Time{}
-		}
-		q.first().tell()
-	}
-}
-
-// done takes a waiter out of the line and tells it what it waited for. The lock is held.
-func (q *line) done(w *waiter, d limit.Decision, err error) {
-	q.waiters.Remove(w.place)
-	q.units -= w.cost
-	w.place, w.decision, w.err = nil, d, err
-	w.tell()
-	if q.waiters.Len() == 0 {
-		delete(q.lines.of, q.id)
-		q.lines.some.Store(len(q.lines.of) > 0)
-	}
-}
-
-// release has who is first ask at once: units have been given back.
-func (ls *lines) release(rule string, key remote.UserKey) {
-	if !ls.some.Load() {
-		return
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if q := ls.of[lineID{rule, key}]; q != nil {
-		q.released, q.next = true, time.Time{}
-		q.first().tell()
-	}
 }

@@ -65,7 +65,7 @@ func (s *Shard) forgot(since int64) {
 	s.mu.Lock()
 	e := s.uncharged()
 	if e == nil {
-		e = s.begin(now, l.Born)
+		e = s.begin(now)
 	}
 	e.load.Store(false)
 	if e.forgotten.Swap(true) {

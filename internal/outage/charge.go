@@ -85,7 +85,7 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
 		for _, d := range c.pending {
-			l.Ledger.Lose(d, l.Now()+int64(d.Owner.(*Rule).Limit.Window()))
+			l.Ledger.Lose(d, l.Now()+int64(ruleOf(d).Limit.Window()))
 		}
 		c.pending = nil
 	}
@@ -113,7 +113,7 @@ func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
 	for _, d := range debts {
-		r := d.Owner.(*Rule)
+		r := ruleOf(d)
 		e := remote.Entry{
 			Key: d.Key, Rule: r.Encoded, Operation: lua.Charge,
 			Charges: r.charges(d, l.Now(), s.Outage().Fleet),
@@ -145,6 +145,9 @@ func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 	trips.Wait()
 	return unknown
 }
+
+// ruleOf is the rule of a debt: the owner in all accounts of this package, see [Question].
+func ruleOf(d ledger.Debt) *Rule { return d.Owner.(*Rule) }
 
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets
 // younger by it, so its units leave late rather than early.

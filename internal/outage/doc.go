@@ -15,7 +15,7 @@
 // In the background a shard sends heartbeats and probes (keeper.go), charges in Redis what was
 // granted without it (charge.go), finds out whether Redis has lost its memory (amnesia.go), and ends
 // the outage (settle.go). Where keys are on a Cluster, and what becomes of shards when slots move,
-// is in cluster.go.
+// is in cluster.go and reroute.go.
 //
 // What it needs are interfaces: [Decider] and [Membership] to ask Redis, [Counts] and [Log] to tell
 // what happens.

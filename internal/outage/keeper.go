@@ -216,7 +216,7 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened()
-		s.lost(s.all.Now(), s.all.Born)
+		s.lost(s.all.Now())
 		s.turned()
 		s.changed(Outage)
 	case to == breaker.Closed:

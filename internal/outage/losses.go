@@ -36,18 +36,9 @@ func (l losses) rules() (names []string) {
 
 // lostRules are the rules of which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
-	l := s.all
-	now := l.Now()
-	until := make(losses)
-	for _, loss := range l.Ledger.Lost(s.has(), now) {
-		rule := remote.AnyRule
-		if r, known := loss.Owner.(*Rule); known {
-			rule = r.Name
-		}
-		until[rule] = max(until[rule], loss.Until)
-	}
-	for rule, t := range until {
-		lost = append(lost, remote.Loss{Rule: rule, For: time.Duration(t - now)})
+	now := s.all.Now()
+	for _, loss := range s.all.Ledger.Lost(s.has(), now) {
+		lost = append(lost, remote.Loss{Rule: loss.Rule, For: time.Duration(loss.Until - now)})
 	}
 	return lost
 }

@@ -39,6 +39,7 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	flooded, other := newRule(t, "flooded", limit.PerDay(100), limit.SlidingLog()), newRule(t, "other", limit.PerDay(100), limit.SlidingLog())
+	flooded.Number, other.Number = l.Ledger.RuleNumber("flooded"), l.Ledger.RuleNumber("other")
 	l.heartbeat(t, s)
 	s.Breaker.ForceOpen(errLost)
 	for i := range 10_000 {

@@ -81,7 +81,7 @@ func (s *Shard) settleFrom(now int64) (begun bool) {
 	e := s.uncharged()
 	switch {
 	case e == nil:
-		e := s.begin(now, s.all.Born)
+		e := s.begin(now)
 		e.load.Store(true)
 		e.back.Store(now)
 		s.changed(Settling) // before it can be lost, which is told next

@@ -75,7 +75,6 @@ type incident struct {
 	number  uint32
 	fleet   int  // instances before the cut; 0 if the process began without Redis
 	newborn bool // it did
-	born    int64
 
 	// load: Redis is there all the time, and too slow for many.
 	load atomic.Bool
@@ -93,7 +92,7 @@ type incident struct {
 }
 
 // lost begins an incident. Like back it is called under the breaker's lock.
-func (s *Shard) lost(now int64, born int64) {
+func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.uncharged(); e != nil { // it goes on
@@ -102,7 +101,7 @@ func (s *Shard) lost(now int64, born int64) {
 		e.cut.Store(s.since(now))
 		return
 	}
-	s.begin(now, born)
+	s.begin(now)
 }
 
 // uncharged is the incident in which not all instances have charged what they granted, nil if there
@@ -116,8 +115,8 @@ func (s *Shard) uncharged() *incident {
 
 // begin begins an incident. Its number is the limiter's, so that a key finds none that its
 // share was fixed in if it comes from another shard.
-func (s *Shard) begin(now, born int64) *incident {
-	e := &incident{newborn: !s.fleet.Heard(), born: born}
+func (s *Shard) begin(now int64) *incident {
+	e := &incident{newborn: !s.fleet.Heard()}
 	if !e.newborn {
 		e.fleet = s.fleet.Size()
 	}
@@ -196,19 +195,18 @@ func (s *Shard) outageOf(r *Rule) ledger.Outage {
 }
 
 func (s *Shard) outageIn(e *incident) ledger.Outage {
-	size := s.fleetSize()
-	if e == nil {
-		o := ledger.Outage{Fleet: size}
-		if silence := s.silence.Load(); silence != nil {
-			o.Number, o.Cut, o.Newborn, o.Born, o.ColdStart = silence.number, silence.began, !s.fleet.Heard(), s.all.Born, s.all.ColdStart
-		}
+	o, silence := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load()
+	switch {
+	case e != nil:
+		o.Number, o.Cut, o.Newborn = e.number, e.cut.Load(), e.newborn
+		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // who has not been heard of since shares the limit all the same
+	case silence != nil:
+		o.Number, o.Cut, o.Newborn = silence.number, silence.began, !s.fleet.Heard()
+	default:
 		return o
 	}
-	// Those that have not been heard of since share the limit all the same.
-	return ledger.Outage{
-		Number: e.number, Cut: e.cut.Load(), Fleet: max(size, s.fleetBefore(e)),
-		Newborn: e.newborn, Born: e.born, ColdStart: s.all.ColdStart,
-	}
+	o.Born, o.ColdStart = s.all.Born, s.all.ColdStart
+	return o
 }
 
 // State is the state of a shard.

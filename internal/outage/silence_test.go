@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -39,7 +40,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if second.Number == first.Number {
 		t.Errorf("two silences have number %d", first.Number)
 	}
-	s.lost(l.Now()+int64(time.Second), l.Born)
+	s.lost(l.Now() + int64(time.Second))
 	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
@@ -79,8 +80,35 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 		return units
 	}
 	share := granted()
-	s.lost(l.Now(), l.Born)
+	s.lost(l.Now())
 	if more := granted(); share == 0 || more != 0 {
 		t.Errorf("%d units while Redis was silent, and %d more when it was lost", share, more)
+	}
+}
+
+// The share of a process that began without Redis grows from when it began, in a silence as in the
+// outage that comes of it; and once Redis has told the fleet's size, those that were assumed may come
+// back yet.
+func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.ColdStart, l.masters[0].heard.Size = minute, 3
+	if o := s.Outage(); o != (ledger.Outage{Fleet: 3}) {
+		t.Errorf("while Redis decides: %+v", o)
+	}
+	l.now.Add(int64(time.Second))
+	s.TripEnded(1, time.Millisecond, errLost)
+	silent := s.Outage()
+	if want := (ledger.Outage{Number: 1, Cut: l.Now() - int64(time.Millisecond), Fleet: 3, Newborn: true, Born: l.Born, ColdStart: minute}); silent != want {
+		t.Errorf("in a silence: %+v, want %+v", silent, want)
+	}
+	s.Breaker.ForceOpen(errLost)
+	if o := s.Outage(); o != silent {
+		t.Errorf("in the outage: %+v, in the silence before %+v", o, silent)
+	}
+	l.heartbeat(t, s)
+	silent.Fleet = l.Assumed
+	if o := s.Outage(); o != silent {
+		t.Errorf("after a heartbeat: %+v, want %+v", o, silent)
 	}
 }

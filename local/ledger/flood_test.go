@@ -12,23 +12,24 @@ import (
 func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 	const keys, few, heavy = 1 << 14, 1 << 14 / 32, 100
 	l, random := New(keys), rand.New(rand.NewPCG(1, 2))
+	light, flooded := l.RuleNumber("light"), l.RuleNumber("flooded")
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
 	account := func(rule uint8, name string, quota int64, window time.Duration) *Account {
-		return &Account{Hash: random.Uint64(), Window: window, Quota: quota, Owner: rule, Rule: rule, Key: name}
+		return &Account{Hash: random.Uint64(), Window: window, Quota: quota, Rule: rule, Key: name}
 	}
 	var others, own []*Account
 	for i := range few {
-		a := account(1, fmt.Sprint("light ", i), 1000, 24*time.Hour)
+		a := account(light, fmt.Sprint("light ", i), 1000, 24*time.Hour)
 		others = append(others, a)
 		l.Take(a, o, noon, 1)
 	}
 	for i := range heavy {
-		a := account(2, fmt.Sprint("heavy ", i), 10, time.Minute)
+		a := account(flooded, fmt.Sprint("heavy ", i), 10, time.Minute)
 		own = append(own, a)
 		l.Take(a, o, noon, 5)
 	}
 	for range 8 * keys {
-		l.Take(account(2, "flood", 10, time.Minute), o, noon+second, 1)
+		l.Take(account(flooded, "flood", 10, time.Minute), o, noon+second, 1)
 	}
 	for _, a := range others {
 		if l.Used(a, noon+second) != 1 {
@@ -41,7 +42,7 @@ func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 		}
 	}
 	lost := l.Lost(func(int) bool { return true }, noon+second)
-	if len(lost) != 1 || lost[0].Owner != uint8(2) {
+	if len(lost) != 1 || lost[0].Rule != "flooded" {
 		t.Errorf("lost: %+v, want units of the flooded rule only", lost)
 	}
 }

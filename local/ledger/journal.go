@@ -32,10 +32,11 @@ type line struct {
 	counts [ledgerCounts]uint32
 }
 
-// Debt is units of a key that were granted without Redis.
+// Debt is units of a key that were granted without Redis, with what their [Account] says of it.
 type Debt struct {
 	Owner any
 	Key   string
+	Rule  uint8
 	// Share is this instance's part of the limit, 0 if it was not fixed.
 	Share float64
 	Parts []Part // by time, oldest first
@@ -156,7 +157,7 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 // loseLine makes a line go with its record.
 func (l *Ledger) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
-		l.lose(e.owner, int(e.group), set.records[i].gone)
+		l.lose(set.rules[i], int(e.group), set.records[i].gone)
 		l.clearLine(set, i)
 	}
 }
@@ -215,7 +216,7 @@ func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, mo
 		}
 		r := &set.records[i]
 		l.heal(set, i, &Account{Window: e.window, Owner: e.owner, Key: e.key})
-		d := Debt{Owner: e.owner, Key: e.key, Parts: e.parts(now)}
+		d := Debt{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now)}
 		if r.frozen && r.at != 0 {
 			d.Share = float64(r.part) / wholePart
 		}

@@ -107,6 +107,7 @@ func TestUnchargedGoesRound(t *testing.T) {
 // what it lost matters.
 func TestLaw7JournalIsBounded(t *testing.T) {
 	l := New(ledgerWays)
+	l.RuleNumber("r")
 	for i := range uint64(3 * ledgerWays) {
 		l.Take(&Account{Hash: i << 24, Window: time.Minute, Quota: 100, Key: "key"}, outage, noon, int64(i+1))
 	}
@@ -126,36 +127,44 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	}
 }
 
-// What is lost is told apart by owner, for as long as it is in a window; if there are too many
-// owners, as that of all.
-func TestLaw11LossesAreOfTheirOwners(t *testing.T) {
+// What is lost is told apart by rule, for as long as it is in a window; and if there are more rules
+// than numbers, of all that share one.
+func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	l := New(1)
+	for i := range ruleNumbers {
+		l.RuleNumber(fmt.Sprint("rule ", i))
+	}
+	lost := func(at int64) (rules []string) {
+		for _, loss := range l.Lost(all, at) {
+			rules = append(rules, loss.Rule)
+		}
+		slices.Sort(rules)
+		return rules
+	}
+	expect := func(what string, at int64, want ...string) {
+		t.Helper()
+		if got := lost(at); !slices.Equal(got, want) {
+			t.Errorf("%s: lost %q, want %q", what, got, want)
+		}
+	}
+	flooded := l.RuleNumber("rule 7")
 	for i := range uint64(ledgerWays + 1) {
-		l.Add(&Account{Hash: i, Window: time.Minute, Quota: 100, Owner: "flooded", Key: "key"}, noon, 1)
+		l.Add(&Account{Hash: i + 1, Window: time.Minute, Quota: 100, Rule: flooded, Key: "key"}, noon, 1)
 	}
-	if lost := l.Lost(all, noon); len(lost) != 1 || lost[0].Owner != "flooded" {
-		t.Errorf("%+v", lost)
+	expect("a line made way", noon, "rule 7")
+	notKnown := Debt{Rule: l.RuleNumber("rule 8"), Key: "k"}
+	l.Lose(notKnown, noon+minute)
+	expect("and some are not known to be charged", noon, "rule 7", "rule 8")
+	l.Lose(notKnown, noon+second) // no less for it
+	expect("after one that is over sooner", noon+2*second, "rule 7", "rule 8")
+	expect("after their windows", noon+2*minute)
+	debts := l.Uncharged(all, 1, noon)
+	if len(debts) != 1 || debts[0].Rule != flooded {
+		t.Errorf("%+v, want a debt of rule 7", debts)
 	}
-	l.Lose(Debt{Owner: "not known to be charged", Key: "k"}, noon+minute)
-	if lost := l.Lost(all, noon); len(lost) != 2 {
-		t.Errorf("%+v", lost)
-	}
-	l.Lose(Debt{Owner: "not known to be charged", Key: "k"}, noon+second) // no less for it
-	if lost := l.Lost(all, noon+2*second); len(lost) != 2 {
-		t.Errorf("after one that is over sooner: %+v", lost)
-	}
-	if lost := l.Lost(all, noon+2*minute); lost != nil {
-		t.Errorf("after their windows: %+v", lost)
-	}
-	const hour = 60 * minute // the last of all that is forgotten, and not of what comes then
-	l.Lose(Debt{Owner: "lasts long"}, noon+hour)
-	for i := range mostOwners {
-		l.Lose(Debt{Owner: i}, noon+minute)
-	}
-	lost := l.Lost(all, noon)
-	if len(lost) > mostOwners || !slices.ContainsFunc(lost, func(loss Loss) bool { return loss.Owner == nil && loss.Until == noon+hour }) {
-		t.Errorf("too many owners: %+v", lost)
-	}
+	l.RuleNumber("one too many")
+	l.Lose(Debt{Rule: l.RuleNumber("rule 0"), Key: "k"}, noon+minute)
+	expect("of a number that two have", noon, "one too many", "rule 0", "rule 7", "rule 8")
 }
 
 // Amnesia: each key is charged again once with what this instance granted since the

@@ -35,9 +35,8 @@ type Ledger struct {
 	overflows  []*overflow // of the sets; nil if nothing has made way in one
 }
 
-// Account is a key under its limit. Owner and Key say on whose behalf units that
-// were granted without Redis are to be charged there; the ledger does not look at
-// them.
+// Account is a key under its limit. Owner is for who charges units that were granted without
+// Redis there: the ledger keeps it, and does not look at it.
 type Account struct {
 	Hash   uint64        // salted, so that windows of different length are told apart
 	Window time.Duration // of the limit
@@ -80,7 +79,6 @@ func New(keys int) *Ledger {
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
-	l.losses.ofOwner = make(map[any]int64)
 	l.rules.numbers = make(map[string]uint8)
 	l.GroupBy(1, func(string) int { return 0 })
 	return l
@@ -202,22 +200,7 @@ func (l *Ledger) Used(a *Account, now int64) int64 {
 // were granted without Redis: they then need not be charged there either, if they
 // have not been yet.
 func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
-	set := l.lock(a.Hash)
-	defer set.mu.Unlock()
-	i := set.find(a.Hash)
-	if i < 0 {
-		return
-	}
-	r := &set.records[i]
-	newest := r.advance(subWindow(a.Window), now)
-	for index, left := newest+1, units; index <= newest+ledgerCounts; index++ { // the positions go round
-		left -= r.remove(newest, index, left)
-	}
-	if uncharged {
-		for index := newest + 1; index <= newest+ledgerCounts; index++ {
-			units -= l.journalRemove(set, i, newest, index, units)
-		}
-	}
+	l.takeBack(a, now, units, false, uncharged)
 }
 
 // Undo takes back units that have just been reserved, or with journaled, granted by
@@ -225,6 +208,10 @@ func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
 // would leave later than without the two calls, and the later the more often that
 // happened.
 func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
+	l.takeBack(a, now, units, true, journaled && !a.Charged)
+}
+
+func (l *Ledger) takeBack(a *Account, now, units int64, newestFirst, journaled bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
@@ -233,13 +220,19 @@ func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
 	}
 	r := &set.records[i]
 	newest := r.advance(subWindow(a.Window), now)
-	for index, left := newest+ledgerCounts, units; index > newest; index-- { // the positions go round
-		left -= r.remove(newest, index, left)
+	first, step := newest+1, int64(1) // the positions go round: the oldest follows the newest
+	if newestFirst {
+		first, step = newest+ledgerCounts, -1
 	}
-	if journaled && !a.Charged {
-		for index := newest + ledgerCounts; index > newest; index-- {
-			units -= l.journalRemove(set, i, newest, index, units)
-		}
+	left := units
+	for n := range int64(ledgerCounts) {
+		left -= r.remove(newest, first+n*step, left)
+	}
+	if !journaled {
+		return
+	}
+	for n := range int64(ledgerCounts) {
+		units -= l.journalRemove(set, i, newest, first+n*step, units)
 	}
 }
 

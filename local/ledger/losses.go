@@ -1,29 +1,21 @@
 package ledger
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync/atomic"
 
-// losses say of which owners, and of which groups, units were lost that Redis should have been
+// losses say of which rules, and of which groups, units were lost that Redis should have been
 // charged for: because their line made way, or because it is not known whether they were charged.
 type losses struct {
-	last    atomic.Int64   // when the last of them will have left its window
-	inGroup []atomic.Int64 // the same by group
-
-	mu      sync.Mutex
-	ofOwner map[any]int64 // the same by owner
+	last    atomic.Int64              // when the last of them will have left its window
+	inGroup []atomic.Int64            // the same by group
+	ofRule  [ruleNumbers]atomic.Int64 // the same by the number of the rule
 }
 
-// Loss is units of an owner that will never be charged in Redis. They have left their windows by
-// Until. Owner is nil if there are too many to tell them apart.
+// Loss is units of a rule that will never be charged in Redis. They have left their windows by
+// Until. Of rules that share a number, see [Ledger.RuleNumber], each is told in place of the others.
 type Loss struct {
-	Owner any
+	Rule  string
 	Until int64
 }
-
-// mostOwners is how many owners are told apart.
-const mostOwners = 256
 
 // Lost tells what was lost of some groups and has not left its window at now.
 func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
@@ -36,30 +28,23 @@ func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
 			until = t
 		}
 	}
-	l.losses.mu.Lock()
-	defer l.losses.mu.Unlock()
-	for owner, t := range l.losses.ofOwner {
-		if t = min(t, until); t > now {
-			lost = append(lost, Loss{owner, t})
+	l.rules.mu.Lock()
+	defer l.rules.mu.Unlock()
+	for name, number := range l.rules.numbers {
+		if t := min(l.losses.ofRule[number].Load(), until); t > now {
+			lost = append(lost, Loss{name, t})
 		}
 	}
 	return lost
 }
 
 // Lose says that units of a debt will not be charged. They have left their windows by then.
-func (l *Ledger) Lose(d Debt, gone int64) { l.lose(d.Owner, l.groups.of(d.Key), gone) }
+func (l *Ledger) Lose(d Debt, gone int64) { l.lose(d.Rule, l.groups.of(d.Key), gone) }
 
-func (l *Ledger) lose(owner any, group int, gone int64) {
+func (l *Ledger) lose(rule uint8, group int, gone int64) {
+	raise(&l.losses.ofRule[rule], gone)
 	raise(&l.losses.inGroup[group], gone)
 	raise(&l.losses.last, gone)
-	l.losses.mu.Lock()
-	defer l.losses.mu.Unlock()
-	of := l.losses.ofOwner
-	if _, known := of[owner]; !known && len(of) >= mostOwners {
-		clear(of)
-		owner, gone = nil, l.losses.last.Load()
-	}
-	of[owner] = max(of[owner], gone)
 }
 
 func raise(a *atomic.Int64, to int64) {

@@ -2,8 +2,10 @@ package ledger
 
 import "sync"
 
+const ruleNumbers = 1 << 8
+
 // rules number the rules by name, so that a record can say of which it is in a byte. Of more than 256
-// some share a number, and so their part of each set.
+// some share a number, and so their part of each set, and their losses.
 type rules struct {
 	mu      sync.Mutex
 	numbers map[string]uint8

@@ -1,0 +1,75 @@
+package local
+
+import (
+	"math"
+	"time"
+)
+
+// GrantAlone grants a slot without Redis, if the process then holds no more than its share. Its
+// slots of the key are kept until Redis was told of them.
+func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration, share func(*Held[O]) int64, units int64, s *Slot[O]) (granted bool, left int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held(key)
+	defer h.clean(now)
+	h.owner, h.ttl = owner, ttl
+	h.lapse(now)
+	if left = share(h) - h.units; left < units {
+		return false, max(0, left)
+	}
+	h.keep()
+	h.add(units, []*Slot[O]{s})
+	h.changes++
+	h.doubts(now)
+	return true, left - units
+}
+
+// Sharing is between how many instances a limit is divided while Redis cannot be asked.
+type Sharing struct {
+	// Outage tells outages apart; 0: there is none.
+	Outage uint32
+	Fleet  int
+}
+
+// Share is how many units the process may hold while Redis cannot be asked, as of the first time
+// that this is asked in an outage: what it holds, and its part of what was free; or of a key of
+// which it holds nothing, its part of the limit. For GrantAlone.
+func (h *Held[O]) Share(quota int64, o Sharing) int64 {
+	fleet := int64(max(1, o.Fleet))
+	if o.Outage == 0 || h.outage != o.Outage {
+		h.outage = o.Outage
+		if h.share = max(1, quota/fleet); h.units > 0 {
+			h.share = min(quota, h.units+min(h.free, quota)/fleet)
+		}
+	}
+	return h.share
+}
+
+// Room is how many units more the process may hold by its share.
+func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held(key)
+	defer h.clean(now)
+	h.lapse(now)
+	return max(0, h.Share(quota, o)-h.units)
+}
+
+// keep keeps the slots until Redis was told of them. The lock is held.
+func (h *Held[O]) keep() {
+	h.kept = true
+	h.till.Store(math.MaxInt64)
+}
+
+// Keep keeps the slots of keys that are held now, and that are to be kept although Redis cannot be
+// reached: until it can, and was told of them.
+func (t *Slots[O]) Keep(now int64, which func(key HeldKey, owner O) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.of {
+		if h.lapse(now); h.units > 0 && !h.kept && which(h.HeldKey, h.owner) {
+			h.keep()
+			h.doubts(now)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Load puts the script where it is run from: on every node that may need it. It
+// settles which form is used.
+func (s *Script) Load(ctx context.Context) error {
+	if !s.plain.Load() {
+		err := s.loadForm(ctx, &s.library)
+		if err == nil {
+			return nil
+		}
+		s.withoutLibrary(err)
+	}
+	return s.loadForm(ctx, &s.script)
+}
+
+// loadForm loads a form on every node. Any number of callers at once load it once.
+func (s *Script) loadForm(ctx context.Context, f *form) error {
+	_, err, _ := s.load.Do(f.verb, func() (any, error) {
+		cluster, ok := s.client.(*redis.ClusterClient)
+		if !ok {
+			return nil, f.loadInto(ctx, s.client)
+		}
+		var loaded, foreign atomic.Bool
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := f.loadInto(ctx, node)
+			if err == nil {
+				loaded.Store(true)
+			} else if errors.Is(err, ErrForeignLibrary) {
+				foreign.Store(true)
+			}
+			return err
+		})
+		if foreign.Load() {
+			return nil, ErrForeignLibrary
+		} else if loaded.Load() {
+			return nil, nil // a node that is down must not keep the others from working
+		}
+		return nil, err
+	})
+	if err == nil && f == &s.library {
+		s.checked.Store(true)
+	}
+	return err
+}
+
+func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
+	if f.verb == "evalsha" {
+		return node.ScriptLoad(ctx, f.source).Err()
+	}
+	// It is asked for before it is sent: a server that wants a password first hangs up on a
+	// command as long as that, without saying why.
+	functions := node.(redis.Cmdable)
+	found, err := f.isLoaded(ctx, functions)
+	if found || err != nil {
+		return err
+	}
+	err = functions.FunctionLoad(ctx, f.source).Err()
+	if err != nil && strings.Contains(err.Error(), "already exists") { // another instance was first
+		_, err = f.isLoaded(ctx, functions)
+	}
+	return err
+}
+
+// isLoaded reports whether the server has a library of our name. It must have our code, too:
+// somebody else may have put it there, since anyone can know the name.
+func (f *form) isLoaded(ctx context.Context, functions redis.Cmdable) (bool, error) {
+	name := f.call[1].(string)
+	libraries, err := functions.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
+	if err != nil || len(libraries) == 0 {
+		return false, err
+	}
+	if len(libraries) != 1 || libraries[0].Code != f.source {
+		return true, ErrForeignLibrary
+	}
+	return true, nil
+}
+
+// isMissing reports whether err says that the form was not loaded.
+func (f *form) isMissing(err error) bool {
+	text, ok := serverError(err)
+	return ok && (strings.HasPrefix(text, "NOSCRIPT") || strings.HasPrefix(text, "Function not found"))
+}
+
+// isRefused reports whether err says that the server has no libraries (before Redis
+// 7), or that this user may not run their functions.
+func (f *form) isRefused(err error) bool {
+	text, ok := serverError(err)
+	return ok && f.verb == "fcall" &&
+		(strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "fcall"))
+}

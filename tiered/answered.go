@@ -1,0 +1,69 @@
+package tiered
+
+import (
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// asker is a rule, as it is told of what Redis answered.
+type asker Rule
+
+// Answered remembers what Redis answered, at once for all callers that asked for the
+// same: denials for the next requests, grants for a possible outage. Sent is the
+// limiter's time before it was asked: what Redis says of the time from its reply on
+// then holds from there on all the more (law 2).
+func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
+	if e.Operation > lua.Peek && !asksToHold(e) {
+		return
+	}
+	r := (*Rule)(a)
+	if r.slots != nil {
+		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units come back at any time
+		return
+	}
+	if r.config.countDenied {
+		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
+		reply = &judged
+	}
+	if reply.Granted > 0 || reply.Status == remote.Denied {
+		r.limiter.shards.At(shard).Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
+	}
+	cost := e.Cost
+	if e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo {
+		cost = 1
+	}
+	if asksToHold(e) && reply.Remaining >= cost {
+		return // if it was denied, then for too many holds: that says nothing of other requests
+	}
+	r.remember(e, reply, sent, cost, r.config.denialLife)
+}
+
+// fromRedis turns the reply to a single request into a decision.
+func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.Decision {
+	d := r.decision(limit.TierRedis)
+	if r.config.countDenied {
+		d.Used = limit.MaxQuota - reply.Remaining
+		judged := judge(r.limit.Quota(), reply, cost, 1, operation)
+		reply = &judged
+	}
+	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
+	d.Remaining, d.RetryAfter, d.ResetAfter = reply.Remaining, reply.RetryAfter, reply.ResetAfter
+	if d.Granted > 0 {
+		d.ChargedAt = reply.Stamp
+	}
+	return d
+}
+
+// decision is what is the same in all decisions of a tier.
+func (r *Rule) decision(tier limit.Tier) limit.Decision {
+	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
+}
+
+// heldBack is the decision of a rule that does not deny, where another one does.
+func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
+	d := r.decision(tier)
+	d.HeldBack = true
+	return d
+}

@@ -1,0 +1,117 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
+)
+
+// check finds what is wrong with a call, at once and without a trip (law 6).
+func (r *Rule) check(ctx context.Context, key string, cost int64) error {
+	if r.slots != nil {
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
+	}
+	return r.checkCall(ctx, key, cost)
+}
+
+// checkCall is check for rules of all limits.
+func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
+	switch {
+	case r.limiter.closed.Load():
+		return limit.ErrClosed
+	case key == "":
+		return fmt.Errorf("%w: it is empty", limit.ErrInvalidKey)
+	case len(key) > limit.MaxKey:
+		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
+	case cost < 1:
+		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
+	case cost > r.mostCost:
+		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
+	}
+	return ctx.Err()
+}
+
+// checkSlots is check for acquiring.
+func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
+	if r.slots == nil {
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
+	}
+	return r.checkCall(ctx, key, units)
+}
+
+// checkTogether checks what all requests must keep to that are decided in one call.
+func (l *Limiter) checkTogether(requests []Request) error {
+	if n := len(requests); n > MaxTogether {
+		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
+	}
+	for i := range requests {
+		if r := requests[i].Rule; r == nil || r.limiter != l {
+			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*Request, context.Context) error) error {
+	if err := l.checkTogether(requests); err != nil {
+		return err
+	}
+	type counter struct{ rule, key string }
+	seen := make(map[counter]int) // by the number of the request, from 1
+	for i := range requests {
+		q := &requests[i]
+		if err := check(q, ctx); err != nil {
+			return err
+		}
+		if q.Rule.config.countDenied {
+			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
+		}
+		key := counter{q.Rule.name, q.Key}
+		if first := seen[key]; first != 0 {
+			return fmt.Errorf("%w: requests %d and %d are of rule %q and the same key; add their costs up", limit.ErrInvalidRule, first, i+1, q.Rule.name)
+		}
+		seen[key] = i + 1
+	}
+	return checkWork(requests)
+}
+
+// checkWork checks that one trip can carry the requests, whose costs are right: they cannot be
+// divided, and what they write keeps Redis from all others (law 7).
+func checkWork(requests []Request) error {
+	work := int64(0)
+	for i := range requests {
+		work += requests[i].Rule.encoded.Work(requests[i].Cost)
+	}
+	if work > maxWork {
+		return fmt.Errorf("%w: the %d requests write %d log units together, must be at most %d: use smaller costs, fewer requests, or another algorithm than a log", limit.ErrInvalidCost, len(requests), work, maxWork)
+	}
+	return nil
+}
+
+// checkForGood finds what is wrong with a request whose units are to be used up.
+func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(ctx, q.Cost) }
+
+// checkCost is checkForGood for another cost.
+func (q *Request) checkCost(ctx context.Context, cost int64) error {
+	if q.Hold != 0 {
+		return fmt.Errorf("%w: the units of rule %q are to be held for %s by a call that charges them for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
+	}
+	return q.Rule.check(ctx, q.Key, cost)
+}
+
+// checkTaken finds what is wrong with a request whose units may come back.
+func (q *Request) checkTaken(ctx context.Context) error {
+	r := q.Rule
+	switch {
+	case q.Hold == 0:
+	case r.slots != nil:
+		return fmt.Errorf("%w: units of rule %q are to be held for %s, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
+	default:
+		if err := r.checkHold(q.Hold); err != nil {
+			return err
+		}
+	}
+	return r.checkCall(ctx, q.Key, q.Cost)
+}
