@@ -14,9 +14,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Script runs the decision script: as a function of a library where the server has
-// those (Redis 7) and lets us load one, which takes a fraction of Redis's time; else
-// by EVALSHA. It is safe for concurrent use.
+// Script runs the decision script. If the server has function libraries (Redis 7) and permits
+// loading one, the script runs as a function, which takes a fraction of Redis's time; otherwise it
+// runs by EVALSHA. It is safe for concurrent use.
 type Script struct {
 	client redis.UniversalClient
 	held   heldConn
@@ -24,27 +24,27 @@ type Script struct {
 
 	library form
 	script  form
-	// checked: the server has our library, and not another one of its name. plain is set for good
-	// when libraries turned out to be unavailable.
+	// checked is set once the server is known to have our library, and not another one of its name.
+	// plain is set permanently once libraries prove to be unavailable.
 	checked, plain atomic.Bool
 	load           singleflight.Group
 	foreign        func(error)
 }
 
-// ErrForeignLibrary: a server has a library of functions under this library's name that is
-// another one. Whoever may load functions there can have put it in place of it, to run their own
-// code with the rights of this process's user. It is not called.
+// ErrForeignLibrary means that a server has a function library of this library's name with other
+// code. Anyone who may load functions there can have put it there, to run their own code with the
+// rights of this process's user. It is not called.
 var ErrForeignLibrary = errors.New("tierlimit: a library of functions on the server has this version's name and other code: see who may load functions there, FUNCTION DELETE it, and restart")
 
-// form is one of the ways to run the script.
+// form is a way to run the script.
 type form struct {
-	verb   string // the command that runs it
+	verb   string // the command that runs the script
 	source string
 	call   invocation
 }
 
-// invocation is a command that runs the script, and what it calls the script by. As
-// arguments already: a string that becomes one is an allocation.
+// invocation is a command that runs the script, and the script's name, digest or source. Both are
+// of type any, because converting a string for each call would allocate.
 type invocation [2]any
 
 // NewScript returns a Script that runs on client: one node, Sentinel or Cluster.
@@ -52,49 +52,49 @@ func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	source := lua.DecideScript()
 	sha := redis.NewScript(source).Hash()
-	// Versions of this library may share a server, so its name tells them apart.
+	// Several versions of the library may share a server, so each has a name of its own.
 	name := "tierlimit_" + sha[:16]
 	return &Script{
 		client: client,
-		// A client of an unknown type may be a Cluster's: keeping to one slot a
-		// call is right everywhere.
+		// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
+		// everywhere.
 		bySlot:  !oneNode,
 		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
 		script:  form{"evalsha", source, invocation{"evalsha", sha}},
 	}
 }
 
-// HoldConnection lets the Script hold a connection of the client's between two runs, if the
-// client is one of a single node. Call it before the first run, and [Script.Rest] once a
-// second and after the last.
+// HoldConnection lets the Script keep a connection of the client's pool between two runs, if the
+// client is one of a single node. Call it before the first run, and call [Script.Rest] once a
+// second and after the last run.
 func (s *Script) HoldConnection() {
 	s.held.client, _ = s.client.(*redis.Client)
 }
 
-// Rest gives back what the Script holds. It may be run again.
+// Rest gives back the connection that the Script keeps. The Script may be run again.
 func (s *Script) Rest() { s.held.rest() }
 
-// WithoutLibrary makes the Script leave no library on the server: it is run by
-// EVALSHA. Call it before the first run.
+// WithoutLibrary makes the Script run by EVALSHA, so that it loads no library on the server. Call
+// it before the first run.
 func (s *Script) WithoutLibrary() { s.plain.Store(true) }
 
-// OnForeignLibrary has f called, at most once, if a server has another library in place of the
-// Script's, which then runs by EVALSHA: Redis itself computes that digest. Call it before the
-// first run.
+// OnForeignLibrary sets a function that is called, at most once, if a server has another library in
+// place of the Script's. The Script then runs by EVALSHA, whose digest Redis itself computes. Call
+// it before the first run.
 func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
-// withoutLibrary is told why libraries are unavailable.
+// withoutLibrary switches to EVALSHA; why is the reason.
 func (s *Script) withoutLibrary(why error) {
 	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
 		s.foreign(why)
 	}
 }
 
-// checkWithin is for how long the library is looked for, whatever the deadline of the run that
-// began it: on a slow way the next run finds it checked.
+// checkWithin bounds the check for the library. It is independent of the deadline of the run that
+// began the check, so that on a slow network a later run finds the check done.
 const checkWithin = time.Second
 
-// form is how to run the script now. Before its first use the library is loaded or, if the
+// form returns the way to run the script now. Before its first use the library is loaded or, if the
 // server has one of its name, compared.
 func (s *Script) form(ctx context.Context) *form {
 	if s.checked.Load() && !s.plain.Load() {
@@ -120,10 +120,9 @@ func (s *Script) form(ctx context.Context) *form {
 	return &s.script
 }
 
-// Run decides all entries, in order, and returns a reply for each. clock, if not
-// 0, replaces Redis's clock (tests and replays only). The error is that of the
-// whole call; where only a part of it failed, as on a Cluster with a node down,
-// that part's replies carry an Err.
+// Run decides all entries, in order, and returns a reply for each. clock, if not 0, replaces
+// Redis's clock (tests and replays only). The error is that of the whole call; if only a part of it
+// failed, as on a Cluster with a node down, that part's replies have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	if !s.bySlot || len(entries) == 1 {
 		return s.runPart(ctx, entries, clock)
@@ -131,7 +130,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 	return s.runParts(ctx, s.split(entries), len(entries), clock)
 }
 
-// runPart is Run for entries of one part, without what several need.
+// runPart is Run for entries of a single part.
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
@@ -163,7 +162,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	for i := range again {
 		again[i] = i
 	}
-	// A part that was not run is sent again: its answer proves that nothing was charged.
+	// A part is sent again only if its answer proves that it was not run and nothing was charged.
 	for range 4 {
 		form := s.form(ctx)
 		r.send(ctx, again, form.call)
@@ -180,8 +179,8 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 		}
 	}
 	if again != nil {
-		// It cannot be loaded, or the script cache was emptied once more in that very
-		// moment: send it along.
+		// The script cannot be loaded, or the script cache was emptied again meanwhile: send the
+		// source.
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
 	if r.failed(func(error) bool { return true }) != nil {
@@ -190,10 +189,10 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	return r.replies(entries)
 }
 
-// reloadCluster lets a Cluster's client ask in the background who has which slots,
-// because a command has failed. By itself go-redis asks when a node sends it elsewhere,
-// which a dead one does not, or else once a minute: so long it would go on sending
-// commands to a master whose replica has taken over. It does so at most every 200 ms.
+// reloadCluster makes a Cluster's client reload the slots in the background, because a command has
+// failed. By itself go-redis reloads them when a node redirects it, which a dead one does not, or
+// else once a minute; until then it would send commands to a master whose replica has taken over.
+// It reloads them at most every 200 ms.
 func reloadCluster(ctx context.Context, client redis.UniversalClient) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
@@ -213,7 +212,7 @@ func (s *Script) split(entries []Entry) []part {
 	return parts
 }
 
-// BySlot is the positions of the entries of each Cluster slot, in order.
+// BySlot returns, for each Cluster slot, the positions of its entries, in order.
 func BySlot(entries []Entry) (parts [][]int) {
 	partOf := make(map[uint16]int)
 	for i := range entries {
@@ -229,8 +228,7 @@ func BySlot(entries []Entry) (parts [][]int) {
 	return parts
 }
 
-// Load puts the script where it is run from: on every node that may need it. It
-// settles which form is used.
+// Load loads the script on every node that may need it, and determines which form is used.
 func (s *Script) Load(ctx context.Context) error {
 	if !s.plain.Load() {
 		err := s.loadForm(ctx, &s.library)
@@ -242,7 +240,7 @@ func (s *Script) Load(ctx context.Context) error {
 	return s.loadForm(ctx, &s.script)
 }
 
-// loadForm loads a form on every node. Any number of callers at once load it once.
+// loadForm loads a form on every node. Concurrent callers load it only once.
 func (s *Script) loadForm(ctx context.Context, f *form) error {
 	_, err, _ := s.load.Do(f.verb, func() (any, error) {
 		cluster, ok := s.client.(*redis.ClusterClient)
@@ -262,7 +260,7 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 		if foreign.Load() {
 			return nil, ErrForeignLibrary
 		} else if loaded.Load() {
-			return nil, nil // a node that is down must not keep the others from working
+			return nil, nil // a node that is down must not affect the others
 		}
 		return nil, err
 	})
@@ -276,8 +274,8 @@ func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
 	if f.verb == "evalsha" {
 		return node.ScriptLoad(ctx, f.source).Err()
 	}
-	// It is asked for before it is sent: a server that wants a password first hangs up on a
-	// command as long as that, without saying why.
+	// Check for the library before sending it: if a password is missing, a server closes the
+	// connection on such a long command, without saying why.
 	functions := node.(redis.Cmdable)
 	found, err := f.isLoaded(ctx, functions)
 	if found || err != nil {
@@ -290,8 +288,8 @@ func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
 	return err
 }
 
-// isLoaded reports whether the server has a library of our name. It must have our code, too:
-// somebody else may have put it there, since anyone can know the name.
+// isLoaded reports whether the server has a library of our name. It returns an error if the code is
+// not ours: anyone can know the name and load another library under it.
 func (f *form) isLoaded(ctx context.Context, functions redis.Cmdable) (bool, error) {
 	name := f.call[1].(string)
 	libraries, err := functions.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
@@ -304,14 +302,14 @@ func (f *form) isLoaded(ctx context.Context, functions redis.Cmdable) (bool, err
 	return true, nil
 }
 
-// isMissing reports whether err says that the form was not loaded.
+// isMissing reports whether err means that the form is not loaded.
 func (f *form) isMissing(err error) bool {
 	text, ok := serverError(err)
 	return ok && (strings.HasPrefix(text, "NOSCRIPT") || strings.HasPrefix(text, "Function not found"))
 }
 
-// isRefused reports whether err says that the server has no libraries (before Redis
-// 7), or that this user may not run their functions.
+// isRefused reports whether err means that the server has no libraries (before Redis 7), or that
+// this user may not call their functions.
 func (f *form) isRefused(err error) bool {
 	text, ok := serverError(err)
 	return ok && f.verb == "fcall" &&
