@@ -5,14 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// front is the table that a look-up of a denial tries first: one place for each hash,
-// read without a lock and without writing anything that callers share. Of keys that
-// meet at a place it holds one. That keeps the place for as long as its denial is in
-// force, so places are with the keys that are asked for most: they come first. The
-// others are found in ristretto.
+// front is the table in which denials are looked up first. Each hash has one place, which is read
+// without a lock and without writing anything that callers share. A place holds one key, for as
+// long as its denial is in force. Keys that are asked for most often are the first to take a place;
+// the others are found in ristretto.
 type front []atomic.Pointer[denial]
 
-// newFront returns a table of at least as many places as there are keys.
+// newFront returns a table with at least as many places as keys.
 func newFront(keys int) front {
 	return make(front, 1<<bits.Len(uint(max(0, keys-1))))
 }
@@ -22,7 +21,7 @@ func (f front) place(hash uint64) *atomic.Pointer[denial] {
 	return &f[hash>>8&uint64(len(f)-1)]
 }
 
-// get returns the last denial of a key, or nil if its place is another's.
+// get returns the last denial of a key, or nil if another key has its place.
 func (f front) get(hash uint64) *denial {
 	if known := f.place(hash).Load(); known != nil && known.hash == hash {
 		return known
@@ -30,8 +29,8 @@ func (f front) get(hash uint64) *denial {
 	return nil
 }
 
-// put keeps a denial that was sent at a time, unless another key's is in its place and then in
-// force. It reports false for one that is void: see denial.forgotten.
+// put stores the denial of a request sent at the given time, unless another key's denial has its
+// place and was in force then. It returns false if the denial is void, see denial.forgotten.
 func (f front) put(d *denial, sent int64) (valid bool) {
 	for place := f.place(d.hash); ; {
 		old := place.Load()

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Slots is what this process holds of limits on what is held at the same time: for each key how
-// many units, until when it may believe that, and whether Redis knows of it. It is safe for
+// Slots records what this process holds of concurrency limits: for each key the number of units,
+// until when the process may rely on them, and whether Redis knows of them. It is safe for
 // concurrent use.
 //
-// Redis keeps a line for each process and key, and not one for each slot. So all slots of a key
-// last equally long, and one entry keeps them all alive.
+// Redis keeps a record for each process and key, and not for each slot. So all slots of a key
+// expire together, and one entry renews all of them.
 //
 // An answer that is lost leaves a key in doubt: Redis may have charged the units or not. While it
-// is in doubt no further entries are sent that would change what Redis knows of it; and as soon
-// as those that were can change nothing any more, Redis is told how many units are held. That
-// says the same however often it is told, so nothing leaks and nothing counts twice.
+// is in doubt, no further entries are sent that would change its record in Redis. Once the earlier
+// ones can no longer change anything, Redis is told how many units are held. That statement is
+// idempotent, so nothing leaks and nothing counts twice.
 type Slots struct {
 	wake func()
 
@@ -29,30 +29,31 @@ type Slots struct {
 // HeldKey is a key of a rule.
 type HeldKey struct{ Rule, Key string }
 
-// Held is what is held of a key. Its methods may be called after [Slots.Enter], which keeps it.
+// Held is what the process holds of a key. Its methods may be called after [Slots.Enter], which
+// keeps it in the table.
 type Held struct {
 	HeldKey
 	table *Slots
 
-	// till is until when the slots may be believed in, on the limiter's clock. It is extended
-	// only while it has not passed, under mu; it is read without.
+	// till is the time until which the slots are valid, on the limiter's clock. It is extended
+	// under mu, and only while it has not passed; it is read without a lock.
 	till atomic.Int64
 
 	// Guarded by the table's mu:
-	owner   any // whoever has entered last
+	owner   any // of the last Enter
 	ttl     time.Duration
 	units   int64
 	slots   []*Slot
-	free    int64  // units, as Redis said last
-	kept    bool   // whatever Redis says: it cannot be reached
+	free    int64  // units, by Redis's last answer
+	kept    bool   // slots are kept because Redis cannot be reached
 	share   int64  // in an outage
-	outage  uint32 // which one
-	flying  int    // entries that change what Redis knows
+	outage  uint32 // the outage of share
+	flying  int    // entries in flight that change the record in Redis
 	flown   int64  // when the last of them ended
-	changes uint64 // that such entries, and releases, have made
+	changes uint64 // number of changes by such entries and releases
 	doubt   bool
 	asked   bool          // Redis is being told how many units are held
-	since   int64         // it must not be told before
+	since   int64         // Redis must not be told before
 	over    chan struct{} // closed when the doubt is over
 }
 
@@ -61,17 +62,17 @@ type Held struct {
 type Slot struct {
 	held  *Held
 	units int64
-	place int // among the key's slots, from 1 on; 0: it is not held any more
+	place int // among the key's slots, from 1 on; 0: no longer held
 	lost  atomic.Bool
-	ended chan struct{} // closed when it is lost or given back; nil before it is asked for
+	ended chan struct{} // closed when the slot is lost or given back; made by Ended
 }
 
-// goneAfter is after how many lives of a line Redis has forgotten a process that it was last told
-// of then: its clock may run a little slower than this one's.
+// goneAfter is the number of TTLs after the last entry after which Redis has certainly forgotten
+// the process: its clock may run a little slower than this one's.
 const goneAfter = 2
 
-// NewSlots returns an empty table. wake is called when there is something to be told of a key in
-// doubt, or may be later; it must not wait, nor call the table.
+// NewSlots returns an empty table. wake is called when a key in doubt may need a statement, now or
+// later; it must not block, nor call the table.
 func NewSlots(wake func()) *Slots {
 	return &Slots{wake: wake, of: make(map[HeldKey]*Held), lost: make(map[string]uint64)}
 }
@@ -85,9 +86,9 @@ func (t *Slots) held(key HeldKey) *Held {
 	return h
 }
 
-// Enter takes note that an entry is about to be sent that changes what Redis knows of a key, for
-// an owner whose lines last for ttl there. Granted, Left or Unknown must follow. But while the
-// key is in doubt there is none: wait is closed when that is over.
+// Enter records that an entry is about to be sent that changes a key's record in Redis, for an
+// owner whose records last for ttl. Granted, Left or Unknown must follow. While the key is in
+// doubt, h is nil, and wait is closed when the doubt is over.
 func (t *Slots) Enter(key HeldKey, owner any, ttl time.Duration) (h *Held, wait <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +112,8 @@ func (h *Held) left(now int64) {
 	}
 }
 
-// Left ends an Enter: nothing has come of the entry. free is what Redis said is left, -1 if it
-// said nothing.
+// Left ends an Enter whose entry has changed nothing. free is the number of free units in Redis's
+// answer, or -1 without an answer.
 func (h *Held) Left(now, free int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -123,8 +124,7 @@ func (h *Held) Left(now, free int64) {
 	h.clean(now)
 }
 
-// Unknown ends an Enter: whether the entry has changed anything in Redis is not known, and it can
-// do so until since.
+// Unknown ends an Enter whose entry may have changed the record in Redis, or may do so until since.
 func (h *Held) Unknown(now, since int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -133,7 +133,7 @@ func (h *Held) Unknown(now, since int64) {
 	h.doubts(since)
 }
 
-// doubts begins a doubt, or goes on with the one there is. The lock is held.
+// doubts puts the key in doubt, or prolongs the doubt. The lock is held.
 func (h *Held) doubts(since int64) {
 	if !h.doubt {
 		h.doubt, h.over, h.since = true, make(chan struct{}), 0
@@ -142,7 +142,8 @@ func (h *Held) doubts(since int64) {
 	h.table.wake()
 }
 
-// Granted ends an Enter: Redis has granted slots of so many units each, which it keeps until till.
+// Granted ends an Enter whose entry Redis has granted: slots of the given units each, which it
+// keeps until till.
 func (h *Held) Granted(now, till, free, units int64, slots ...*Slot) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -150,8 +151,8 @@ func (h *Held) Granted(now, till, free, units int64, slots ...*Slot) {
 	h.free = free
 	h.lapse(now)
 	if now >= till {
-		// The answer comes too late. Redis may have another line by now, of which a later answer
-		// has told, and which knows nothing of these units.
+		// The answer arrives too late. Redis may have a new record by now, which a later answer has
+		// reported, and which does not have these units.
 		h.table.lost[h.Rule] += uint64(len(slots))
 		h.doubts(now)
 		return
@@ -168,14 +169,14 @@ func (h *Held) add(units int64, slots []*Slot) {
 	}
 }
 
-// extend makes the slots last until till. Those that have lapsed meanwhile are lost, whatever
-// Redis still knows of them: somebody may have been told so. The lock is held.
+// extend makes the slots last until till. Slots that have expired meanwhile are lost even if Redis
+// still has them, because somebody may have been told so. The lock is held.
 func (h *Held) extend(now, till int64) {
 	h.lapse(now)
 	h.till.Store(max(h.till.Load(), till))
 }
 
-// lapse loses the slots if their time is over. The lock is held.
+// lapse marks the slots as lost if they have expired. The lock is held.
 func (h *Held) lapse(now int64) {
 	if h.units == 0 || now < h.till.Load() {
 		return
@@ -188,7 +189,7 @@ func (h *Held) lapse(now int64) {
 	}
 	h.slots, h.units, h.kept = nil, 0, false
 	h.changes++
-	h.doubts(now) // Redis may know of them yet
+	h.doubts(now) // Redis may still have them
 }
 
 // end ends a slot. The lock is held.
@@ -199,9 +200,9 @@ func (s *Slot) end() {
 	}
 }
 
-// Release gives a slot back, and reports whether Redis is to be told so at once: then h was
-// entered. If not, because the slot is not held any more or the key is in doubt, or because tell
-// is false, Redis will be told how many units are held.
+// Release gives a slot back, and reports whether the caller must tell Redis at once; then it has
+// entered h. Otherwise, because the slot is no longer held, the key is in doubt, or tell is false,
+// Redis will be told later how many units are held.
 func (s *Slot) Release(now int64, tell bool) (h *Held, units int64, told bool) {
 	if s.held == nil {
 		return nil, 0, false
@@ -230,8 +231,8 @@ func (s *Slot) Release(now int64, tell bool) (h *Held, units int64, told bool) {
 	return h, s.units, true
 }
 
-// Held reports whether the slot is held, at a time that was read before: also directly after this
-// process stood still, when no timer has fired yet.
+// Held reports whether the slot is held at now, which must be read before the call. It is right
+// even directly after this process was paused, before any timer has fired.
 func (s *Slot) Held(now int64) bool {
 	// In this order: when the time is extended, slots that were lost before have been marked.
 	return s.held != nil && now < s.held.till.Load() && !s.lost.Load()
@@ -253,7 +254,7 @@ func (s *Slot) Ended() <-chan struct{} {
 }
 
 // GrantAlone grants a slot without Redis, if the process then holds no more than its share. Its
-// slots of the key are kept until Redis was told of them.
+// slots of the key are kept until Redis has been told of them.
 func (t *Slots) GrantAlone(now int64, key HeldKey, owner any, ttl time.Duration, share func(*Held) int64, units int64, s *Slot) (granted bool, left int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,16 +272,16 @@ func (t *Slots) GrantAlone(now int64, key HeldKey, owner any, ttl time.Duration,
 	return true, left - units
 }
 
-// Sharing is between how many instances a limit is divided while Redis cannot be asked.
+// Sharing says among how many instances a limit is divided while Redis cannot be asked.
 type Sharing struct {
 	// Outage tells outages apart; 0: there is none.
 	Outage uint32
 	Fleet  int
 }
 
-// Share is how many units the process may hold while Redis cannot be asked, as of the first time
-// that this is asked in an outage: what it holds, and its part of what was free; or of a key of
-// which it holds nothing, its part of the limit. For GrantAlone.
+// Share returns the number of units that the process may hold while Redis cannot be asked. It is
+// computed at the first call in an outage: what the process holds, plus its part of what was free;
+// or its part of the limit if it holds nothing of the key. It is for GrantAlone.
 func (h *Held) Share(quota int64, o Sharing) int64 {
 	fleet := int64(max(1, o.Fleet))
 	if o.Outage == 0 || h.outage != o.Outage {
@@ -292,7 +293,7 @@ func (h *Held) Share(quota int64, o Sharing) int64 {
 	return h.share
 }
 
-// Room is how many units more the process may hold by its share.
+// Room returns how many more units the process may hold by its share.
 func (t *Slots) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,14 +303,14 @@ func (t *Slots) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
 	return max(0, h.Share(quota, o)-h.units)
 }
 
-// keep keeps the slots until Redis was told of them. The lock is held.
+// keep keeps the slots until Redis has been told of them. The lock is held.
 func (h *Held) keep() {
 	h.kept = true
 	h.till.Store(math.MaxInt64)
 }
 
-// Keep keeps the slots of keys that are held now, and that are to be kept although Redis cannot be
-// reached: until it can, and was told of them.
+// Keep keeps the present slots of the selected keys although Redis cannot be reached, until it can
+// be and has been told of them.
 func (t *Slots) Keep(now int64, which func(owner any, key string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,7 +322,8 @@ func (t *Slots) Keep(now int64, which func(owner any, key string) bool) {
 	}
 }
 
-// Doubt has Redis told how many units are held of certain keys: it may have lost its memory.
+// Doubt puts the selected keys in doubt, so that Redis is told how many units are held: it may have
+// lost its data.
 func (t *Slots) Doubt(now int64, which func(owner any, key string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -332,8 +334,8 @@ func (t *Slots) Doubt(now int64, which func(owner any, key string) bool) {
 	}
 }
 
-// Statement is what Redis is told of a key: that the process is alive, or, if Absolute, how many
-// units it holds.
+// Statement is an entry about a key: that the process is alive, or if Absolute, how many units it
+// holds.
 type Statement struct {
 	Held     *Held
 	Owner    any
@@ -341,12 +343,12 @@ type Statement struct {
 	Units    int64
 	Absolute bool
 	changes  uint64
-	quiet    bool // no entry was on its way
+	quiet    bool // no entry was in flight
 }
 
-// Statements are what Redis is to be told now: of keys in doubt how many units are held, once
-// nothing is on its way that could change that; and if renew is set, of all others that the
-// process is alive. Each must be Answered or Failed.
+// Statements returns what to tell Redis now: for keys in doubt the number of units held, once no
+// entry is in flight that could change it; and if renew is set, for all others that the process is
+// alive. Each must be Answered or Failed.
 func (t *Slots) Statements(now int64, renew bool, reachable func(owner any, key string) bool) (all []Statement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -365,8 +367,8 @@ func (t *Slots) Statements(now int64, renew bool, reachable func(owner any, key 
 	return all
 }
 
-// Answered takes note that Redis was told, knew of so many units before, and keeps those of the
-// statement until till.
+// Answered records that Redis has received the statement, that it had known of the given units
+// before, and that it keeps those of the statement until till.
 func (s *Statement) Answered(now, till, known, free int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -397,7 +399,8 @@ func (s *Statement) Answered(now, till, known, free int64) {
 	h.clean(now)
 }
 
-// Failed takes note that Redis may not have been told; and that nothing may be told before since.
+// Failed records that Redis may not have received the statement, and that none may be sent before
+// since.
 func (s *Statement) Failed(now, since int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -410,8 +413,8 @@ func (s *Statement) Failed(now, since int64) {
 	}
 }
 
-// clean forgets a key of which nothing is held, and of which Redis knows nothing or, since the
-// time of a line is over, will know nothing. The lock is held.
+// clean forgets a key of which nothing is held, and of which Redis has no record any more. The lock
+// is held.
 func (h *Held) clean(now int64) {
 	if h.units > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
 		return
@@ -423,8 +426,8 @@ func (h *Held) clean(now int64) {
 	delete(h.table.of, h.HeldKey)
 }
 
-// Next is when something is to be done next: a slot lapses, or Redis may be told of a doubt.
-// math.MaxInt64 if nothing is.
+// Next returns the time of the next action: a slot expires, or Redis may be told of a key in doubt.
+// It is math.MaxInt64 if there is none.
 func (t *Slots) Next(reachable func(owner any, key string) bool) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -440,7 +443,7 @@ func (t *Slots) Next(reachable func(owner any, key string) bool) int64 {
 	return next
 }
 
-// EndAll gives all slots back, without Redis being told, which Statements then say.
+// EndAll gives all slots back without telling Redis; Statements then do so.
 func (t *Slots) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -460,10 +463,11 @@ func (t *Slots) EndAll(now int64) {
 	}
 }
 
-// SlotCounts is what is held under a rule now, and was lost so far.
+// SlotCounts has the numbers of a rule: held now, and lost so far.
 type SlotCounts struct {
 	Units int64
-	// Lost is how many slots' time was over before Redis could be told that the process is alive.
+	// Lost is the number of slots that expired before Redis could be told that the process is
+	// alive.
 	Lost uint64
 }
 
@@ -485,7 +489,7 @@ func (t *Slots) Counts() map[string]SlotCounts {
 	return counts
 }
 
-// Keys is how many keys are known: those that are held, asked for, or in doubt.
+// Keys returns the number of keys in the table: those that are held, being acquired, or in doubt.
 func (t *Slots) Keys() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// losses say of which owners, and of which groups, units were lost that Redis should have been
-// charged for: because their line made way, or because it is not known whether they were charged.
+// losses record the owners and groups of which units were lost that should have been charged in
+// Redis: because their line was evicted, or because it is not known whether they were charged.
 type losses struct {
 	last    atomic.Int64   // when the last of them will have left its window
 	inGroup []atomic.Int64 // the same by group
@@ -15,17 +15,17 @@ type losses struct {
 	ofOwner map[any]int64 // the same by owner
 }
 
-// Loss is units of an owner that will never be charged in Redis. They have left their windows by
-// Until. Owner is nil if there are too many to tell them apart.
+// Loss reports that units of an owner will never be charged in Redis. They have left their windows
+// by Until. Owner is nil if there are too many owners to distinguish.
 type Loss struct {
 	Owner any
 	Until int64
 }
 
-// mostOwners is how many owners are told apart.
+// mostOwners is the number of owners that are distinguished.
 const mostOwners = 256
 
-// Lost tells what was lost of some groups and has not left its window at now.
+// Lost returns the losses of some groups that have not left their windows at now.
 func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	if l.losses.last.Load() <= now {
 		return nil
@@ -46,7 +46,7 @@ func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	return lost
 }
 
-// Lose says that units of a debt will not be charged. They have left their windows by then.
+// Lose records that units of a debt will not be charged. They have left their windows by gone.
 func (l *Ledger) Lose(d Debt, gone int64) { l.lose(d.Owner, l.groups.of(d.Key), gone) }
 
 func (l *Ledger) lose(owner any, group int, gone int64) {
