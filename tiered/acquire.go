@@ -15,18 +15,18 @@ import (
 
 // Acquire acquires units of a limit of [limit.Concurrent] for a key, if they are free now, and
 // returns them as a slot; if not, the decision says so, and slot is nil. Release the slot when the
-// units are no longer used, exactly when you would close what it stands for.
+// units are no longer used.
 //
-// A slot belongs to this process, which tells Redis that it is alive. Should the process die, its
-// units are free after [SlotTTL]; should it stand still, or not reach Redis, for that long, it
-// has lost the slot. Code that acts on a slot for long should look at [Slot.Held] before each
-// step, or end when [Slot.Lost] is closed.
+// A slot belongs to this process, which tells Redis that it is alive. If the process dies, its
+// units are free after [SlotTTL]; if it is paused, or cannot reach Redis, for that long, it has
+// lost the slot. Code that uses a slot for long should check [Slot.Held] before each step, or end
+// when [Slot.Lost] is closed.
 //
-// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, since
-// what became of the units would not be known; they are given back then, and the error is ctx's.
-// If Redis does not answer, units are denied, unless the rule's outage policy is [Allow]; while
-// Redis counts as lost, the policy decides: under [Approximate] a process keeps what it holds, and
-// acquires up to its share of the limit.
+// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because it
+// would not be known whether the units were acquired; they are given back then, and the error is
+// ctx's. If Redis does not answer, units are denied, unless the rule's outage policy is [Allow];
+// while Redis counts as lost, the policy decides: under [Approximate] a process keeps what it
+// holds, and acquires up to its share of the limit.
 //
 // Errors are those of [Rule.AllowN], and [limit.ErrNotForLimit] for a rule with another limit.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
@@ -42,7 +42,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	return slots[0], d, nil
 }
 
-// onDryRun is the slot for a decision, which on a dry run always has one.
+// onDryRun returns the slot for a decision, which on a dry run always has one.
 func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 	if slot == nil && d.Allowed {
 		return &Slot{rule: r, dry: true}
@@ -58,7 +58,7 @@ func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	return r.checkCall(ctx, key, units)
 }
 
-// acquire acquires up to count slots of so many units each. The decision is that of the last of
+// acquire acquires up to count slots of the given units each. The decision is that of the last of
 // count.
 func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([]*Slot, limit.Decision, error) {
 	if err := r.checkSlots(ctx, key.said, units); err != nil {
@@ -98,8 +98,8 @@ func (r *Rule) acquire(ctx context.Context, key *callKey, units, count int64) ([
 	return []*Slot{slot}, d, nil
 }
 
-// enter takes note that an entry is about to be sent which changes what is held of a key. While
-// the key is in doubt it waits, as long as it may.
+// enter records that an entry is about to be sent which changes what is held of a key. While the
+// key is in doubt it waits, for at most within.
 func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held, error) {
 	h, wait := r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl)
 	for until := time.Now().Add(within); wait != nil; h, wait = r.limiter.slots.table.Enter(r.heldKey(key), r, r.slots.ttl) {
@@ -110,7 +110,7 @@ func (r *Rule) enter(key *callKey, within time.Duration) (*local.Held, error) {
 	return h, nil
 }
 
-// awaitTold waits until a key is in doubt no more.
+// awaitTold waits until a key is no longer in doubt.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
@@ -128,7 +128,7 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 	return local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 }
 
-// leave takes note of what has come of an entry, and returns the slots that it was granted.
+// leave records the outcome of an entry, and returns the slots that were granted.
 func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	l := r.limiter
 	now := l.now()
@@ -151,7 +151,7 @@ func (r *Rule) leave(h *local.Held, key *callKey, units, sent int64, reply *remo
 	return slots
 }
 
-// acquired is what has come of slots that Redis was asked for.
+// acquired returns the result of asking Redis for slots.
 func (r *Rule) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply, units int64) ([]*Slot, limit.Decision, error) {
 	if err := ctx.Err(); err != nil && len(slots) > 0 {
 		for _, slot := range slots {
@@ -160,17 +160,17 @@ func (r *Rule) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply,
 		return nil, limit.Decision{}, err
 	}
 	d := r.fromRedis(reply, units, lua.Take)
-	d.ChargedAt = 0 // is not refunded
+	d.ChargedAt = 0 // cannot be refunded
 	r.slotsDenied(&d)
-	if len(slots) > 0 && !slots[0].Held() { // this process stood still: they are lost already
+	if len(slots) > 0 && !slots[0].Held() { // this process was paused: they are lost already
 		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		return nil, d, nil
 	}
 	return slots, d, nil
 }
 
-// slotsDenied makes a denial say when to ask again: not when the processes that hold units count
-// as dead, since these will give them back before.
+// slotsDenied sets a denial's RetryAfter to when to ask again, which is not when the holders'
+// records expire, since they will give units back earlier.
 func (r *Rule) slotsDenied(d *limit.Decision) {
 	if r.slots != nil && !d.Allowed && !d.HeldBack {
 		d.RetryAfter = acquireAgain
@@ -179,8 +179,8 @@ func (r *Rule) slotsDenied(d *limit.Decision) {
 
 // acquireAlone decides without Redis, because of err.
 //
-// That is a denial unless Redis counts as lost: an answer may merely be late, and what is granted
-// here would come on top of the limit.
+// It denies unless Redis counts as lost: the answer may merely be late, and units granted here
+// would exceed the limit.
 func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err error) (*Slot, limit.Decision) {
 	l := r.limiter
 	s.Missed(err)
@@ -206,14 +206,14 @@ func (r *Rule) acquireAlone(s *outage.Shard, key *callKey, units int64, err erro
 	return slot, d
 }
 
-// sharing is between how many instances a limit is divided now.
+// sharing says among how many instances a limit is divided now.
 func sharing(s *outage.Shard) local.Sharing {
 	o := s.Outage()
 	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
 }
 
-// deniedSettling denies what this instance's share has no room for, while Redis does not know yet
-// what other instances hold (law 11).
+// deniedSettling denies units that do not fit into this instance's share, while Redis does not know
+// yet what other instances hold (law 11).
 func (r *Rule) deniedSettling(s *outage.Shard, key *callKey, units int64) (d limit.Decision, denied bool) {
 	l := r.limiter
 	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slots.ttl) {

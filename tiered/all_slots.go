@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// acquire is charge of a part in which units may be to be acquired.
+// acquire is charge for a part that may acquire slots.
 func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
 	entered, err := g.enter(part, within)
 	if err != nil {
@@ -21,8 +21,8 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 	return replies, err
 }
 
-// enter enters all requests of a part that are to be acquired. It waits for
-// a key in doubt with none entered: what Redis is told of the others waits for those that are.
+// enter enters all requests of a part that acquire slots. It waits for a key in doubt without
+// having entered any, because while a key is entered Redis cannot be told what is held of it.
 func (g *together) enter(part []int, within time.Duration) ([]*local.Held, error) {
 	for until := time.Now().Add(within); ; {
 		entered, wait := g.enterAll(part)
@@ -56,7 +56,7 @@ func (g *together) enterAll(part []int) (entered []*local.Held, wait <-chan stru
 	return entered, nil
 }
 
-// leave takes note of what has come of the requests of a part that were entered.
+// leave records the outcome of the requests of a part that were entered.
 func (g *together) leave(part []int, entered []*local.Held, sent int64, replies []remote.Reply, err error) {
 	for j, i := range part {
 		if entered[j] == nil {

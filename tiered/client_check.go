@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// checkClient logs settings of the client that will hurt in an outage.
+// checkClient logs settings of the client that are harmful in an outage.
 func (l *Limiter) checkClient() {
 	c, ok := l.client.(*redis.ClusterClient)
 	if !ok {
@@ -23,8 +23,8 @@ func (l *Limiter) checkClient() {
 	}
 }
 
-// tlsHint says what may be wrong where only one side speaks TLS. No error tells: a server
-// that does hangs up, and one that does not waits for more.
+// tlsHint returns a hint if only one side may use TLS. No error shows this: a server with TLS
+// closes the connection, and one without waits for more input.
 func tlsHint(client redis.UniversalClient, err error) string {
 	var config *tls.Config
 	switch client := client.(type) {

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Grant is what a request of [Limiter.TakeAll] was granted, as far as that is to be ended one day: of units
-// charged for good both fields are nil.
+// Grant has the hold or slot that a request of [Limiter.TakeAll] was granted. Both fields are nil
+// for units that are charged for good.
 type Grant struct {
 	Hold *Hold // of a request with a Hold
 	Slot *Slot // of a request whose rule has a limit of [limit.Concurrent]
 }
 
-// Grants are what the requests of a [Limiter.TakeAll] were granted, each at the place of its request. The
-// methods end or extend all of them at the same time, so that they share trips to Redis. They may be
-// called on nil, and are safe for concurrent use.
+// Grants has the grants of a [Limiter.TakeAll], in the order of the requests. Its methods end or
+// extend all of them at the same time, so that they share trips to Redis. They may be called on
+// nil, and are safe for concurrent use.
 type Grants []Grant
 
-// Settle settles all holds with what was used, units for each, and releases all slots. Where holds
-// took different numbers of units, settle each by itself, and then call [Grants.End].
+// Settle settles each hold with the given units, which were used, and releases all slots. If holds
+// used different numbers of units, settle each by itself, and then call [Grants.End].
 //
-// Errors are those of [Hold.Settle]: of units out of range, which changes nothing; else those of some
-// holds, while the others are settled and all slots released.
+// Errors are those of [Hold.Settle]. If units is out of range, nothing is changed; otherwise the
+// error is that of some holds, while the others are settled and all slots released.
 func (g Grants) Settle(ctx context.Context, units int64) error {
 	if err := checkUsed(units); err != nil {
 		return err
@@ -31,8 +31,9 @@ func (g Grants) Settle(ctx context.Context, units int64) error {
 	return g.end(func(h *Hold) error { return h.Settle(ctx, units) })
 }
 
-// End ends what has not been ended yet: it cancels the holds, as [Hold.Cancel] does, and releases the
-// slots. After [Grants.Settle] it does nothing, so it may be deferred. Errors are those of Cancel.
+// End ends all grants that have not been ended yet: it cancels the holds, as [Hold.Cancel] does,
+// and releases the slots. After [Grants.Settle] it does nothing, so it may be deferred. Errors are
+// those of Cancel.
 func (g Grants) End(ctx context.Context) error {
 	return g.end(func(h *Hold) error { return h.Cancel(ctx) })
 }

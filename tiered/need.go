@@ -6,16 +6,15 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// Need states what is needed of the rule instead of how to count: how far above the
-// limit it may go, how late capacity may return, how much memory a key may take. The
-// rule takes the cheapest algorithm that meets it, see [plan.Choose], and says why in
-// [Rule.Plan]. If that is GCRA with a burst, the burst becomes a part of the rule's
-// limit. It goes with no [Use]. Of keys with a limit of their own
-// ([Rule.WithLimit]) the need is the same, and the choice may be another.
+// Need states requirements instead of an algorithm: how far the limit may be exceeded, how late
+// capacity may return, how much memory a key may take. The rule uses the cheapest algorithm that
+// meets them, see [plan.Choose]; [Rule.Plan] has the reason. If that is GCRA with a burst, the
+// burst becomes a part of the rule's limit. It cannot be combined with [Use]. Keys with their own
+// limit ([Rule.WithLimit]) have the same need, for which another algorithm may be chosen.
 //
-// [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if nothing meets the
-// need, or [plan.ErrInvalidNeed]. A need of few wrong decisions on given traffic is
-// simulated there, which takes about a microsecond for each request and candidate.
+// [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if nothing meets the need, or
+// [plan.ErrInvalidNeed]. A need of few wrong decisions on given traffic is simulated in that call,
+// which takes about a microsecond for each request and candidate.
 func Need(n plan.Need) RuleOption {
 	return func(c *ruleConfig) error {
 		c.need = n
@@ -23,15 +22,15 @@ func Need(n plan.Need) RuleOption {
 	}
 }
 
-// Plan tells how the rule counts, what a key takes in Redis's memory, what can pass in
-// the worst case, and why the rule has this algorithm. Bytes are for user keys of 16
-// bytes, unless the rule's need said how long names are.
+// Plan describes how the rule counts, how much memory a key takes in Redis, how much can pass in
+// the worst case, and why the rule has this algorithm. Memory is for user keys of 16 bytes, unless
+// the rule's need sets the length of names.
 func (r *Rule) Plan() plan.Plan {
 	c := plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}
 	return plan.Describe(c, r.limiter.nameBytes(r.name, r.config.need), r.why)
 }
 
-// nameBytes is the length of names in Redis to reckon with.
+// nameBytes returns the length of names in Redis to assume.
 func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 	if n.NameBytes > 0 {
 		return n.NameBytes
@@ -39,8 +38,8 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 	return len(l.keys.Key(rule, "0123456789abcdef"))
 }
 
-// plan resolves how a rule counts: the limit, with the burst it then has, the
-// algorithm, and why.
+// plan determines how a rule counts: the limit, with its burst, the algorithm, and the reason for
+// it.
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
 	case c.need.Stated() && !c.algorithm.IsAutomatic():

@@ -7,13 +7,11 @@ import "github.com/tierlimit/tierlimit/internal/outage"
 type OutagePolicy = outage.Policy
 
 const (
-	// Approximate holds the limit with this instance's share of it: the limit
-	// divided by the size of the fleet, counted from the instance's own grants. It
-	// is the default.
+	// Approximate enforces this instance's share of the limit, computed from the size of the fleet
+	// and the instance's own grants. It is the default.
 	Approximate = outage.Approximate
-	// Allow lets everything through: for limits that protect fairness, not safety.
+	// Allow lets everything through. It is for limits that protect fairness, not safety.
 	Allow = outage.Allow
-	// Deny lets nothing through: for limits that protect safety, such as login
-	// attempts.
+	// Deny lets nothing through. It is for limits that protect safety, such as on login attempts.
 	Deny = outage.Deny
 )

@@ -23,29 +23,29 @@ type Rule struct {
 	limiter    *Limiter
 	name       string
 	asked      limit.Limit // as it was given
-	limit      limit.Limit // with the burst that was chosen for it, if any was
-	inRedis    limit.Limit // what Redis holds it to
+	limit      limit.Limit // with the burst that was chosen for it, if any
+	inRedis    limit.Limit // the limit that Redis enforces
 	config     ruleConfig
 	algorithm  limit.Algorithm
-	why        string // it has this algorithm
+	why        string // the reason for the algorithm
 	capacity   int64
-	mostCost   int64 // that is no mistake: the capacity, or more if what is denied counts
-	sliding    bool  // what is not free of the capacity are the units of the last window
+	mostCost   int64 // largest valid cost: the capacity, or more if denied requests count
+	sliding    bool  // capacity that is not free equals the units of the last window
 	encoded    *remote.Rule
-	denialSalt uint64 // tells this rule under this limit from all others
+	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
 	metrics    ruleMetrics
-	own        bool        // of some keys only, see WithLimit
+	own        bool        // a limit of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *lease.Rule // nil: none
-	slots      *slotTerms  // nil: units are used up, see limit.Concurrent
+	slots      *slotTerms  // nil unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
-	source string // that put it in force, see PutInForceFrom
+	source string // the source that put it in force, see PutInForceFrom
 }
 
-// newRule makes a rule that decisions are to be made by.
+// newRule makes a rule for decisions.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	r, err := l.describedRule(name, lim, c)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	return r, nil
 }
 
-// describedRule makes a rule that may be looked at, and leaves no trace.
+// describedRule makes a rule that can be inspected, without side effects.
 func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -120,10 +120,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	return r, nil
 }
 
-// WithLimit returns the same rule with another limit: same name, same counts in
-// Redis, same metrics. It is for keys with a limit of their own, such as a
-// tenant's plan; prepare one rule per plan at start. If the rule chose its
-// algorithm by the size of its limit, it chooses again.
+// WithLimit returns the same rule with another limit: same name, same counts in Redis, same
+// metrics. It is for keys with their own limit, such as a tenant's plan; prepare one rule per plan
+// at start. If the rule's algorithm was chosen by the size of its limit, it is chosen again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
@@ -133,9 +132,9 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return other, nil
 }
 
-// WithOutage returns the same rule with another outage policy: same limit, same counts
-// in Redis and on this instance's record, same metrics. It is for call sites that must
-// decide otherwise than the rest without Redis; prepare it at start.
+// WithOutage returns the same rule with another outage policy: same limit, same counts in Redis and
+// on this instance's record, same metrics. It is for call sites that must decide differently
+// without Redis; prepare it at start.
 func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	c := r.config
 	if err := OnOutage(p)(&c); err != nil {
@@ -149,22 +148,20 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	return other, nil
 }
 
-// Name is the rule's name.
+// Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit is the rule's limit; with the burst that was chosen for it, if the rule chose GCRA.
+// Limit returns the rule's limit, with the burst that was chosen for it if GCRA was chosen.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
-// Algorithm is how the rule counts: as it was told, or as it chose by the size of
-// its limit.
+// Algorithm returns how the rule counts: the algorithm that was set, or the one that was chosen.
 func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 
-// OutagePolicy is what the rule does while Redis cannot be reached.
+// OutagePolicy returns what the rule does while Redis cannot be reached.
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
-// WorstCase is the most units that Redis can let through for one key in any
-// window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
-// see [Lease].
+// WorstCase returns the most units that Redis can let through for one key in any window (law 1),
+// see [limit.Algorithm.WorstCase]. It includes units that may be on lease, see [Lease].
 func (r *Rule) WorstCase() int64 {
 	if r.config.countDenied {
 		return r.algorithm.WorstCase(r.limit)
@@ -183,15 +180,15 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 	return r.AllowN(ctx, key, 1)
 }
 
-// AllowN decides whether a request of the given cost may proceed now, and charges
-// it if so. The key says whose request it is: any bytes, not empty.
+// AllowN decides whether a request of the given cost may proceed now, and charges it if so. The key
+// identifies what is limited, such as a user; it may be any bytes, but not empty.
 //
-// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not
-// answered by then, the rule's outage policy decides, without an error. But if ctx is cancelled,
-// or leaves less than three quarters of the limiter's deadline, ctx's error is returned, and
-// nobody has decided: what callers allow themselves of time moves no limit. (If the policy is to decide
-// that early, use a limiter with a shorter [Deadline].) Redis may have charged
-// the cost, if it was asked already.
+// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not answered
+// by then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves
+// less than three quarters of the limiter's deadline, AllowN returns ctx's error and no policy
+// decides, so that callers' own deadlines do not affect limits. (To have the policy decide that
+// early, use a limiter with a shorter [Deadline].) Redis may have charged the cost, if it was asked
+// already.
 //
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
@@ -203,15 +200,15 @@ func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decisi
 	return d, err
 }
 
-// entry asks Redis for a decision.
+// entry returns the entry that asks Redis for a decision.
 func (r *Rule) entry(key *callKey, cost int64, operation int) remote.Entry {
 	e := remote.Entry{Key: string(key.inRedis()), Hash: key.hash, Rule: r.encoded, Cost: cost, Operation: operation}
 	key.hold.ask(&e)
 	return e
 }
 
-// outage reports whether an error of the Redis tier leaves the decision to the
-// outage policy. The others are the caller's.
+// outage reports whether an error of the Redis tier leaves the decision to the outage policy. Other
+// errors are returned to the caller.
 func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
 		l.warnUnreadable(err)
@@ -223,7 +220,7 @@ func (l *Limiter) warnUnreadable(err error) {
 	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 }
 
-// remembered is the decision if the key is known to be denied.
+// remembered returns the decision if the key is known to be denied.
 func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	if r.limiter.denials == nil {
 		return limit.Decision{}, false
@@ -238,7 +235,7 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	return d, true
 }
 
-// check finds what is wrong with a call, at once and without a trip (law 6).
+// check validates a call, at once and without a trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	if r.slots != nil {
 		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
@@ -263,13 +260,12 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	return ctx.Err()
 }
 
-// asker is a rule, as it is told of what Redis answered.
+// asker is a rule as the receiver of Redis's answers.
 type asker Rule
 
-// Answered remembers what Redis answered, at once for all callers that asked for the
-// same: denials for the next requests, grants for a possible outage. Sent is the
-// limiter's time before it was asked: what Redis says of the time from its reply on
-// then holds from there on all the more (law 2).
+// Answered records an answer of Redis, once for all callers that share the entry: denials for later
+// requests, grants for a possible outage. sent is the limiter's time before Redis was asked: waits
+// that Redis counts from its reply are counted from sent here, so they end no later (law 2).
 func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
 	upTo := e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo
 	if e.Operation > lua.Peek && !asksToHold(e) {
@@ -292,12 +288,12 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		cost = 1
 	}
 	if asksToHold(e) && reply.Remaining >= cost {
-		return // if it was denied, then for too many holds: that says nothing of other requests
+		return // a denial may be due to too many holds, and does not concern other requests
 	}
 	r.remember(e, reply, sent, cost, r.config.denialLife)
 }
 
-// remember keeps a denial for the next requests, if a reply is one.
+// remember stores a reply for later requests if it is a denial.
 func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
 	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
 		return
@@ -328,12 +324,12 @@ func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.D
 	return d
 }
 
-// decision is what is the same in all decisions of a tier.
+// decision returns the fields that all decisions of a tier have in common.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
 }
 
-// heldBack is the decision of a rule that does not deny, where another one does.
+// heldBack returns the decision of a rule that does not deny, if another one of the request does.
 func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
 	d := r.decision(tier)
 	d.HeldBack = true

@@ -8,8 +8,8 @@ import (
 )
 
 // allowSeveral decides some requests of the same cost, one after the other up to the first that is
-// denied, with one trip. It may stop before; but one is decided at least, or there is an
-// error. Those that were granted are counted, and the first if it is denied.
+// denied, in one trip. It may stop earlier, but decides at least one, or returns an error. Granted
+// requests are counted, and the first one if it is denied.
 func (r *Rule) allowSeveral(ctx context.Context, key *callKey, cost, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	q := question{rule: r, key: *key, cost: cost, operation: lua.Take}
 	if count == 1 || !q.goesToRedis() {
@@ -62,7 +62,7 @@ func (q *question) goesToRedis() bool {
 	return !known
 }
 
-// allowOneByOne is allowSeveral without a common trip: up to the first that takes one.
+// allowOneByOne is allowSeveral without a shared trip: up to the first request that takes one.
 func (q *question) allowOneByOne(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
 		d, err := q.decide(ctx)
@@ -70,7 +70,7 @@ func (q *question) allowOneByOne(ctx context.Context, count int64) (allowed []li
 		case err != nil && len(allowed) == 0:
 			return nil, nil, err
 		case err != nil:
-			return allowed, nil, nil // who is next will be told
+			return allowed, nil, nil // the next caller gets the error
 		case d.Allowed || len(allowed) == 0:
 			_ = q.end(&d, nil)
 		}

@@ -19,13 +19,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, 100 ms to
-// 10 minutes; the default is 10 seconds. Processes tell Redis three times in that time that they
-// are alive, in one batch for all keys. A process that cannot, because it stands still or Redis
-// cannot be reached, loses its slots after that time, and knows it (see [Slot.Held]).
+// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, 100 ms to 10
+// minutes; the default is 10 seconds. Processes tell Redis three times in that time that they are
+// alive, in one batch for all keys. A process that cannot, because it is paused or Redis cannot be
+// reached, loses its slots after that time, and knows it (see [Slot.Held]).
 //
-// A short one frees the slots of a process that crashed sooner; a long one lets processes keep
-// theirs through longer pauses.
+// With a short TTL the slots of a crashed process are free sooner; with a long one processes keep
+// their slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
@@ -41,23 +41,24 @@ const (
 	longestSlotTTL = lua.LongestSlot * time.Microsecond
 	// renewals is how often in a TTL Redis is told that the process is alive.
 	renewals = 3
-	// renewalsAfterFailure is how often, once Redis was not reached.
+	// renewalsAfterFailure is how often after Redis could not be reached.
 	renewalsAfterFailure = 12
-	// slotDenialLife is how long a denial is remembered: slots come back at any time.
+	// slotDenialLife is how long a denial is remembered; it is short, because slots may be released
+	// at any time.
 	slotDenialLife = 25 * time.Millisecond
-	// acquireAgain is when to ask again for slots that others hold: nothing tells when they come
-	// back.
+	// acquireAgain is how often to ask for slots that other processes hold, because nothing reports
+	// when they are released.
 	acquireAgain = 50 * time.Millisecond
-	// statementsAtOnce is how many trips tell Redis at the same time what is held.
+	// statementsAtOnce is how many trips with statements are made at the same time.
 	statementsAtOnce = 8
 )
 
-// slotTerms are those of a rule with a limit of [limit.Concurrent].
+// slotTerms are the parameters of a rule with a limit of [limit.Concurrent].
 type slotTerms struct {
 	ttl time.Duration
 }
 
-// describedSlotsRule is describedRule for limits on what is held at the same time.
+// describedSlotsRule is describedRule for concurrency limits.
 func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	meaningless := ""
 	switch {
@@ -108,7 +109,7 @@ type slotKeeper struct {
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	told   int64 // when Redis was told last, in virtual time
+	told   int64 // time of the last statements, in virtual time
 }
 
 // initSlots must be called before any rule is made.
@@ -117,7 +118,7 @@ func (l *Limiter) initSlots() {
 	_, _ = rand.Read(l.slots.holder[:]) // never fails
 }
 
-// startSlots has the slots of rules with that TTL kept.
+// startSlots starts renewing the slots of rules with that TTL.
 func (l *Limiter) startSlots(ttl time.Duration) {
 	third := int64(ttl / renewals)
 	for {
@@ -140,7 +141,7 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 	}
 }
 
-// wakeSlots has the keeper look at what there is to do. It never waits.
+// wakeSlots wakes the keeper. It never waits.
 func (l *Limiter) wakeSlots() {
 	select {
 	case l.slots.wake <- struct{}{}:
@@ -148,7 +149,8 @@ func (l *Limiter) wakeSlots() {
 	}
 }
 
-// keepSlots runs in the background: it tells Redis what is held, and those who have lost slots.
+// keepSlots runs in the background: it tells Redis what is held, and notifies holders of lost
+// slots.
 func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -176,8 +178,8 @@ func (l *Limiter) keepSlots() {
 	}
 }
 
-// keepsSlots reports whether slots are kept although Redis cannot be told: as the outage policy
-// says, while it counts as lost.
+// keepsSlots reports whether slots are kept although Redis cannot be told. While Redis counts as
+// lost, that depends on the outage policy.
 func (l *Limiter) keepsSlots(owner any, key string) bool {
 	return owner.(*Rule).config.policy != Deny && !l.shards.Of(remote.UserKey(key)).Breaker.Closed()
 }
@@ -187,12 +189,12 @@ func (l *Limiter) canTell(_ any, key string) bool {
 	return l.shards.Of(remote.UserKey(key)).Breaker.Closed()
 }
 
-// doubtSlots has Redis told what is held of a shard's keys.
+// doubtSlots puts a shard's keys in doubt, so that Redis is told what is held of them.
 func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(_ any, key string) bool { return l.shards.Of(remote.UserKey(key)) == s })
 }
 
-// tellSlots tells Redis what it is to be told now, and reports whether it has been.
+// tellSlots sends Redis the statements that are due, and reports whether it has received them.
 func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
 	statements := l.slots.table.Statements(now, renew, l.canTell)
 	var failed atomic.Bool
@@ -211,7 +213,7 @@ func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
 	return !failed.Load()
 }
 
-// slotBatches divides statements into those that a trip carries: on a Cluster those of a slot.
+// slotBatches divides statements into batches of one trip each: on a Cluster one slot's.
 func (l *Limiter) slotBatches(statements []local.Statement) (batches [][]local.Statement) {
 	groups := map[uint16][]local.Statement{}
 	for _, s := range statements {
@@ -230,8 +232,8 @@ func (l *Limiter) slotBatches(statements []local.Statement) (batches [][]local.S
 	return batches
 }
 
-// tellBatch makes a trip. A key that cannot be read must not keep Redis from being told of the
-// others (law 7): then each is told by itself.
+// tellBatch makes a trip. A key that cannot be read must not affect the others (law 7): in that
+// case each statement is sent by itself.
 func (l *Limiter) tellBatch(batch []local.Statement) (told bool) {
 	entries := make([]remote.Entry, len(batch))
 	for i := range batch {
@@ -260,29 +262,30 @@ func (l *Limiter) tellBatch(batch []local.Statement) (told bool) {
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
 		if s.Absolute {
 			r := s.Owner.(*Rule)
-			l.lines.release(r.name, remote.UserKey(s.Held.Key)) // who waits may ask again
+			l.lines.release(r.name, remote.UserKey(s.Held.Key)) // waiting callers may ask again
 		}
 	}
 	return err == nil
 }
 
-// slotNow is the limiter's time as Redis may see it, which has whole microseconds.
+// slotNow returns the limiter's time in whole microseconds, as Redis's clock has.
 func (l *Limiter) slotNow() int64 {
 	now := l.now()
 	return now - now%int64(time.Microsecond)
 }
 
-// slotsTill is until when slots may be believed in that Redis keeps for ttl, from when it was
-// asked: it ends here before it does there, also if the clocks do not run at the same speed.
+// slotsTill returns the time until which slots are valid here that Redis keeps for ttl. It counts
+// from before Redis was asked, and ends earlier here than in Redis even if the clocks run at
+// different speeds.
 func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 	if l.config.virtualClock != nil {
-		return math.MaxInt64 // there is nobody to tell Redis while time passes, see roundOfSlots
+		return math.MaxInt64 // nothing renews slots while virtual time passes, see roundOfSlots
 	}
 	return sent + int64(ttl-ttl/lease.Drift)
 }
 
-// unsettledUntil is when entries whose answers were lost can change nothing any more: none is
-// asked for later than it returns, nor later charged than the deadline (law 4).
+// unsettledUntil returns the time after which entries whose answers were lost can no longer change
+// anything in Redis (law 4).
 func (l *Limiter) unsettledUntil(now int64) int64 {
 	if l.config.virtualClock != nil {
 		return now
@@ -290,8 +293,8 @@ func (l *Limiter) unsettledUntil(now int64) int64 {
 	return now + int64(l.config.deadline)
 }
 
-// roundOfSlots does in virtual time, which may pass in steps of hours, what the keeper does
-// otherwise: before Redis is asked it is told what is held.
+// roundOfSlots replaces the keeper in virtual time, which may pass in steps of hours: it tells
+// Redis what is held before Redis is asked.
 func (l *Limiter) roundOfSlots() {
 	if l.config.virtualClock == nil {
 		return
@@ -316,12 +319,12 @@ func (l *Limiter) closeSlots() {
 	for k.table.EndAll(l.now()); k.table.Keys() > 0 && time.Now().Before(until); k.table.EndAll(l.now()) {
 		l.tellSlots(l.now(), false)
 		if k.table.Keys() > 0 {
-			time.Sleep(time.Millisecond) // entries are on their way
+			time.Sleep(time.Millisecond) // entries are in flight
 		}
 	}
 }
 
-// notHeld is the error of acquiring units of a rule whose units are used up.
+// notHeld is the error of acquiring units of a rule that is no concurrency limit.
 func (r *Rule) notHeld() error {
 	return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Wait waits until a cost is granted, and charges it. If that cannot be before ctx's
-// deadline it returns at once with [limit.ErrWouldExceedDeadline] and charges
-// nothing; the decision's RetryAfter then says when it can be at the earliest.
+// Wait waits until a cost is granted, and charges it. If that is not possible before ctx's
+// deadline, it returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the
+// decision's RetryAfter is then the earliest time at which it is possible.
 //
-// The callers in one process that wait for the same key of a rule form one line: first come,
-// first served. The first of them asks for those behind it as well, so Redis is asked once for
-// each release, however many wait. A large cost in front keeps smaller ones behind it waiting.
-// Each process has a line of its own, and callers of [Rule.AllowN] stand in none: between
-// different lines and such callers, capacity goes to the one that asks first once it is back.
+// Callers in one process that wait for the same key of a rule form one queue, which is served in
+// order. The first of them asks for those behind it as well, so Redis is asked once for each
+// release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
+// has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such
+// callers, capacity goes to the one that asks first when it is free.
 //
-// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what is granted; and a
-// denial each time that the first in line was told to wait, and for each caller that is turned
-// away without asking Redis.
+// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count grants, and a denial each
+// time that the first in the queue has to wait, and for each caller that is turned away without
+// asking Redis.
 func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
-		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
+		return r.AllowN(ctx, key, cost) // returns the error; and a dry run never waits
 	}
 	w := r.newWaiter(ctx, key, cost)
 	return w.wait(ctx)
@@ -40,7 +40,7 @@ func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
 	return w
 }
 
-// wait stands in line.
+// wait waits in the queue.
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
 	for {
@@ -55,11 +55,11 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	}
 }
 
-// lookAgain is how old an answer may be for newcomers to go by it: capacity may have come back
-// earlier than it said, by a refund, a reset, or because Redis is back.
+// lookAgain is how old an answer may be to be used for new callers: capacity may have come back
+// earlier, by a refund, a reset, or because Redis is back.
 const lookAgain = time.Second
 
-// lines are the lines of those who wait, by rule and key.
+// lines has the queues of waiting callers, by rule and key.
 type lines struct {
 	mu sync.Mutex // guards all lines and their waiters
 	of map[lineID]*line
@@ -70,17 +70,17 @@ type lineID struct {
 	key  remote.UserKey
 }
 
-// line is those who wait for units of one key, in order of arrival.
+// line is the queue of callers that wait for units of one key, in order of arrival.
 type line struct {
 	lines   *lines
 	id      lineID
 	waiters list.List // of *waiter
-	units   int64     // that all of them want
+	units   int64     // wanted by all of them
 
-	asking   bool      // who is first has asked, and has no answer yet
-	released bool      // since it has asked
-	asked    time.Time // the last answer
-	next     time.Time // when what who is first wants is free, as of that answer; zero: unknown
+	asking   bool      // the first one has asked, and has no answer yet
+	released bool      // units were released since it asked
+	asked    time.Time // time of the last answer
+	next     time.Time // when the first one's units are free, by that answer; zero: unknown
 }
 
 // waiter is a call of Wait. Its rule may be another with the same name, see [Rule.WithLimit].
@@ -91,14 +91,14 @@ type waiter struct {
 	deadline time.Time // zero: none
 	told     chan struct{}
 
-	denied   bool          // when it was first and asked, which has been counted
-	place    *list.Element // nil: it is done
+	denied   bool          // it was first and denied, which has been counted
+	place    *list.Element // nil: done
 	decision limit.Decision
 	slot     *Slot // of a rule with slots
 	err      error
 }
 
-// end counts what a waiter ends with that has not been counted as a decision.
+// end counts a waiter's result, unless it has been counted as a decision.
 func (w *waiter) end() (limit.Decision, error) {
 	switch {
 	case w.err == nil:
@@ -116,11 +116,11 @@ func (w *waiter) end() (limit.Decision, error) {
 func (w *waiter) tell() {
 	select {
 	case w.told <- struct{}{}:
-	default: // it has been told to look, and has not yet
+	default: // it has been woken, but has not looked yet
 	}
 }
 
-// join puts a waiter at the end of its line, unless it cannot be served in time.
+// join puts a waiter at the end of its queue, unless it cannot be served in time.
 func (ls *lines) join(w *waiter) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -147,7 +147,7 @@ func (ls *lines) join(w *waiter) *line {
 	return q
 }
 
-// first is who is first in a line. The lock is held, and somebody waits.
+// first returns the first waiter of a queue, which must not be empty. The lock is held.
 func (q *line) first() *waiter { return q.waiters.Front().Value.(*waiter) }
 
 type waiterTask int
@@ -158,7 +158,7 @@ const (
 	waiterDone
 )
 
-// look says what a waiter has to do; and for how long it waits, if not until it is told.
+// look returns what a waiter must do, and for how long to wait if not until it is woken.
 func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -175,7 +175,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	return waiterAsks, 0
 }
 
-// wait waits until the waiter is told to look again; for as long as pause, unless that is 0.
+// wait waits until the waiter is woken, for at most pause unless that is 0.
 func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
@@ -193,9 +193,9 @@ func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	}
 }
 
-// ask asks for who is first, and for those behind who want the same.
+// ask asks for the first waiter, and for those behind it that want the same.
 func (q *line) ask(ctx context.Context, w *waiter) {
-	// No more can be granted than the limit, and one more tells when the next is.
+	// No more than the limit can be granted, and one more request tells when the next is possible.
 	most := min(w.rule.capacity/w.cost+1, max(1, maxWork/w.cost))
 	q.lines.mu.Lock()
 	count := int64(0)
@@ -207,7 +207,7 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 		q.askFor(ctx, w, 1)
 		return
 	}
-	go q.askFor(context.WithoutCancel(ctx), w, count) // it is not for one alone, who may leave
+	go q.askFor(context.WithoutCancel(ctx), w, count) // it is for several callers, of which each may leave
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
@@ -227,7 +227,7 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 	return w.rule == other.rule && w.cost == other.cost
 }
 
-// answered hands out what was granted, in order, and returns what nobody waits for any more.
+// answered distributes the grants, in order, and gives back those for which nobody waits any more.
 // slots are those of the decisions, if the rule has slots.
 func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
@@ -265,14 +265,15 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 	return left
 }
 
-// expelLate sends those away who cannot be served in time, if who is first must wait so long.
+// expelLate turns away waiters that cannot be served in time, if the first must wait for the given
+// time.
 func (q *line) expelLate(wait time.Duration) {
 	first, between := q.first(), int64(0)
 	for at := q.waiters.Front(); at != nil; {
 		w := at.Value.(*waiter)
 		at = at.Next()
 		if !first.wantsTheSame(q.first()) {
-			return // the first is gone, and how long the next must wait is not known
+			return // the first is gone, and the wait of the next is unknown
 		}
 		if before := q.first(); !q.expel(w, wait, between) && w != before {
 			between += w.cost
@@ -280,13 +281,13 @@ func (q *line) expelLate(wait time.Duration) {
 	}
 }
 
-// expel sends a waiter away if it cannot be served in time: who is first waits so long, and so
-// many units are wanted by those between them.
+// expel turns a waiter away if it cannot be served in time: the first waits for wait, and those
+// between them want the given units.
 func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
 	}
-	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slots != nil { // may be released at any time
+	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slots != nil { // slots may be released at any time
 		return false
 	}
 	d := w.rule.decision(limit.TierLocal)
@@ -295,18 +296,18 @@ func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	return true
 }
 
-// takesAtLeast is how long it takes at least, from when the first units are free and taken,
-// until so many more have been.
+// takesAtLeast returns the least time from when the first units are taken until more further units
+// can be.
 func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	window := float64(r.limit.Window())
 	if r.algorithm.Same(limit.GCRA()) {
 		return time.Duration(min(float64(more)/float64(r.limit.Quota())*window, float64(limit.MaxWindow)))
 	}
-	windows := (first + more - 1) / r.WorstCase() // of which none lets more through
+	windows := (first + more - 1) / r.WorstCase() // no window lets more through
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }
 
-// leave takes a waiter out of the line, unless it is done.
+// leave removes a waiter from the queue, unless it is done.
 func (q *line) leave(w *waiter, why error) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -325,7 +326,7 @@ func (q *line) leave(w *waiter, why error) {
 	}
 }
 
-// done takes a waiter out of the line and tells it what it waited for. The lock is held.
+// done removes a waiter from the queue and gives it its result. The lock is held.
 func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost
@@ -336,7 +337,7 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	}
 }
 
-// release has who is first ask at once: units have been given back.
+// release makes the first waiter ask at once, because units have been given back.
 func (ls *lines) release(rule string, key remote.UserKey) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
