@@ -24,7 +24,8 @@ import (
 // What Open sets, and what to set in a client handed to New:
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
-//     for the read time-out (5 s) instead of the limiter's deadline. (New uses a copy of a client of one node with this setting.)
+//     for the read time-out (5 s) instead of the limiter's deadline. (New uses a
+//     copy of a client of one node with this setting.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
 //     the rest only delay the outage mode.
 //   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.

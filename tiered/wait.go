@@ -227,7 +227,7 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 	return w.rule == other.rule && w.cost == other.cost
 }
 
-// answered distributes the grants, in order, and gives back those for which nobody waits any more.
+// answered distributes the grants, in order, and returns those for which nobody waits any more.
 // slots are those of the decisions, if the rule has slots.
 func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
