@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxShards bounds what is kept for the masters of a Cluster. Should there be more,
-	// some share a shard.
+	// maxShards bounds the number of shards of a Cluster. If there are more masters, some share a
+	// shard.
 	maxShards = 256
-	// lookEvery is how often it is looked at who has which slots, and askEvery how often
-	// the client is made to ask the Cluster, be there a reason or not.
+	// lookEvery is how often the client's table of slots is read, and askEvery how often the client
+	// is made to ask the Cluster, even without a reason.
 	lookEvery = time.Second
 	askEvery  = 5 * time.Second
 )
 
-// clusterMap says which shard has which slot of a Cluster.
+// clusterMap maps the slots of a Cluster to shards.
 type clusterMap struct {
 	routes atomic.Pointer[routes]
 }
@@ -29,18 +29,18 @@ type clusterMap struct {
 // routes are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*Shard                // all there ever were: they are used again
+	shards []*Shard                // all there ever were, for reuse
 	used   []*Shard                // those whose masters have slots
 }
 
 // where is a shard's place in a Cluster.
 type where struct {
 	addr  string // of its master
-	slots int    // that it has; 0: it is not in use
-	fleet uint16 // the slot in which the fleet meets
+	slots int    // number of its slots; 0: not in use
+	fleet uint16 // the slot of the fleet's key
 }
 
-// newClusterMap is the map of a Cluster that nothing is known of yet.
+// newClusterMap returns the map of a Cluster whose masters are not known yet.
 func newClusterMap(first *Shard) *clusterMap {
 	m := &clusterMap{}
 	first.where.Store(&where{slots: remote.SlotCount})
@@ -48,8 +48,8 @@ func newClusterMap(first *Shard) *clusterMap {
 	return m
 }
 
-// Of is the shard of a key. Should its slot have moved just now, that is the wrong
-// one: the client finds the right master all the same.
+// Of returns the shard of a key. If its slot has just moved, that is the wrong shard, but the
+// client finds the right master.
 func (l *Shards) Of(key remote.UserKey) *Shard {
 	if l.cluster == nil {
 		return l.first
@@ -58,7 +58,7 @@ func (l *Shards) Of(key remote.UserKey) *Shard {
 	return r.shards[r.of[l.Slot(key)]]
 }
 
-// At is the shard of that [Shard.Index].
+// At returns the shard of that [Shard.Index].
 func (l *Shards) At(index int) *Shard {
 	if l.cluster == nil {
 		return l.first
@@ -66,7 +66,7 @@ func (l *Shards) At(index int) *Shard {
 	return l.cluster.routes.Load().shards[index]
 }
 
-// Only is the shard of all keys, nil on a Cluster.
+// Only returns the single shard, or nil on a Cluster.
 func (l *Shards) Only() *Shard {
 	if l.cluster != nil {
 		return nil
@@ -74,7 +74,7 @@ func (l *Shards) Only() *Shard {
 	return l.first
 }
 
-// InUse are those whose masters have slots; without a Cluster, the one there is.
+// InUse returns the shards whose masters have slots; without a Cluster, the single one.
 func (l *Shards) InUse() []*Shard {
 	if l.cluster == nil {
 		return l.alone
@@ -88,7 +88,7 @@ func (s *Shard) inUse() bool {
 	return w == nil || w.slots > 0
 }
 
-// has says which groups of the ledger are the shard's.
+// has returns a function that reports whether a group of the ledger is the shard's.
 func (s *Shard) has() func(group int) bool {
 	if s.all.cluster == nil {
 		return func(int) bool { return true }
@@ -105,7 +105,7 @@ func (s *Shard) kind(of string) string {
 	return of + " " + strconv.Itoa(s.index)
 }
 
-// name is what log lines call the shard.
+// name returns the shard's name for log lines.
 func (s *Shard) name() []any {
 	w := s.where.Load()
 	if w == nil || w.addr == "" {
@@ -122,7 +122,7 @@ func (l *Shards) meetCluster() error {
 		masters, err = l.Masters(ctx)
 		return err
 	})
-	if err == nil { // or else it may still be written
+	if err == nil { // otherwise it may still be written
 		l.reroute(masters)
 	}
 	return err
@@ -149,9 +149,8 @@ func (l *Shards) followCluster() {
 	}
 }
 
-// reroute puts a new map in force, and returns the shards that are new. Shards outlive
-// their masters: a replica that takes all slots over from a dead one takes over its shard
-// with them.
+// reroute puts a new map in force, and returns the new shards. Shards outlive their masters: a
+// replica that takes over all slots of a dead master also takes over its shard.
 func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.cluster.routes.Load()
 	next := &routes{shards: old.shards}
@@ -194,14 +193,13 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	l.place(next, places)
 	if next.of != old.of {
 		l.cluster.routes.Store(next)
-		l.tell(change{}) // the worst state may be another
+		l.tell(change{}) // the worst state may have changed
 	}
 	return added
 }
 
-// successors is the shard of each master: the one it had; or, if it had none, the one of a
-// master that has no slots any more, most of which it has now. It is nil where there is
-// none.
+// successors returns the shard of each master: the one it had, or the one of a master without slots
+// now, most of whose slots it has taken over; nil if there is none.
 func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
 	taken := make([]bool, len(r.shards))
@@ -233,7 +231,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	return successors
 }
 
-// unused is a shard whose master has lost all its slots, nil if there is none.
+// unused returns a shard whose master has lost all its slots, or nil if there is none.
 func (r *routes) unused(successors []*Shard) *Shard {
 	for _, s := range r.shards {
 		if !s.inUse() && !slices.Contains(successors, s) {
@@ -243,15 +241,15 @@ func (r *routes) unused(successors []*Shard) *Shard {
 	return nil
 }
 
-// meetsBefore is an order of slots, in which the fleet meets in a master's first one: all
-// instances find the same, and slots that come and go seldom change it. It mixes them, as
-// the lowest of a master are those that tools move first.
+// meetsBefore is an order of slots; the fleet's key is in a master's first slot in this order. So
+// all instances choose the same slot, and it rarely changes when slots move. The order mixes slots,
+// as tools move a master's lowest slots first.
 func meetsBefore(a, b uint16) bool {
 	const mask, odd = 0x2a5b, 40503
 	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
 
-// inherit lets an outage, or what follows it, go on where slots come to another shard.
+// inherit continues an outage, or the settling after it, in shards that receive slots.
 func (l *Shards) inherit(old, next *routes) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
@@ -267,7 +265,8 @@ func (l *Shards) inherit(old, next *routes) {
 // errInherited opens the breaker of a shard that is made of one that is lost.
 var errInherited = errors.New("the master that had its slots is lost")
 
-// adopt makes a shard settle, or if it is new be lost, like the one that it gets slots from.
+// adopt makes a shard settle like the one that it gets slots from; a new one also counts as lost if
+// that one does.
 func (s *Shard) adopt(from *Shard) {
 	if from.incident.Load() == nil {
 		return
@@ -304,8 +303,8 @@ func (l *Shards) place(r *routes, places []where) {
 	}
 }
 
-// Where is the address of the shard's master, how many slots it has, and the slot in which the
-// fleet meets there. Without a Cluster the address is "".
+// Where returns the address of the shard's master, its number of slots, and the slot of the fleet's
+// key there. Without a Cluster the address is "".
 func (s *Shard) Where() (addr string, slots int, fleet uint16) {
 	if w := s.where.Load(); w != nil {
 		return w.addr, w.slots, w.fleet
