@@ -3,10 +3,13 @@
 //
 //   - It watches trips to Redis, never single decisions: a trip carries many, and
 //     a denial is a success.
-//   - It opens on consecutive failures or on a high failure rate; time-outs are failures, but a caller that gives up is not.
+//   - It opens on consecutive failures or on a high failure rate; time-outs are
+//     failures, but a caller that gives up is not.
 //   - While it is open nothing but the limiter's own probes go to Redis. Users'
 //     requests never serve as probes.
-//   - If Redis alternates between fast enough and too slow, the breaker does not flap: each time that it opens soon after it was closed, closing it takes twice as many probes.
+//   - If Redis alternates between fast enough and too slow, the breaker does not flap:
+//     each time that it opens soon after it was closed, closing it takes twice as many
+//     probes.
 //
 // Whether it is closed is one atomic load, cheap enough for every decision.
 package breaker
@@ -164,8 +167,8 @@ func (b *Breaker) Probe(ping func() error) error {
 
 // ForceOpen opens a closed breaker at once, regardless of trips in flight and their results. It is
 // for a limiter that finds no Redis when it starts. The breaker is not closed when ForceOpen
-// returns, unless a later probe has closed it by then. One that is open, or half-open with a probe
-// under way, stays as it is.
+// returns, unless a later probe has closed it by then. A breaker that is open, or half-open with a
+// probe in flight, stays as it is.
 //
 // Gobreaker has no call for this, so it is given one failure, on which readyToTrip opens. This is
 // done in a loop, because gobreaker ignores the failure if others open and close the breaker

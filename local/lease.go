@@ -56,7 +56,7 @@ type leaseRecord[O any] struct {
 	ends  atomic.Int64  // when the units must no longer be spent
 	stamp atomic.Int64  // the charge's, on the key's clock in Redis
 	free  atomic.Int64  // units that Redis had left besides
-	reset atomic.Int64  // when the key will be as good as new
+	reset atomic.Int64  // when the key will be as if never used
 
 	// since is the time from which demand is counted; if it is in the future, no lease is requested
 	// before then.
@@ -84,7 +84,7 @@ type Lease[O any] struct {
 	Stamp int64  // of the charge, on the key's clock in Redis
 	Ends  int64  // when it must no longer be spent
 	Free  int64  // units that Redis had left besides
-	Reset int64  // when the key will be as good as new
+	Reset int64  // when the key will be as if never used
 }
 
 // Ended is a lease that can no longer be spent, with its unspent units.

@@ -6,10 +6,10 @@
 // an incident while there is an outage. [Shards] has one of them, or on a Cluster one for each
 // master. A limiter uses them as follows:
 //
-//   - it asks for a key's shard ([Shards.Of]), whether its master can be reached (Shard.Breaker), and whether Redis
-//     may decide alone ([Shard.Settling]);
-//   - it asks for a decision without Redis ([Shard.Without]), or for what this instance's share has room
-//     for beside Redis ([Shard.Reserve]);
+//   - it asks for a key's shard ([Shards.Of]), whether its master can be reached
+//     (Shard.Breaker), and whether Redis may decide alone ([Shard.Settling]);
+//   - it asks for a decision without Redis ([Shard.Without]), or for what this instance's
+//     share has room for beside Redis ([Shard.Reserve]);
 //   - it reports what Redis granted ([Shard.Learned]) and what was given back
 //     ([Shard.Returned]).
 //

@@ -173,9 +173,8 @@ func (l *Ledger) countLine(e *line, n int64) {
 	l.groups.lines[e.group].Add(n)
 }
 
-// Uncharged takes the units of up to most keys of some groups out of the journal, to be
-// charged in Redis now. Each call goes on where the last one ended; there are none left
-// when it returns nothing.
+// Uncharged takes the units of up to most keys of some groups out of the journal, to be charged in
+// Redis now. Each call continues where the last one ended; when it returns nothing, none are left.
 func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt {
 	l.journal.taking.Lock()
 	defer l.journal.taking.Unlock()
@@ -238,8 +237,8 @@ func (e *line) advance(index int64) {
 	e.newest = max(e.newest, index)
 }
 
-// add counts units, up to what a count can hold: a limit of so many units that are
-// granted by one instance without Redis is then charged with less.
+// add counts units, up to the capacity of a count: if one instance grants more units without Redis,
+// fewer are charged.
 func (e *line) add(index, units int64) {
 	count := &e.counts[index%ledgerCounts]
 	units = min(units, math.MaxUint32-int64(*count))
@@ -247,8 +246,8 @@ func (e *line) add(index, units int64) {
 	e.units += units
 }
 
-// parts are the units that still count, each sub-window's at the middle of it: in
-// simulations that kept the fleet nearest to its limit.
+// parts returns the units that still count, those of each sub-window at its middle: in simulations
+// this kept the fleet nearest to its limit.
 func (e *line) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
 	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {

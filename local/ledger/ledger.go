@@ -194,10 +194,9 @@ func (l *Ledger) Used(a *Account, now int64) int64 {
 	return r.used(r.advance(length, now), length, now)
 }
 
-// Return takes back up to units of what was granted in the last window, the oldest
-// first: what is left then leaves no earlier than it should. uncharged says that they
-// were granted without Redis: they then need not be charged there either, if they
-// have not been yet.
+// Return takes back up to the given units of those granted in the last window, the oldest first, so
+// that the rest leaves no earlier than it should. uncharged says that they were granted without
+// Redis; then they need not be charged there, if they have not been yet.
 func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
@@ -217,10 +216,9 @@ func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
 	}
 }
 
-// Undo takes back units that have just been reserved, or with journaled, granted by
-// Take. They are the newest; if the oldest went in their place, those granted before
-// would leave later than without the two calls, and the later the more often that
-// happened.
+// Undo takes back units that have just been reserved, or with journaled, granted by Take. It
+// removes the newest units; if it removed the oldest, earlier units would leave later than without
+// the two calls, and later still with each repetition.
 func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
@@ -267,11 +265,11 @@ func (l *Ledger) newRecord(a *Account) record {
 	return record{hash: a.Hash, size: recordSize(a), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one that is nearest to having nothing in its window: of
-// those of its own rule, and of rules that have at least as many records in the set as its own
-// then would. So who floods the table with keys of one rule pushes out that rule's records, once it has
-// its part of each set, and not the fewer of other rules, however little those have in their
-// windows (law 11). What has nothing makes way first.
+// place stores a record in place of the one whose window will be empty first: among those of its
+// own rule, and of rules that have at least as many records in the set as its own then would. So a
+// flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
+// those of rules with fewer records, however little these have in their windows (law 11). Empty
+// records are evicted first.
 func (s *ledgerSet) place(l *Ledger, r record, rule uint8, now int64) int {
 	own := s.recordsOf(rule) + 1
 	least, lightest := 0, math.Inf(1)
