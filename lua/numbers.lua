@@ -3,7 +3,7 @@
 -- library.
 --
 -- The first part of the script that decides. Its parts are one Lua chunk, joined by lua.go: locals
--- of a part are visible in all later ones. They are joined in this order:
+-- of a part are visible in all later ones. They stand in this order:
 --
 --   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, concurrent,
 --   lease, hold, frame
