@@ -114,8 +114,8 @@ func PerMessage() LimitOption {
 	}
 }
 
-// Logger sets where corrections of [Settle] and [HandlerCost] that failed are logged: a line a second at
-// most. The default is slog.Default().
+// Logger sets the logger for failed corrections of [Settle] and [HandlerCost], at most one line a
+// second. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(s *Server) error {
 		s.log.Logger = logger

@@ -222,8 +222,8 @@ func FailOpen() Option {
 	}
 }
 
-// Logger sets where mistakes are logged, and corrections of [Settle] that failed: a
-// line a second at most. The default is slog.Default().
+// Logger sets the logger for mistakes, and for failed corrections of [Settle], at most one line a
+// second. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(m *middleware) error {
 		m.log.Logger = logger

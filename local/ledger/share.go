@@ -25,8 +25,8 @@ type Outage struct {
 // Known is Redis's information about a key, from a reply that charged or denied units.
 type Known struct {
 	Granted int64 // in this reply
-	// Free of the Capacity, in units. Capacity is 0 if Free cannot be used, because Redis does not
-	// know of all grants.
+	// Free is how many units of Capacity are free. Capacity is 0 if Free cannot be used, because
+	// Redis does not know of all grants.
 	Free, Capacity int64
 	// Sliding says that Capacity less Free are the units of the last window, or more. If not, the
 	// least that was free in the last window is used instead of what is free now.
