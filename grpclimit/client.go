@@ -16,17 +16,17 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// DefaultMaxWait is how long a [Client] lets a call wait, see [MaxWait].
+// DefaultMaxWait is the longest time that a [Client] lets a call wait, see [MaxWait].
 const DefaultMaxWait = time.Minute
 
 // Client keeps a fleet within the quota of a service it calls: all processes that use
 // rules of the same name on the same Redis share it. Its methods Unary and Stream are
 // interceptors. It is immutable and safe for concurrent use.
 //
-// A call that finds no room waits, in no particular order, but not beyond its context's
-// deadline nor [MaxWait]. If it would have to, it is not sent and ends at once with
-// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A
-// call is charged before it is sent, and stays charged if it fails.
+// A call that does not fit waits, in no particular order, but not beyond its context's deadline or
+// [MaxWait]. If it would have to wait longer, it is not sent and ends at once with
+// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call is
+// charged before it is sent, and stays charged if it fails.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc
@@ -52,8 +52,8 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// ClientKey says which quota a call uses, such as its [Method]'s; without it all calls
-// share one.
+// ClientKey sets which quota a call uses, such as that of its [Method]; by default all calls share
+// one.
 func ClientKey(key KeyFunc) ClientOption {
 	return func(c *Client) error {
 		c.key = key
@@ -61,8 +61,8 @@ func ClientKey(key KeyFunc) ClientOption {
 	}
 }
 
-// ClientCost says how many units a call takes, at least 1; without it, 1. message is
-// the request of a unary call, and nil for a stream.
+// ClientCost sets how many units a call takes, at least 1; the default is 1. message is the request
+// of a unary call, and nil for a stream.
 func ClientCost(of func(ctx context.Context, method string, message any) int64) ClientOption {
 	return func(c *Client) error {
 		c.cost = of
@@ -70,8 +70,8 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 	}
 }
 
-// MaxWait bounds how long a call waits for room; the default is [DefaultMaxWait]. With
-// 0 no call waits.
+// MaxWait bounds how long a call waits for quota; the default is [DefaultMaxWait]. With 0 no call
+// waits.
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		c.maxWait = d
@@ -95,8 +95,8 @@ func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn 
 	return open(ctx, description, conn, method, options...)
 }
 
-// wait waits until a call is charged, and returns the status that it ends with if it
-// may not wait so long.
+// wait waits until a call is charged, or returns the call's final status if it may not wait that
+// long.
 func (c *Client) wait(ctx context.Context, method string, message any) error {
 	key, cost := keys.OrNone(c.key(ctx, method)), int64(1)
 	if c.cost != nil {

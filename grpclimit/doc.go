@@ -1,6 +1,6 @@
-// Package grpclimit holds gRPC services, and clients of others' services, to limits
-// that a whole fleet shares. It is a module of its own, so that gRPC is no dependency
-// of the library.
+// Package grpclimit limits calls to gRPC services, and calls that clients make to others' services,
+// by limits that a whole fleet shares. It is a module of its own, so that gRPC is no dependency of
+// the library.
 //
 //	limiter, err := tiered.New(rdb)
 //	search, err := limiter.Rule("search", limit.PerMinute(60))
@@ -10,19 +10,18 @@
 //		grpc.ChainStreamInterceptor(limits.Stream),
 //	)
 //
-// Several limits are charged together, all or none. Keys are [Peer], [Metadata],
-// [Method], [Principal], [Everyone], or any function of the call; [Join] and [FirstOf]
-// combine them. What a call takes may be known when it is over only: [Settle] and [HandlerCost] correct
-// what was reserved.
+// Several limits are charged together, all or none. Keys are [Peer], [Metadata], [Method],
+// [Principal], [Everyone], or any function of the call; [Join] and [FirstOf] combine them. If the
+// cost of a call is known only when it is over, [Settle] and [HandlerCost] correct the charge.
 //
 // # What a client gets
 //
-// A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo, when
-// the call would be granted, and QuotaFailure, which rules are in the way.
+// A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo says when the call
+// would be granted, and QuotaFailure names the rules that denied it.
 //
-// Redis's absence is no error: the rules' outage policies decide (tiered.OnOutage).
-// What tiered.Deny denies then ends with UNAVAILABLE and RetryInfo instead, as do errors
-// of the limiter, see [OnError].
+// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). Calls that
+// tiered.Deny denies then end with UNAVAILABLE and RetryInfo instead, as do errors of the limiter,
+// see [OnError].
 //
 // [NewClient] keeps a fleet of clients within the quota of a service it calls.
 package grpclimit

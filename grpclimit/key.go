@@ -11,11 +11,10 @@ import (
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
 
-// KeyFunc tells whose call it is: the key that a limit charges. method is the full
-// name, like "/shop.v1.Search/Query". The key may hold any bytes and be of any length;
-// "" means that the call has none. All calls without a key share a quota of their own,
-// so that leaving something out is no way around a limit; [FirstOf] gives them another
-// key instead.
+// KeyFunc returns the key that a limit charges for a call, which identifies whose call it is.
+// method is the full name, like "/shop.v1.Search/Query". The key may have any bytes and any length;
+// "" means that the call has none. All calls without a key share a quota of their own, so that
+// leaving something out does not evade a limit; with [FirstOf] they get another key instead.
 type KeyFunc func(ctx context.Context, method string) string
 
 // Everyone is a key that all calls share, for limits on all of them together.
@@ -35,14 +34,13 @@ func Peer(ctx context.Context, _ string) string {
 	return keys.Address(addr.Addr())
 }
 
-// Method is the call's full method name. A server asks limits about methods that it
-// knows only, so there are few.
+// Method is the call's full method name. A server applies limits only to methods that it knows, so
+// there are few.
 func Method(_ context.Context, method string) string { return method }
 
-// Metadata is the first value of a metadata key that the call came with, such as an
-// API key. Anyone can send as many different values as they like, each with a quota of
-// its own: use it for values that were checked before the limit, or limit the peer as
-// well.
+// Metadata returns a key that is the first value of a metadata key of the call, such as an API key.
+// Anyone can send as many different values as they like, each with a quota of its own: use it for
+// values that were checked before the limit, or limit the peer as well.
 func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) string {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
@@ -52,8 +50,8 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Principal is who a call is made for, as an authentication before the limit left it
-// in the context. The function returns "" for nobody.
+// Principal returns a key that is the user of a call, which an authentication before the limit has
+// stored in the context. The function returns "" for nobody.
 func Principal(of func(context.Context) string) KeyFunc {
 	return func(ctx context.Context, _ string) string { return of(ctx) }
 }
@@ -70,7 +68,7 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// FirstOf is the first of several keys that the call has, such as the principal, or
+// FirstOf returns a key that is the first of several that the call has, such as the principal, or
 // else the peer. A value of one never equals a value of another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, method string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Option sets something for a server's interceptors. What it was given is checked by
-// [NewServer], which returns an error that wraps [limit.ErrInvalidOption].
+// Option sets something for a server's interceptors. [NewServer] checks its arguments, and returns
+// an error that wraps [limit.ErrInvalidOption].
 type Option func(*Server) error
 
 // Limit adds a limit: a rule, and the key to charge for a call. At least one is needed.
@@ -49,18 +49,18 @@ type rateLimit struct {
 	admission.Limit[call]
 	perMessage bool
 	settle     func(ctx context.Context, method string, result Result) int64
-	byHandler  bool // SetCost says what a call took
+	byHandler  bool // SetCost sets what a call used
 }
 
-// call is what limits are told of a call. The message is that of [Cost].
+// call has the properties of a call for its limits. The message is that of [Cost].
 type call struct {
 	ctx     context.Context
 	method  string
 	message any
 }
 
-// When says which calls the limit is for, by context and full method name; the others
-// pass it, uncharged. Without it the limit is for all.
+// When sets which calls the limit applies to, by context and full method name; others are not
+// charged. Without it the limit applies to all.
 func When(applies func(ctx context.Context, method string) bool) LimitOption {
 	return func(l *rateLimit) error {
 		l.When = func(c call) bool { return applies(c.ctx, c.method) }
@@ -68,10 +68,10 @@ func When(applies func(ctx context.Context, method string) bool) LimitOption {
 	}
 }
 
-// Cost says how many units a call takes, at least 1; without it, 1. message is the
-// request of a unary call, the message received under [PerMessage], and nil when a
-// stream opens. What is less than 1, or more than the rule can ever grant, is an error
-// (see [OnError]): bound what comes out of the message.
+// Cost sets how many units a call takes, at least 1; the default is 1. message is the request of a
+// unary call, the message received under [PerMessage], and nil when a stream opens. A cost below 1,
+// or above what the rule can ever grant, is an error (see [OnError]), so bound values that are
+// taken from the message.
 func Cost(of func(ctx context.Context, method string, message any) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.Cost = func(c call) int64 { return of(c.ctx, c.method, c.message) }
@@ -91,10 +91,10 @@ func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) Limit
 	}
 }
 
-// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
-// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
-// what the limit's [KeyFunc] returned, "" for a call without a key, from many goroutines at a time.
-// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+// RuleForKey chooses the rule by the limit's own key: with a rules file pass its rule's For (see
+// rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with the result of the
+// limit's [KeyFunc], "" for a call without a key, from many goroutines at a time. nil stands for
+// the limit's own rule. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
@@ -104,10 +104,9 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	}
 }
 
-// PerMessage charges a stream for each message that the client sends on it, besides
-// its opening. A message that is denied ends the stream: receiving it returns the
-// status, which the handler should return. Without it an open stream may carry any
-// number.
+// PerMessage charges a stream for each message that the client sends on it, besides its opening. A
+// message that is denied ends the stream: receiving it returns the status, which the handler should
+// return. Without it an open stream may carry any number of messages.
 func PerMessage() LimitOption {
 	return func(l *rateLimit) error {
 		l.perMessage = true
@@ -115,8 +114,8 @@ func PerMessage() LimitOption {
 	}
 }
 
-// Logger sets where corrections of [Settle] and [HandlerCost] that failed are logged: a line a second at
-// most. The default is slog.Default().
+// Logger sets the logger for failed corrections of [Settle] and [HandlerCost], at most one line a
+// second. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(s *Server) error {
 		s.log.Logger = logger
@@ -124,12 +123,12 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnError decides about calls for which the limiter returned an error: nil lets the
-// call through, anything else is its status. Redis's absence is not among the errors.
-// By default mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]) end with
-// INTERNAL, the context's own errors with CANCELLED or DEADLINE_EXCEEDED, and all
-// others ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo.
-// Never return RESOURCE_EXHAUSTED: the client has not used up anything.
+// OnError sets a function that decides about calls for which the limiter returned an error: if it
+// returns nil the call is let through, otherwise the call ends with the returned error. A lost
+// Redis is not such an error. By default mistakes ([limit.ErrInvalidCost],
+// [limit.ErrCostExceedsLimit]) end with INTERNAL, the context's own errors with CANCELLED or
+// DEADLINE_EXCEEDED, and all others ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo. Never
+// return RESOURCE_EXHAUSTED: the client has not used up anything.
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
 	return func(s *Server) error {
 		s.onError = decide

@@ -11,9 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Server holds calls to limits. Its methods Unary and Stream are interceptors; use
-// both, or calls of the other kind are not limited. It is immutable and safe for
-// concurrent use.
+// Server limits calls. Its methods Unary and Stream are interceptors; use both, or calls of the
+// other kind are not limited. It is immutable and safe for concurrent use.
 type Server struct {
 	limiter    *tiered.Limiter
 	limits     []*rateLimit
@@ -24,7 +23,7 @@ type Server struct {
 	onError    func(context.Context, string, error) error
 }
 
-// NewServer returns interceptors that hold calls to limits: one [Limit] at least, all
+// NewServer returns interceptors that limit calls. It needs at least one [Limit], and all must be
 // of rules of the limiter. Errors wrap [limit.ErrInvalidOption].
 func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	if limiter == nil {
@@ -65,8 +64,8 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 	return reply, err
 }
 
-// Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and
-// the messages received where a limit is told so ([PerMessage]).
+// Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and the messages
+// received if a limit is [PerMessage].
 func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	a, err := s.admit(ctx, info.FullMethod, nil, false)
@@ -105,13 +104,13 @@ func (s *limitedStream) RecvMsg(message any) error {
 	if err := s.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	_, err := s.server.admit(s.Context(), s.method, message, true) // no limit per message is to be ended
+	_, err := s.server.admit(s.Context(), s.method, message, true) // limits per message have no grants to end
 	return err
 }
 
-// admitted is what was charged for a call.
+// admitted has the charges of a call.
 type admitted struct {
-	grants    tiered.Grants // to be ended when it is over
+	grants    tiered.Grants // to be ended with the call
 	limits    []*rateLimit  // that apply to it
 	requests  []tiered.Request
 	decisions []limit.Decision

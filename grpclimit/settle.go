@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// Result is what [Settle] is told of a call that is over.
+// Result describes a call that is over to the function of [Settle].
 type Result struct {
 	// Reply is the handler's reply to a unary call; nil for streams.
 	Reply any
@@ -21,25 +21,25 @@ type Result struct {
 	Err error
 	// Panicked says that the handler did not return.
 	Panicked bool
-	// Sent is what was sent to the client, and Received what came from it, request and reply of a
-	// unary call included.
+	// Sent is what was sent to the client, and Received what came from it, including the request
+	// and reply of a unary call.
 	Sent, Received Volume
 }
 
-// Volume is an amount of messages. Bytes are those of messages of Protocol Buffers, before compression
-// and without gRPC's frames; other messages count as 0 bytes.
+// Volume is an amount of messages. Bytes is the size of Protocol Buffers messages, before
+// compression and without gRPC's frames; other messages count as 0 bytes.
 type Volume struct{ Messages, Bytes int64 }
 
-// Settle corrects the charge when a call is over, a stream's that of its opening: the call's [Cost] is
-// reserved before, and the function says what it took in the end. What was reserved too much is
-// refunded, down to nothing at all. What was reserved too little is charged whether or not it fits: it
-// is debt, for which the next calls wait (see [tiered.Rule.ChargeUsed]). Reserve the most that a call
-// may take where the limit must hold for it, too.
+// Settle corrects the charge when a call is over; for a stream, the charge of its opening. The
+// call's [Cost] is reserved before, and the function returns what it used in the end. If it used
+// less than reserved, the rest is refunded, even all of it. If it used more, the excess is charged
+// whether or not it fits: it is debt, for which later calls wait (see [tiered.Rule.ChargeUsed]). If
+// the limit must never be exceeded, reserve the most that a call may use.
 //
-// It costs a trip to Redis before the client is sent the status, if there is something to correct, and
-// is not cut short by a client that goes away. If Redis cannot be reached what was reserved too much
-// stays charged there, and what was reserved too little is charged later. A limit with [PerMessage], or
-// of a rule of [limit.Concurrent], cannot be settled.
+// If there is something to correct, it takes a trip to Redis before the client is sent the status,
+// even if the client has gone. If Redis cannot be reached, an unused rest stays charged there, and
+// an excess is charged later. A limit with [PerMessage], or of a rule of [limit.Concurrent], cannot
+// be settled.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.settle = actual
@@ -47,9 +47,9 @@ func Settle(actual func(ctx context.Context, method string, result Result) int64
 	}
 }
 
-// HandlerCost has the handler say what the call took, by [SetCost]: the call's [Cost] is reserved
-// before, and corrected when the handler has returned, as by [Settle]. If the handler says nothing the
-// reservation stands. A limit has either this or Settle.
+// HandlerCost lets the handler set what the call used, with [SetCost]: the call's [Cost] is
+// reserved before, and corrected when the handler has returned, as by [Settle]. If the handler does
+// not call SetCost, the reservation stays charged. A limit can have either HandlerCost or Settle.
 func HandlerCost() LimitOption {
 	return func(l *rateLimit) error {
 		l.byHandler = true
@@ -57,12 +57,12 @@ func HandlerCost() LimitOption {
 	}
 }
 
-// SetCost says what the call whose context it is took, for its limits with [HandlerCost]; the last call
-// counts, and less than 0 counts as 0. It does nothing, and returns false, if there are none. It is
-// safe for concurrent use, until the handler has returned.
+// SetCost sets what the call of this context used, for its limits with [HandlerCost]. The last
+// SetCost counts, and units below 0 count as 0. If there are no such limits, it does nothing and
+// returns false. It is safe for concurrent use until the handler has returned.
 func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
-// checkSettling returns what is wrong with how a limit is settled.
+// checkSettling returns an error if the limit's options cannot be settled.
 func (l *rateLimit) checkSettling() error {
 	name := l.Rule.Name()
 	switch {
@@ -78,8 +78,8 @@ func (l *rateLimit) checkSettling() error {
 	return nil
 }
 
-// serveAndSettle serves an admitted call and settles its charges, also if the handler panics or the
-// client goes away. serve calls the handler with a context and says how the call ended.
+// serveAndSettle serves an admitted call and settles its charges, even if the handler panics or the
+// client goes away. serve calls the handler with a context and returns how the call ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
 	var said *admission.SaidCost
 	for _, l := range a.limits {
@@ -111,7 +111,7 @@ func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted,
 	result.Panicked = false
 }
 
-// settledStream counts what goes over a stream, and has a context of its own.
+// settledStream counts the messages of a stream, and has its own context.
 type settledStream struct {
 	grpc.ServerStream
 	ctx            context.Context
@@ -136,7 +136,7 @@ func (s *settledStream) RecvMsg(message any) error {
 	return err
 }
 
-// volume is a Volume that goroutines add to.
+// volume is a Volume to which goroutines can add.
 type volume struct{ messages, bytes atomic.Int64 }
 
 func (v *volume) add(message any) {
@@ -148,7 +148,7 @@ func (v *volume) total() Volume { return Volume{v.messages.Load(), v.bytes.Load(
 
 func volumeOf(message any) Volume { return Volume{1, size(message)} }
 
-// size is a message's length in bytes, if it is one of Protocol Buffers.
+// size returns a message's length in bytes, or 0 if it is not one of Protocol Buffers.
 func size(message any) int64 {
 	switch m := message.(type) {
 	case proto.Message:

@@ -17,9 +17,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// deniedStatus is what a denied call ends with.
+// deniedStatus returns the status of a denied call.
 func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
-	var wait time.Duration // until all limits in the way would grant the call
+	var wait time.Duration // until all limits that denied would grant the call
 	quota, byOutage := &errdetails.QuotaFailure{}, false
 	for i := range decisions {
 		d, rule := &decisions[i], requests[i].Rule
@@ -36,8 +36,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 	return withDetails(codes.ResourceExhausted, "quota exceeded", retryInfo(wait), quota)
 }
 
-// violation names a rule that is in the way. Whose quota it is, is not told: a key may
-// be a secret.
+// violation names a rule that denied a call. It does not have the key, which may be a secret.
 func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	return &errdetails.QuotaFailure_Violation{
 		Subject:     rule.Name(),
@@ -45,7 +44,7 @@ func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	}
 }
 
-// errorStatus is what OnError replaces. What was wrong is not for the client.
+// errorStatus is the default for OnError. The client is not told the error.
 func errorStatus(_ context.Context, _ string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

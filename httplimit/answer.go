@@ -11,23 +11,23 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Decided is what one limit said of a request. Handlers get it from [Decisions]. Programs that do
-// not use net/http make it of what tiered.Rule.Allow or tiered.Limiter.AllowAll returned, for
-// [Fields] and [Denied].
+// Decided is the decision of one limit about a request. Handlers get it from [Decisions]. Programs
+// that do not use net/http fill it from the results of tiered.Rule.Allow or
+// tiered.Limiter.AllowAll, for [Fields] and [Denied].
 type Decided struct {
 	Rule     *tiered.Rule
 	Key      string
 	Decision limit.Decision
-	// Unit and Partition are what clients are told besides, see the options [Unit] and
-	// [PartitionKey]; "" is not told, nor is a unit that is no single word.
+	// Unit and Partition are sent to clients as well, see the options [Unit] and [PartitionKey].
+	// They are left out if they are "", and a unit also if it is not a single word.
 	Unit, Partition string
 }
 
 // Fields returns the header fields, by name and value, that tell a client what was decided about
 // its request by the limits that apply to it. A middleware sets the same ones: Fields is for
-// programs without net/http, such as those on fasthttp. style says how the client is told what is
-// left. If the request was denied, there are also Retry-After and Cache-Control. Names are in the
-// form of net/http, and no name comes twice. Rules on a dry run are not told of.
+// programs without net/http, such as those on fasthttp. style selects the fields. If the request
+// was denied, there are also Retry-After and Cache-Control. Names are in the form of net/http, and
+// each occurs once. Rules on a dry run are left out.
 func Fields(style HeaderStyle, of ...Decided) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		var space [maxFields]field
@@ -39,13 +39,13 @@ func Fields(style HeaderStyle, of ...Decided) iter.Seq2[string, string] {
 	}
 }
 
-// Denied returns what a client is told whose request was denied, and whether it was: limits that
+// Denied reports whether a request was denied, and returns what to send its client: limits that
 // were decided together deny it if any of them does. Its header fields are those of [Fields].
 func Denied(of ...Decided) (denial Denial, denied bool) {
 	if !anyDenied(of) {
 		return Denial{}, false
 	}
-	// The handler may keep what it is told: the lists are its own.
+	// The handler may keep the lists, so they are copies.
 	denial = Denial{Status: http.StatusTooManyRequests, Decisions: make([]limit.Decision, len(of))}
 	for i := range of {
 		d := &of[i]
@@ -73,7 +73,7 @@ func anyDenied(of []Decided) bool {
 // field is a header field.
 type field struct{ name, value string }
 
-// maxFields is how many [Fields] there are at most: three of XHeaders and two of a denial.
+// maxFields is the largest number of [Fields]: three of XHeaders and two of a denial.
 const maxFields = 5
 
 func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
@@ -86,7 +86,7 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 	if !anyDenied(of) {
 		return fields
 	}
-	var wait time.Duration // until all limits in the way would grant the request
+	var wait time.Duration // until all limits that denied would grant the request
 	for i := range of {
 		if d := &of[i].Decision; d.Denied() {
 			wait = max(wait, d.RetryAfter)
@@ -97,9 +97,8 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 		field{"Cache-Control", "no-store"}) // as RFC 6585 demands of 429
 }
 
-// setFields sets fields in a response's header. Those of the draft are lists, which may come in
-// several lines: they are added to what a middleware around this one has set. All others are
-// replaced.
+// setFields sets fields in a response's header. Those of the draft are lists, which may have
+// several lines: they are added to those that an outer middleware has set. All others are replaced.
 func setFields(h http.Header, fields []field) {
 	values := make([]string, len(fields)) // one allocation for all
 	for i, f := range fields {

@@ -7,9 +7,9 @@ import (
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
 
-// cutLastElement cuts a Forwarded header at its last comma that is not inside a
-// quoted string. It looks from the right, where well-behaved proxies wrote: so a
-// quotation mark that a client leaves open cannot swallow what was added after it.
+// cutLastElement cuts a Forwarded header at its last comma that is not inside a quoted string. It
+// searches from the right, where trusted proxies append, so that a quotation mark that a client
+// leaves open cannot hide what was added after it.
 func cutLastElement(line string) (before, last string, more bool) {
 	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
@@ -33,9 +33,8 @@ func escaped(s string, i int) bool {
 	return (i-len(before))%2 == 1
 }
 
-// forwardedFor is the value of the parameter "for" of one element of a Forwarded
-// header (RFC 7239, section 4). Not ok if there is none, more than one, or anything
-// else is malformed.
+// forwardedFor returns the value of the parameter "for" of one element of a Forwarded header (RFC
+// 7239, section 4). ok is false if there is none, more than one, or anything else is malformed.
 func forwardedFor(element string) (node string, ok bool) {
 	found := false
 	for rest := element; ; {
@@ -74,7 +73,7 @@ func cutValue(s string) (value, after string, ok bool) {
 		return s[:end], s[end:], end > 0
 	}
 	if end := strings.IndexAny(s[1:], `"\`); end >= 0 && s[1+end] == '"' {
-		return s[1 : 1+end], s[2+end:], true // nothing is escaped, as nearly always
+		return s[1 : 1+end], s[2+end:], true // nothing is escaped, the usual case
 	}
 	var unescaped strings.Builder
 	for i := 1; i < len(s); i++ {

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The fields' names as net/http keeps them.
+// The fields' names in the canonical form of net/http.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldLimit      = "Ratelimit"
@@ -20,7 +20,7 @@ const (
 	fieldRetryAfter = "Retry-After"
 )
 
-// maxPartition is how much of a partition key a client is shown.
+// maxPartition is how many bytes of a partition key are sent to clients.
 const maxPartition = 128
 
 // appendDraft appends RateLimit-Policy and RateLimit, unless there is nothing to tell.
@@ -30,14 +30,14 @@ func appendDraft(fields []field, of []Decided) []field {
 	for i := range of {
 		d := &of[i]
 		if d.Decision.DryRun || d.Rule == nil {
-			continue // a client that is told of a dry run would slow down for it
+			continue // clients would slow down for a dry run
 		}
 		if len(policy) > 0 {
 			policy = append(policy, ", "...)
 		}
 		policy = appendPartition(appendPolicy(policy, d.Rule, d.Unit), d.Partition)
 		if d.Decision.HeldBack {
-			continue // what is left of it was not asked, or is not known
+			continue // what is left was not asked, or is not known
 		}
 		if len(left) > 0 {
 			left = append(left, ", "...)
@@ -81,7 +81,7 @@ func appendLeft(b []byte, rule *tiered.Rule, d *limit.Decision) []byte {
 	b = append(b, `";r=`...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
 	if d.Allowed && rule.Limit().IsConcurrent() {
-		return b // what is left is left until it is acquired, and comes back at any time
+		return b // units of a concurrency limit are left until they are acquired, and come back at any time
 	}
 	b = append(b, ";t="...)
 	return strconv.AppendInt(b, effective(rule, d), 10)
@@ -97,11 +97,11 @@ func appendPartition(b []byte, key string) []byte {
 	return append(b, ':')
 }
 
-// effective is for how many seconds the client should make do with what remains. If
-// it was denied, until it no longer would be; otherwise until everything is back.
-// Under GCRA that can be in a moment, though at the limit's rate as much as remains
-// takes longer to come back: a client that used r every t seconds would be far above
-// the limit. There t is that longer time.
+// effective returns t, the number of seconds in which the client should use at most the remaining
+// units. After a denial it is the time until the request would be allowed; otherwise the time until
+// all units are free. Under GCRA with a small burst that time can be very short, although at the
+// limit's rate the remaining units take longer to come back: a client that used r every t seconds
+// would be far above the limit. There t is that longer time.
 func effective(rule *tiered.Rule, d *limit.Decision) int64 {
 	if !d.Allowed {
 		return seconds(d.RetryAfter)
@@ -117,7 +117,8 @@ func effective(rule *tiered.Rule, d *limit.Decision) int64 {
 	return seconds(t)
 }
 
-// appendX appends the three fields of the limit that is nearest to its end, or longest in the way.
+// appendX appends the three fields of the limit that denies for the longest time, or else of the
+// one that is nearest to being used up.
 func appendX(fields []field, of []Decided, now time.Time) []field {
 	var worst *limit.Decision
 	for i := range of {
@@ -138,8 +139,7 @@ func appendX(fields []field, of []Decided, now time.Time) []field {
 		field{fieldXReset, strconv.FormatInt(now.Add(wait+time.Second-1).Unix(), 10)})
 }
 
-// nearer reports whether a is longer in the way than b, or has less of its limit
-// left.
+// nearer reports whether a denies for longer than b, or has less of its limit left.
 func nearer(a, b *limit.Decision) bool {
 	if !a.Allowed {
 		return a.RetryAfter > b.RetryAfter
@@ -147,8 +147,7 @@ func nearer(a, b *limit.Decision) bool {
 	return float64(a.Remaining)/float64(a.Limit) < float64(b.Remaining)/float64(b.Limit)
 }
 
-// seconds is a wait in whole seconds, rounded up: what a client waits is never too
-// short.
+// seconds returns a wait in whole seconds, rounded up so that a client never waits too short.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

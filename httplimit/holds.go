@@ -11,17 +11,15 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// maxHolds is how many upstreams are held back at once: who calls more than that may not
-// keep away from all.
+// maxHolds is the number of upstreams whose Retry-After is remembered at a time.
 const maxHolds = 1024
 
-// upstream is what asks to be left alone: a host, as it answers those who call it under a
-// key. What it says to one tenant says nothing of another's quota (law 7).
+// upstream is a host as called under a key. Its answers under one tenant's key do not concern
+// another's quota (law 7).
 type upstream struct{ host, key string }
 
-// holds are the upstreams that asked to be left alone, and until when. They are kept by
-// hash, under a seed that nobody can know: a key may have 64 kB (law 7), and two upstreams of
-// one hash are not to be expected.
+// holds has the upstreams that asked for a pause (Retry-After), and its end. It stores hashes with
+// a random seed, because a key may have 64 kB (law 7); collisions are not to be expected.
 type holds struct {
 	longest time.Duration
 	seed    maphash.Seed
@@ -34,8 +32,8 @@ func newHolds(longest time.Duration) holds {
 	return holds{longest: longest, seed: maphash.MakeSeed(), until: make(map[uint64]time.Time)}
 }
 
-// hold keeps away from an upstream for d, or longest. It never shortens a hold: an answer
-// may be older than the one that was heard of last.
+// hold sends an upstream nothing for d, but at most for longest. It never shortens a hold, because
+// an answer may be older than the last one received.
 func (h *holds) hold(u upstream, d time.Duration) {
 	if d = min(d, h.longest); d <= 0 {
 		return
@@ -52,10 +50,10 @@ func (h *holds) hold(u upstream, d time.Duration) {
 	}
 }
 
-// makeRoom forgets holds that are over, or else the one that is over first.
+// makeRoom forgets holds that are over, or else the one that ends first.
 func (h *holds) makeRoom(now time.Time) {
 	var first uint64
-	var soonest time.Time // when first is over
+	var soonest time.Time // when first ends
 	for hash, until := range h.until {
 		if !until.After(now) {
 			delete(h.until, hash)
@@ -68,7 +66,7 @@ func (h *holds) makeRoom(now time.Time) {
 	}
 }
 
-// left is for how long to keep away from an upstream; 0 if it may be called.
+// left returns for how long not to call an upstream, or 0 if it may be called.
 func (h *holds) left(u upstream) time.Duration {
 	hash := maphash.Comparable(h.seed, u)
 	h.mu.Lock()
@@ -85,8 +83,8 @@ func (h *holds) left(u upstream) time.Duration {
 	return left
 }
 
-// retryAfter reads the header field Retry-After: seconds, or a date (RFC 9110, section
-// 10.2.3). A date is taken by the upstream's own clock if it says what that shows.
+// retryAfter reads the header field Retry-After: seconds, or a date (RFC 9110, section 10.2.3). A
+// date is relative to the upstream's own clock if the response has a Date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := strings.TrimSpace(h.Get(fieldRetryAfter))
 	if text != "" && strings.Trim(text, "0123456789") == "" {

@@ -8,34 +8,33 @@ import (
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
 
-// KeyFunc tells whose request it is: the key that a limit charges. The key may hold
-// any bytes and be of any length; "" means that the request has none. All requests
-// without a key share a quota of their own, so that leaving something out of a
-// request is no way around a limit; [FirstOf] gives them another key instead.
+// KeyFunc returns the key that a limit charges for a request, which identifies whose request it is.
+// The key may have any bytes and any length; "" means that the request has none. All requests
+// without a key share a quota of their own, so that leaving something out of a request does not
+// evade a limit; with [FirstOf] they get another key instead.
 //
-// It is called once for a request, from many goroutines at a time.
+// It is called once for each request, by many goroutines at a time.
 type KeyFunc func(r *http.Request) string
 
 // Everyone is a key that all requests share, for limits on all of them together.
 func Everyone(*http.Request) string { return "all" }
 
-// ClientAddress is the address of the connection that the request came on: IPv4 as
-// it is, IPv6 by its /64, which is the least that one customer of a network is given.
-// Headers are not looked at: behind a reverse proxy this is the proxy's address, see
-// [Proxies]. It is r.RemoteAddr, so do not use it after a middleware that puts
-// something out of a header there.
+// ClientAddress is the address of the connection that the request came on: IPv4 as it is, IPv6 by
+// its /64, which is the least that a customer of a network gets. Headers are not read: behind a
+// reverse proxy this is the proxy's address, see [Proxies]. It is r.RemoteAddr, so do not use it
+// after a middleware that copies a header there.
 func ClientAddress(r *http.Request) string {
 	addr, _ := peer(r)
 	return AddressKey(addr)
 }
 
-// AddressKey is the key of an address: IPv4 as it is, also where it comes inside an
-// IPv6 address, and IPv6 by its /64. "" if addr is not valid.
+// AddressKey returns the key of an address: IPv4 as it is, also if mapped into an IPv6 address, and
+// IPv6 by its /64. It returns "" if addr is not valid.
 func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 
-// Header is the first value of a header field, such as an API key. Anyone can send
-// as many different values as they like, each with a quota of its own: use it for
-// values that were checked before the limit, or limit the client's address as well.
+// Header returns a key that is the first value of a header field, such as an API key. Anyone can
+// send as many different values as they like, each with a quota of its own: use it for values that
+// were checked before the limit, or limit the client's address as well.
 func Header(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http keeps it elsewhere
@@ -49,16 +48,16 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Principal is who a request is made for, as an authentication before the limit left
-// it in the request's context. The function returns "" for nobody.
+// Principal returns a key that is the user of a request, which an authentication before the limit
+// has stored in the request's context. The function returns "" for nobody.
 func Principal(of func(context.Context) string) KeyFunc {
 	return func(r *http.Request) string { return of(r.Context()) }
 }
 
-// Pattern is the pattern that the request matches in mux, like "GET /items/{id}":
-// of these there are few, unlike paths, which a client may choose freely. Where the
-// middleware wraps handlers inside a mux instead of the mux, mux may be nil: the
-// pattern is then known already (http.Request.Pattern).
+// Pattern returns a key that is the pattern that the request matches in mux, like "GET
+// /items/{id}". There are few patterns, unlike paths, which a client may choose freely. If the
+// middleware wraps handlers inside a mux instead of the mux, mux may be nil, because the pattern is
+// known already (http.Request.Pattern).
 func Pattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string {
 		if r.Pattern != "" || mux == nil {
@@ -82,7 +81,7 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// FirstOf is the first of several keys that the request has, such as the principal,
+// FirstOf returns a key that is the first of several that the request has, such as the principal,
 // or else the client's address. A value of one never equals a value of another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	return func(r *http.Request) string {

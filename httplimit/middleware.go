@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// New returns a middleware that holds requests to limits: one [Limit] at least, all
-// of rules of the limiter. It is safe for concurrent use and may wrap any number of
-// handlers, which then share the limits. Errors wrap [limit.ErrInvalidOption].
+// New returns a middleware that limits requests. It needs at least one [Limit], and all must be of
+// rules of the limiter. It is safe for concurrent use and may wrap any number of handlers, which
+// then share the limits. Errors wrap [limit.ErrInvalidOption].
 //
 // A request is charged before the handler is called, and stays charged whatever the
 // handler does, unless [Settle] says otherwise. Units of a rule with a limit of [limit.Concurrent]
@@ -43,19 +43,19 @@ type middleware struct {
 	names     admission.Names // of their rules
 	headers   HeaderStyle
 	settles   bool // at least one limit does
-	inContext bool // handlers may ask what was decided, or say what a request took
+	inContext bool // handlers may read the decisions, or set what a request used
 	onDenied  func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(http.ResponseWriter, *http.Request, error) bool
 	log       *admission.Log
 }
 
-// charge is what belongs to a request to the limiter and is not told it.
+// charge has what belongs to a request to the limiter but is not part of it.
 type charge struct {
 	limit     *rateLimit
 	partition string
 }
 
-// few limits are decided about without allocating lists.
+// Up to few limits are decided without allocating lists.
 const few = 2
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -110,7 +110,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r)
 }
 
-// requests appends what to charge for a request: by the limits that are for it.
+// requests appends the charges of a request, for the limits that apply to it.
 func (m *middleware) requests(r *http.Request, charges []charge, requests []tiered.Request) ([]charge, []tiered.Request) {
 	for _, l := range m.limits {
 		q, applies := l.Request(r)
@@ -126,8 +126,8 @@ func (m *middleware) requests(r *http.Request, charges []charge, requests []tier
 	return charges, requests
 }
 
-// serveAndSettle serves an admitted request and settles its charges, also if the
-// handler panics or the client goes away.
+// serveAndSettle serves an admitted request and settles its charges, even if the handler panics or
+// the client goes away.
 func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
 	began, aborted := time.Now(), true
@@ -148,7 +148,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 	aborted = false
 }
 
-// answerError is what OnError replaces.
+// answerError is the default for OnError.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
 	if admission.IsMistake(err) {

@@ -11,14 +11,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Option sets something for a middleware. What it was given is checked by [New],
-// which returns an error that wraps [limit.ErrInvalidOption].
+// Option sets something for a middleware. [New] checks its arguments, and returns an error that
+// wraps [limit.ErrInvalidOption].
 type Option func(*middleware) error
 
-// Limit adds a limit: a rule, and the key to charge for a request. At least one is
-// needed. A middleware's limits are charged together, all or none, in one trip to
-// Redis (see tiered.Limiter.AllowAll): a tenant's quota and an endpoint's limit, say.
-// Each needs a rule of its own; its name is the policy's name that clients see.
+// Limit adds a limit: a rule, and the key to charge for a request. At least one is needed. A
+// middleware's limits are charged together, all or none, in one trip to Redis (see
+// tiered.Limiter.AllowAll): for example, a tenant's quota and an endpoint's limit. Each needs a
+// rule of its own, whose name is the name of the policy that clients see.
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(m *middleware) error {
 		if err := m.names.Add(rule, key != nil); err != nil {
@@ -50,13 +50,13 @@ type LimitOption func(*rateLimit) error
 type rateLimit struct {
 	admission.Limit[*http.Request]
 	settle    func(*http.Request, Response) int64
-	byHandler bool // SetCost says what a request took
+	byHandler bool // SetCost sets what a request used
 	unit      string
 	partition KeyFunc // nil: not shown
 }
 
-// When says which requests the limit is for; the others pass it, uncharged. Without
-// it the limit is for all.
+// When sets which requests the limit applies to; others are not charged. Without it the limit
+// applies to all.
 func When(applies func(*http.Request) bool) LimitOption {
 	return func(l *rateLimit) error {
 		l.When = applies
@@ -64,9 +64,9 @@ func When(applies func(*http.Request) bool) LimitOption {
 	}
 }
 
-// Cost says how many units a request takes, at least 1; without it, 1. What is less
-// than 1, or more than the rule can ever grant, is an error (see [OnError]): bound
-// what comes out of the request.
+// Cost sets how many units a request takes, at least 1; the default is 1. A cost below 1, or above
+// what the rule can ever grant, is an error (see [OnError]), so bound values that are taken from
+// the request.
 func Cost(of func(*http.Request) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.Cost = of
@@ -86,10 +86,10 @@ func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 	}
 }
 
-// RuleForKey chooses the rule by the limit's own key, which is said once: with a rules file this is
-// its rule's For (see rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with
-// what the limit's [KeyFunc] returned, "" for a request without a key, from many goroutines at a time.
-// nil stands for the limit's own rule. A limit has either this or [RuleFor].
+// RuleForKey chooses the rule by the limit's own key: with a rules file pass its rule's For (see
+// rulesfile.Rule.For), with plans a look-up of the tenant. choose is called with the result of the
+// limit's [KeyFunc], "" for a request without a key, from many goroutines at a time. nil stands for
+// the limit's own rule. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
@@ -99,18 +99,15 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	}
 }
 
-// Settle corrects the charge when the response is done: the request's [Cost] is
-// reserved before, and the function says what it took in the end. What was reserved
-// too much is refunded, down to nothing at all. What was reserved too little is
-// charged whether or not it fits: it is debt, for which the next requests wait (see
-// [tiered.Rule.ChargeUsed]). Reserve the most that a request may take where the limit must
-// hold for it, too.
+// Settle corrects the charge when the response is done: the request's [Cost] is reserved before,
+// and the function returns what it used in the end. If it used less than reserved, the rest is
+// refunded, even all of it. If it used more, the excess is charged whether or not it fits: it is
+// debt, for which later requests wait (see [tiered.Rule.ChargeUsed]). If the limit must never be
+// exceeded, reserve the most that a request may use.
 //
-// It costs a trip to Redis before the end of the response, if there is something to
-// correct, and is not cut short by a client that goes away. If Redis cannot be
-// reached what was reserved too much stays charged there, and what was reserved too little is
-// charged later. The fields that the client sees were sent before
-// and tell of the reservation.
+// If there is something to correct, it takes a trip to Redis before the end of the response, even
+// if the client has gone. If Redis cannot be reached, an unused rest stays charged there, and an
+// excess is charged later. The header fields were sent before and reflect the reservation.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.settle = actual
@@ -118,9 +115,9 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	}
 }
 
-// Unit tells clients what is counted, if not requests: "content-bytes" and
-// "concurrent-requests" are the draft's other units (parameter qu). The latter is told by itself
-// of rules with a limit of [limit.Concurrent].
+// Unit sets what clients are told is counted, if not requests: "content-bytes" and
+// "concurrent-requests" are the draft's other units (parameter qu). The latter is the default for
+// rules with a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
 		if !isToken(name) {
@@ -131,9 +128,9 @@ func Unit(name string) LimitOption {
 	}
 }
 
-// PartitionKey tells clients which quota a request was charged to (parameter pk), for
-// clients that use several: a name for it, of which at most 128 bytes are shown.
-// Without it nothing is told. Do not show what the client may not know.
+// PartitionKey sets a name of the quota that a request was charged to (parameter pk), for clients
+// that use several quotas. At most 128 bytes are sent; without this option none is. Do not send
+// anything that the client must not know.
 func PartitionKey(name KeyFunc) LimitOption {
 	return func(l *rateLimit) error {
 		l.partition = name
@@ -141,7 +138,7 @@ func PartitionKey(name KeyFunc) LimitOption {
 	}
 }
 
-// HeaderStyle is how clients are told what is left.
+// HeaderStyle says in which header fields clients are told what is left.
 type HeaderStyle uint8
 
 const (
@@ -152,21 +149,20 @@ const (
 	//	RateLimit-Policy: "search";q=60;w=60
 	//	RateLimit: "search";r=59;t=60
 	//
-	// q units per w seconds; r are left, and that is what to use at most in the next t
-	// seconds. w is left out where the window is no whole number of seconds; of a
-	// calendar's month it is 31 days. A limit of [limit.Concurrent] has no w, and a t on a denial
-	// only. On a denial RateLimit has the limits in the way,
-	// and t is when they no longer are.
+	// The quota is q units per w seconds; r units are left for the next t seconds. w is left out if
+	// the window is not a whole number of seconds; for a calendar month it is 31 days. A limit of
+	// [limit.Concurrent] has no w, and t only on a denial. On a denial RateLimit has the limits
+	// that denied the request, and t is the time until they would allow it.
 	DraftHeaders HeaderStyle = iota
-	// XHeaders are X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the
-	// last in seconds since 1970 as with GitHub, of the one limit that is nearest to
-	// its end, or longest in the way.
+	// XHeaders are X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the last in
+	// seconds since 1970 as with GitHub, of the one limit that denies for the longest time, or else
+	// is nearest to being used up.
 	XHeaders
-	// NoHeaders: clients are told Retry-After on a denial, and nothing else.
+	// NoHeaders sends only Retry-After on a denial.
 	NoHeaders
 )
 
-// Headers chooses how clients are told what is left; the default is [DraftHeaders].
+// Headers sets the header fields that tell clients what is left; the default is [DraftHeaders].
 func Headers(style HeaderStyle) Option {
 	return func(m *middleware) error {
 		if style > NoHeaders {
@@ -177,20 +173,20 @@ func Headers(style HeaderStyle) Option {
 	}
 }
 
-// Denial is what a handler of [OnDenied] is told, and what [Denied] returns.
+// Denial describes a denied request to a function of [OnDenied]; [Denied] returns one, too.
 type Denial struct {
 	// Status is 429 (Too Many Requests), or 503 (Service Unavailable) if Redis cannot be
 	// reached and a rule then lets nothing through (tiered.Deny).
 	Status int
-	// Violated are the names of the rules in the way.
+	// Violated has the names of the rules that denied the request.
 	Violated []string
-	// Decisions are those of all limits that apply to the request.
+	// Decisions has the decisions of all limits that apply to the request.
 	Decisions []limit.Decision
 }
 
-// OnDenied answers denied requests, in place of the problem document that the
-// default sends. All headers are set already, Retry-After included, and can be
-// changed; the function sends d.Status, or another one, and a body.
+// OnDenied sets a function that answers denied requests, in place of the default, which sends a
+// problem document. All headers, including Retry-After, are set already and can be changed; the
+// function sends d.Status, or another status, and a body.
 func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Option {
 	return func(m *middleware) error {
 		m.onDenied = answer
@@ -198,13 +194,13 @@ func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Opt
 	}
 }
 
-// OnError decides about requests for which the limiter returned an error. The
-// function lets the request through by returning true; otherwise it has answered it.
+// OnError sets a function that decides about requests for which the limiter returned an error. If
+// it returns true, the request is let through; otherwise it must have answered the request.
 //
 // Such errors are mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]),
-// [limit.ErrClosed], and those of the request's context. Neither load nor Redis's absence is
-// among them. The default answers 500 to mistakes, and logs them, and 503 with Retry-After
-// to all others. Never answer 429: the client has not used up anything.
+// [limit.ErrClosed], and those of the request's context. Neither load nor a lost Redis is such an
+// error. The default answers 500 to mistakes, and logs them, and 503 with Retry-After to all
+// others. Never answer 429: the client has not used up anything.
 func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (proceed bool)) Option {
 	return func(m *middleware) error {
 		m.onError = decide
@@ -212,8 +208,8 @@ func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (pro
 	}
 }
 
-// FailOpen lets requests through for which the limiter returned an error, instead of answering
-// 500 or 503: see [OnError], whose place it takes. Mistakes are logged all the same.
+// FailOpen lets requests through for which the limiter returned an error, instead of answering 500
+// or 503: it replaces [OnError]. Mistakes are still logged.
 func FailOpen() Option {
 	return func(m *middleware) error {
 		m.onError = func(_ http.ResponseWriter, r *http.Request, err error) bool {
@@ -226,8 +222,8 @@ func FailOpen() Option {
 	}
 }
 
-// Logger sets where mistakes are logged, and corrections of [Settle] that failed: a
-// line a second at most. The default is slog.Default().
+// Logger sets the logger for mistakes, and for failed corrections of [Settle], at most one line a
+// second. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(m *middleware) error {
 		m.log.Logger = logger

@@ -39,8 +39,8 @@ func (d Denial) Problem() []byte {
 // sendDenial answers a denied request with a problem document.
 func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) { send(w, d.Status, d.Problem()) }
 
-// sendError answers a request about which the limiter could not decide. What was
-// wrong is not for the client.
+// sendError answers a request about which the limiter could not decide. The client is not told the
+// error.
 func sendError(w http.ResponseWriter, status int) {
 	body := appendProblem([]byte{'{'}, http.StatusText(status), status)
 	send(w, status, append(body, "}\n"...))
@@ -58,5 +58,5 @@ func send(w http.ResponseWriter, status int, body []byte) {
 	h["Content-Type"] = []string{ProblemType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // to a client that went away, nothing can be said
+	_, _ = w.Write(body) // fails only if the client has gone
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Proxies knows the reverse proxies in front of a service, and tells the address of
-// the client behind them. It is immutable and safe for concurrent use.
+// Proxies determines the address of the client behind a service's reverse proxies. It is immutable
+// and safe for concurrent use.
 type Proxies struct {
 	header  string
 	rfc7239 bool
@@ -19,22 +19,20 @@ type Proxies struct {
 	unix    bool
 }
 
-// NewProxies says which header to read, and whom to believe it. The header is
-// "Forwarded" (RFC 7239), "X-Forwarded-For", or another one that holds addresses,
-// separated by commas, like "X-Real-IP". Only one is read: the one that your proxies
-// append to, or set; any other is the client's to invent.
+// NewProxies returns Proxies that read the given header from trusted addresses. The header is
+// "Forwarded" (RFC 7239), "X-Forwarded-For", or another one with addresses separated by commas,
+// like "X-Real-IP". Name the one that your proxies append to, or set; only that one is read,
+// because clients can invent any other.
 //
-// trusted are the addresses and prefixes ("10.1.2.3", "10.0.0.0/8",
-// "2001:db8::/48") of the proxies, all of them, and of nobody else: a client that can
-// send from a trusted address can claim to be anyone. "unix" trusts connections by Unix
-// socket.
+// trusted are the addresses and prefixes ("10.1.2.3", "10.0.0.0/8", "2001:db8::/48") of all
+// proxies, and of nobody else: a client that can send from a trusted address can claim to be
+// anyone. "unix" trusts connections by Unix socket.
 //
-// The header is read from the right, where each proxy adds whom it was called by, up
-// to the first address that is not a proxy's. That is the client; what stands left
-// of it is what the client wrote, and not looked at. At an entry that is no address
-// ("unknown", say) the reading ends, and the proxy that wrote it counts as the
-// client. A request that does not come from a trusted address is its sender's,
-// whatever its headers claim.
+// The header is read from the right, where each proxy appends the address that it was called from,
+// up to the first address that is not a proxy's. That is the client; entries to the left of it may
+// be from the client itself and are ignored. If an entry is not an address (for example,
+// "unknown"), the proxy that wrote it counts as the client. If a request does not come from a
+// trusted address, its sender is the client, whatever its headers say.
 //
 // Errors wrap [limit.ErrInvalidOption].
 func NewProxies(header string, trusted ...string) (*Proxies, error) {
@@ -63,8 +61,8 @@ func NewProxies(header string, trusted ...string) (*Proxies, error) {
 	return p, nil
 }
 
-// parsePrefix reads an address or a prefix. Addresses are compared in their canonical
-// form, in which IPv4 does not come inside IPv6.
+// parsePrefix reads an address or a prefix. Addresses are compared in their canonical form, in
+// which IPv4 is not mapped into IPv6.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		addr, err := netip.ParseAddr(text)
@@ -84,13 +82,12 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// ClientAddress is the client's address as a key, see [AddressKey]. It is a
-// [KeyFunc].
+// ClientAddress returns the client's address as a key, see [AddressKey]. It is a [KeyFunc].
 func (p *Proxies) ClientAddress(r *http.Request) string { return AddressKey(p.Client(r)) }
 
-// Client is the address of the client that made the request, for logs, or for keys
-// of your own (networks larger than a /64, say). It is not valid if the connection
-// has no address and nothing that can be believed told one.
+// Client returns the address of the client that made the request, for logs or your own keys, such
+// as networks larger than a /64. It is not valid if the connection has no address and no trusted
+// proxy gave one.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	client, ok := peer(r)
 	if ok && !p.trusts(client) || !ok && !p.unix {
@@ -120,8 +117,8 @@ func (p *Proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// lastHop is the address in the last element of a line, and what stands before it,
-// if more does.
+// lastHop returns the address in the last element of a line, and the rest of the line before it, if
+// any.
 func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bool) {
 	var element string
 	if p.rfc7239 {
@@ -138,7 +135,7 @@ func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bo
 	return hop, rest, more, ok
 }
 
-// peer is the address that the request's connection came from.
+// peer returns the address that the request's connection came from.
 func peer(r *http.Request) (netip.Addr, bool) {
 	if p, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return keys.Canonical(p.Addr()), true

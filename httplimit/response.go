@@ -8,16 +8,15 @@ import (
 	"net/http"
 )
 
-// Response is what [Settle] is told of a response.
+// Response describes a response to the function of [Settle].
 type Response struct {
 	// Status is the status that was sent; 200 if the handler sent none, and 101 if it
 	// took the connection over (a websocket).
 	Status int
 	// Header is the response's header. Do not change it.
 	Header http.Header
-	// Bytes is the length of the body that the handler wrote, before any compression by
-	// a middleware around this one; 0 for what was written to a connection that was
-	// taken over.
+	// Bytes is the length of the body that the handler wrote, before any compression by a
+	// middleware around this one; data written to a connection that was taken over does not count.
 	Bytes int64
 	// Aborted says that the handler panicked.
 	Aborted bool
@@ -34,7 +33,7 @@ type recorder struct {
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) WriteHeader(status int) {
-	// Informational responses (1xx) come before the one that counts; 101 is it.
+	// Informational responses (1xx) precede the final one, but 101 is final.
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
@@ -47,8 +46,8 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps sendfile possible, which io.Copy asks the writer itself for: of a file, or
-// of one in an io.LimitedReader. Such a reader also tells how far the copy came if the source
+// ReadFrom keeps sendfile possible, for which io.Copy uses the writer's own ReadFrom: for a file,
+// or a file in an io.LimitedReader. Such a reader also shows how far the copy came if the source
 // panics.
 func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 	limited, ok := source.(*io.LimitedReader)
@@ -67,7 +66,7 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// Flush and Hijack are for those who ask the writer itself, without
+// Flush and Hijack are for callers that use the writer's interfaces, without
 // http.ResponseController.
 func (w *recorder) Flush() { _ = w.FlushError() }
 

@@ -16,21 +16,21 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Why a [Transport] did not send a request. What it returns is a [*NotSentError] that
-// wraps one of them; http.Client wraps that in a *url.Error. Nothing was charged.
+// The reasons why a [Transport] did not send a request. It returns a [*NotSentError] that wraps one
+// of them; http.Client wraps that in a *url.Error. Nothing was charged.
 var (
-	// ErrQuota: the quota has no room for the request, for longer than it may wait.
+	// ErrQuota means that the request does not fit into the quota for longer than it may wait.
 	ErrQuota = errors.New("httplimit: the upstream's quota is used up")
-	// ErrHeldBack: the upstream asked to be left alone (status 429 or 503 with
-	// Retry-After), for longer than the request may wait.
+	// ErrHeldBack means that the upstream asked for a pause (status 429 or 503 with Retry-After)
+	// that is longer than the request may wait.
 	ErrHeldBack = errors.New("httplimit: the upstream asked to be left alone")
 )
 
-// NotSentError says why a request was not sent, and when one could be.
+// NotSentError is the error of a request that was not sent.
 type NotSentError struct {
 	// Reason is ErrQuota or ErrHeldBack.
 	Reason error
-	// Host is the upstream's.
+	// Host is the upstream's host.
 	Host string
 	// RetryAfter is how long to wait, from when the error was returned.
 	RetryAfter time.Duration
@@ -44,27 +44,29 @@ func (e *NotSentError) Error() string {
 // Unwrap returns the reason, for errors.Is.
 func (e *NotSentError) Unwrap() error { return e.Reason }
 
-// DefaultMaxWait is how long a [Transport] lets a request wait, see [MaxWait].
+// DefaultMaxWait is the longest time that a [Transport] lets a request wait, see [MaxWait].
 const DefaultMaxWait = time.Minute
 
-// DefaultMaxHold is how long a [Transport] keeps away from an upstream, see [MaxHold].
+// DefaultMaxHold is the longest time that a [Transport] respects an upstream's Retry-After, see
+// [MaxHold].
 const DefaultMaxHold = 10 * time.Minute
 
 // Transport is an http.RoundTripper that keeps a fleet within the quota of the
 // services it calls: all processes that use rules of the same name on the same Redis
 // share it. Make it with [NewTransport]. It is safe for concurrent use.
 //
-// A request that finds no room waits, in no particular order, but not beyond its
-// context's deadline (which an http.Client's Timeout sets, too) nor [MaxWait]. If it
-// would have to, it gets a [*NotSentError] at once.
+// A request that does not fit waits, in no particular order, but not beyond its context's deadline
+// (which an http.Client's Timeout sets, too) or [MaxWait]. If it would have to wait longer, it gets
+// a [*NotSentError] at once.
 //
-// When a host answers 429 or 503 with Retry-After, this process sends it nothing more under
-// the same key (see [TransportKey]) until then, or for [MaxHold] at most. Requests with other
-// keys, such as other tenants' credentials, go on. The answer itself goes to the caller:
-// nothing is sent twice. Of 1,024 such holds at once, those that end first are forgotten.
+// When a host answers 429 or 503 with Retry-After, this process sends it nothing more under the
+// same key (see [TransportKey]) until then, or for [MaxHold] at most. Requests with other keys,
+// such as other tenants' credentials, are not affected. The answer itself goes to the caller:
+// nothing is sent twice. At most 1,024 such pauses are remembered at a time; beyond that, those
+// that end first are forgotten.
 //
-// A request is charged before it is sent, and stays charged if it fails: whether the
-// upstream counted it is not known.
+// A request is charged before it is sent, and stays charged if it fails, because it is not known
+// whether the upstream counted it.
 type Transport struct {
 	base    http.RoundTripper
 	rule    *tiered.Rule
@@ -103,9 +105,9 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 	return t, nil
 }
 
-// Host is the host that an outgoing request goes to, in lower case, without the dot of the
-// root, and with its port unless that is the scheme's own; an IPv6 address is in brackets and in
-// its shortest form. It is the key of a [Transport] that is not told another.
+// Host returns the host that an outgoing request goes to, in lower case, without a trailing dot,
+// and with its port unless that is the scheme's default; an IPv6 address is in brackets and in its
+// shortest form. It is the default key of a [Transport].
 func Host(r *http.Request) string {
 	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
 	if address, err := netip.ParseAddr(host); err == nil && address.Is6() {
@@ -118,9 +120,9 @@ func Host(r *http.Request) string {
 	return host + ":" + port
 }
 
-// TransportKey says which quota an outgoing request uses; without it, its [Host]'s.
-// Services that give each credential a quota need a key that tells credentials apart,
-// and not the credential itself: keys are stored in Redis.
+// TransportKey sets which quota an outgoing request uses; the default is [Host]. If a service has a
+// quota for each credential, the key must distinguish credentials, but must not be the credential
+// itself, because keys are stored in Redis.
 func TransportKey(key KeyFunc) TransportOption {
 	return func(t *Transport) error {
 		t.key = key
@@ -128,8 +130,8 @@ func TransportKey(key KeyFunc) TransportOption {
 	}
 }
 
-// TransportCost says how many units of the quota an outgoing request uses, at least 1;
-// without it, 1.
+// TransportCost sets how many units of the quota an outgoing request uses, at least 1; the default
+// is 1.
 func TransportCost(of func(*http.Request) int64) TransportOption {
 	return func(t *Transport) error {
 		t.cost = of
@@ -137,8 +139,8 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 	}
 }
 
-// MaxWait bounds how long a request waits for room; the default is [DefaultMaxWait].
-// With 0 no request waits.
+// MaxWait bounds how long a request waits for quota; the default is [DefaultMaxWait]. With 0 no
+// request waits.
 func MaxWait(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		t.maxWait = d
@@ -146,8 +148,8 @@ func MaxWait(d time.Duration) TransportOption {
 	}
 }
 
-// MaxHold bounds for how long an upstream's Retry-After is believed; the default is
-// [DefaultMaxHold], 10 minutes. With 0 it is ignored.
+// MaxHold bounds how long an upstream's Retry-After is respected; the default is [DefaultMaxHold],
+// 10 minutes. With 0 it is ignored.
 func MaxHold(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		if d < 0 {
@@ -158,8 +160,8 @@ func MaxHold(d time.Duration) TransportOption {
 	}
 }
 
-// RoundTrip sends a request when there is room for it. Errors are a [*NotSentError],
-// those of tiered.Rule.Wait, and those of the base transport.
+// RoundTrip sends a request when the quota has room for it. Errors are a [*NotSentError], those of
+// tiered.Rule.Wait, and those of the base transport.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	u := upstream{host: Host(r), key: keys.OrNone(t.key(r))}
 	if err := t.admit(r, u); err != nil {
@@ -202,15 +204,15 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		case t.holds.left(u) == 0:
 			return nil
 		}
-		// The upstream asked to be left alone while this request waited for its turn.
+		// The upstream asked for a pause while this request waited.
 		if err := t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted); err != nil {
 			return err
 		}
 	}
 }
 
-// waitForHold waits until an upstream no longer asks to be left alone. ctx ends with the
-// longest wait, request with the request.
+// waitForHold waits until an upstream's pause is over. ctx ends with the longest wait, request with
+// the request.
 func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error {
 	for {
 		wait := t.holds.left(u)

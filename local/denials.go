@@ -13,57 +13,55 @@ import (
 // Denials remembers which keys Redis denied, and until when (law 2). It is safe
 // for concurrent use.
 //
-// A denial is two statements: "nothing is free until t", if no single unit was,
-// and "n units are not free until u". The second says nothing of smaller costs.
-// Either holds from before the request was sent, so it ends no later than Redis
-// would say; and at most for a life of its own, because capacity can come back
-// early (a refund, a raised limit, a reset).
+// A denial is two statements: "nothing is free until t", if no single unit was, and "n units are
+// not free until u". The second says nothing of smaller costs. Both times are counted from before
+// the request was sent, so they end no later than on Redis's clock. A denial also has a maximal
+// life, because capacity can come back early (a refund, a raised limit, a reset).
 type Denials struct {
 	front front
 	cache *ristretto.Cache[uint64, *denial]
 	size  int64
 	life  time.Duration
 	sync  bool
-	until atomic.Int64 // from then on no denial is in force: see prolong
+	until atomic.Int64 // no denial is in force after this time, see prolong
 	gates [64]gate
 }
 
-// gate keeps Close away while the cache is in use: ristretto panics if it is
-// closed under a call. There are many, and each call takes any of them, so that
-// callers seldom meet at one even if all ask for the same key: the time says which.
+// gate delays Close while the cache is in use, because ristretto panics if it is closed during a
+// call. There are many gates, and each call takes one by the time of the call, so that callers
+// rarely contend for the same one even if all ask for the same key.
 type gate struct {
 	sync.RWMutex
 	closed bool
 	_      [39]byte // fills the cache line
 }
 
-// denial is one cache line, and never changes: whoever looks it up reads it in place.
+// denial takes one cache line and is immutable, so it is read in place.
 type denial struct {
 	hash      uint64
-	forget    int64 // end of its own life
+	forget    int64 // end of its maximal life
 	nothing   int64 // nothing is free before
 	cost      int64
 	costFree  int64 // cost is not free before
 	remaining int64 // units that were free
-	reset     int64 // when the key is as good as new
-	forgotten int64 // it is none: what was sent before then is void, see Forget
+	reset     int64 // when the key will be as if never used
+	forgotten int64 // not 0: no denial, but a mark that voids denials of earlier requests, see Forget
 }
 
-// ends is when it denies nothing any more.
+// ends returns the time from which it denies nothing.
 func (d *denial) ends() int64 { return min(d.forget, max(d.nothing, d.costFree)) }
 
-// Denial is what Redis said when it denied a cost.
+// Denial is Redis's answer when it denied a cost.
 type Denial struct {
 	Cost                              int64
 	RetryAfter, NextAfter, ResetAfter time.Duration
 	Remaining                         int64
-	Life                              time.Duration // if it is shorter than the memory's; 0: it is not
+	Life                              time.Duration // if shorter than that of NewDenials, else 0
 }
 
-// NewDenials returns a memory for up to size keys, each remembered for life at most;
-// and in front of it for those asked for most, up to twice as many. With synchronous
-// set, a denial is in force as soon as Remember returns; otherwise a moment later, or
-// under load not at all.
+// NewDenials returns a Denials for up to size keys, each remembered for at most life, with a table
+// in front for up to twice as many keys that are asked for most. If synchronous is set, a denial is
+// in force as soon as Remember returns; otherwise a moment later, or under load not at all.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
 	d := &Denials{front: newFront(size), size: int64(size), life: life, sync: synchronous}
 	d.until.Store(math.MinInt64)
@@ -73,7 +71,7 @@ func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error
 		MaxCost:            int64(size),
 		BufferItems:        64,
 		IgnoreInternalCost: true,
-		// The key is a hash already.
+		// The key is already a hash.
 		KeyToHash: func(hash uint64) (uint64, uint64) { return hash, 0 },
 	})
 	if err != nil {
@@ -82,8 +80,8 @@ func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error
 	return d, nil
 }
 
-// Remember keeps a denial that was answered to a request sent at time sent.
-// hash is the salted hash of the key.
+// Remember stores a denial that answered a request sent at time sent. hash is the salted hash of
+// the key.
 func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	gate := d.gate(sent)
 	gate.RLock()
@@ -95,8 +93,8 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	if m.Life > 0 {
 		life = min(life, m.Life)
 	}
-	// Redis's clock shows whole microseconds, and its waits count from there. On a
-	// virtual clock that we share, it may have looked at that very moment (law 2).
+	// Redis's clock has whole microseconds, and its waits count from there. On a shared virtual
+	// clock, Redis may have read it at this very moment (law 2).
 	sent -= sent % int64(time.Microsecond)
 	known := &denial{
 		hash:      hash,
@@ -117,8 +115,8 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	}
 }
 
-// prolong says that a denial may be in force until then: it is late by up to an eighth
-// of a life, so that what all callers read is written eight times in one.
+// prolong records that a denial may be in force until forget. It rounds up by as much as an eighth
+// of a life, so that the field that all callers read is written at most eight times per life.
 func (d *Denials) prolong(forget int64) {
 	for {
 		until := d.until.Load()
@@ -128,9 +126,9 @@ func (d *Denials) prolong(forget int64) {
 	}
 }
 
-// Forget drops what is remembered of a key, because capacity has come back by now. A denial
-// of a request that was sent before may still be on its way: it is not remembered when it
-// comes, unless other keys' have taken its place meanwhile.
+// Forget removes a key's denial, because capacity has come back by now. The answer to a request
+// that was sent earlier may still arrive: it is not stored, unless another key has taken the place
+// in the table meanwhile.
 func (d *Denials) Forget(hash uint64, now int64) {
 	gate := d.gate(int64(hash))
 	gate.RLock()
@@ -148,12 +146,12 @@ func (d *Denials) Forget(hash uint64, now int64) {
 	}
 }
 
-// Lookup reports whether a cost is known to be denied at now, and what to answer.
-// RetryAfter is exact up to the time a message takes if the cost is the one that
-// was denied; otherwise it is the earliest that can be said.
+// Lookup reports whether a cost is known to be denied at now, and returns the denial. RetryAfter is
+// exact up to the time that a message takes if the cost is the one that was denied; otherwise it is
+// the earliest time that is possible.
 func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	if now >= d.until.Load() {
-		return Denial{}, false // as in an outage, when Redis has long said nothing
+		return Denial{}, false // as in an outage, when there are no recent denials
 	}
 	known := d.front.get(hash)
 	if known == nil {
@@ -162,7 +160,7 @@ func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	if known == nil || now >= known.forget {
 		return Denial{}, false
 	}
-	free := known.nothing // when cost may be free
+	free := known.nothing // from when cost may be free
 	if cost >= known.cost {
 		free = max(free, known.costFree)
 	}
@@ -181,7 +179,7 @@ func (d *Denials) gate(now int64) *gate {
 	return &d.gates[uint64(now)/32%uint64(len(d.gates))] // clocks count in steps of a few ns
 }
 
-// get looks into ristretto. It returns nil for what is not there.
+// get returns a denial from ristretto, or nil.
 func (d *Denials) get(hash uint64, now int64) *denial {
 	gate := d.gate(now)
 	gate.RLock()
@@ -193,11 +191,11 @@ func (d *Denials) get(hash uint64, now int64) *denial {
 	return known
 }
 
-// Len is about how many keys are remembered.
+// Len returns the approximate number of remembered keys.
 func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
 
-// Close frees the memory. Lookups then find nothing, and nothing more is
-// remembered. Closing again does nothing.
+// Close frees the memory. Afterwards lookups find nothing, and nothing is remembered. Closing again
+// does nothing.
 func (d *Denials) Close() {
 	for i := range d.gates {
 		d.gates[i].Lock()

@@ -1,12 +1,12 @@
-// Package local is the in-process tier. It has two memories of what Redis said:
+// Package local is the in-process tier. It remembers two kinds of Redis's answers:
 //
-//   - [Denials]: keys that Redis denied, until when. What is plainly over the
+//   - [Denials]: keys that Redis denied, and until when. What is plainly over the
 //     limit is denied again without a trip. Bounded, lossy, and only ever a hint.
 //   - [Leases]: units that Redis charged in advance, and that are spent here.
 //
-// Package ledger below it is the record of this instance's own grants, from which decisions are
-// made when Redis is out of reach.
+// Package ledger below it records this instance's own grants, from which decisions are made when
+// Redis cannot be reached.
 //
-// All know keys by a hash only ([Hasher]) and take the time as an argument, in
-// nanoseconds on a clock that does not go backwards.
+// All identify keys only by a hash ([Hasher]) and take the time as an argument, in nanoseconds on a
+// clock that does not go backwards.
 package local

@@ -18,7 +18,7 @@ import (
 // knows at once what ristretto knows a moment later, see [Denials.Forget].
 type front []atomic.Pointer[denial]
 
-// newFront returns a table of at least as many places as there are keys.
+// newFront returns a table with at least as many places as keys.
 func newFront(keys int) front {
 	return make(front, 1<<bits.Len(uint(max(0, keys-1))))
 }
@@ -28,7 +28,7 @@ func (f front) place(hash uint64) *atomic.Pointer[denial] {
 	return &f[hash>>8&uint64(len(f)-1)]
 }
 
-// get returns the last denial of a key, or nil if its place is another's.
+// get returns the last denial of a key, or nil if another key has its place.
 func (f front) get(hash uint64) *denial {
 	if known := f.place(hash).Load(); known != nil && known.hash == hash {
 		return known
@@ -36,8 +36,8 @@ func (f front) get(hash uint64) *denial {
 	return nil
 }
 
-// put keeps a denial that was sent at a time, unless another key's is in its place and then in
-// force. It reports false for one that is void: see denial.forgotten.
+// put stores the denial of a request sent at the given time, unless another key's denial has its
+// place and was in force then. It returns false if the denial is void, see denial.forgotten.
 func (f front) put(d *denial, sent int64) (valid bool) {
 	for place := f.place(d.hash); ; {
 		old := place.Load()

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Leases holds units that were charged in Redis in advance, for this process to spend
-// without a trip until they end; and it measures for which keys, and how many, that is
-// worth while. O is whose the leases are. It is safe for concurrent use.
+// Leases holds units that were charged in Redis in advance, which this process may spend without a
+// trip until they end. It also measures for which keys, and for how many units, a lease is worth
+// while. O is the type of the leases' owners. It is safe for concurrent use.
 //
-// The table is of a fixed size, in sets. Spending takes no lock: the units left of a
-// lease are in one word with a generation, which changes before anything else about
-// the record does. Who exchanges the word that it began with has read what belongs
-// together. All else happens once a lease or once a trip, under the lock of the set.
+// The table has a fixed size and is divided into sets. Spending takes no lock: the units left of a
+// lease are in one word with a generation, which changes before any other field of the record does.
+// If a compare-and-swap of the word succeeds, all fields that were read before belong together.
+// Everything else happens once per lease or trip, under the lock of the set.
 type Leases[O any] struct {
 	sets   []leaseSet[O]
 	mask   uint64
@@ -27,21 +27,20 @@ type Leases[O any] struct {
 const (
 	leaseWays = 8 // records per set
 
-	// leaseWorth is how many requests like the one that asks there must have been, and
-	// the lease must promise to serve: for fewer trips saved, others should not go
-	// without the units.
+	// leaseWorth is the least number of requests like the current one that must have been granted,
+	// and that the lease must be expected to serve. If it saves fewer trips, other processes should
+	// rather have the units.
 	leaseWorth = 4
-	// leaseServes is the part of its life in which a lease is to be spent, 1/2: so most
-	// are spent, and not returned.
+	// A lease gets the units expected to be spent in 1/leaseServes of its life, so that most units
+	// are spent and not returned.
 	leaseServes = 2
-	// demandOver is the part of a life over which demand is seen at least, 1/8: from a
-	// first moment of many requests on, leases so grow fourfold each.
+	// Demand is measured over at least 1/demandOver of a life. So at the start of a burst, each
+	// lease is four times as large as the last.
 	demandOver = 8
-	// idleFor is the part of its life for which a lease is not used before it is given
-	// back, 1/4.
+	// A lease that was not used for 1/idleFor of its life is given back.
 	idleFor = 4
 
-	asking = math.MaxInt64 // as since: a lease is on its way
+	asking = math.MaxInt64 // value of since while a lease is being requested
 )
 
 type leaseSet[O any] struct {
@@ -54,24 +53,24 @@ type leaseSet[O any] struct {
 // leaseRecord fills one cache line of 64 bytes.
 type leaseRecord[O any] struct {
 	word  atomic.Uint64 // the generation, and in the low 32 bits the units left
-	ends  atomic.Int64  // when they must no longer be spent
+	ends  atomic.Int64  // when the units must no longer be spent
 	stamp atomic.Int64  // the charge's, on the key's clock in Redis
 	free  atomic.Int64  // units that Redis had left besides
-	reset atomic.Int64  // when the key will be as good as new
+	reset atomic.Int64  // when the key will be as if never used
 
-	// since is what demand is counted from; if in the future, no lease is asked for
-	// before.
+	// since is the time from which demand is counted; if it is in the future, no lease is requested
+	// before then.
 	since int64
-	used  int64 // units granted by Redis since then, those of the lease not included
+	used  int64 // units granted by Redis since then, without those of the lease
 	lease *heldLease[O]
 }
 
-// heldLease is what nobody needs to know who spends a lease.
+// heldLease has the fields that are not needed for spending a lease.
 type heldLease[O any] struct {
 	Lease[O]
-	old    bool   // what was spent of it is no sign of present demand
-	idle   int64  // how long it may lie unused
-	word   uint64 // when it was last seen to be used
+	old    bool   // units spent of it are no sign of present demand
+	idle   int64  // how long it may be unused
+	word   uint64 // word at the time it was last seen to be used
 	usedAt int64
 }
 
@@ -80,24 +79,24 @@ type Lease[O any] struct {
 	ID    uint64 // see [Leases.NextID]
 	Key   string // the user's
 	Hash  uint64 // of the key, unsalted
-	Owner O      // whom units are given back for
+	Owner O      // for which units are given back
 	Units int64  // charged
 	Stamp int64  // of the charge, on the key's clock in Redis
 	Ends  int64  // when it must no longer be spent
 	Free  int64  // units that Redis had left besides
-	Reset int64  // when the key will be as good as new
+	Reset int64  // when the key will be as if never used
 }
 
-// Ended is a lease that can no longer be spent, and the units that never were.
+// Ended is a lease that can no longer be spent, with its unspent units.
 type Ended[O any] struct {
 	Lease[O]
 	Left int64
 }
 
-// Spent is what there is to say of a request that a lease had the units for.
+// Spent is the result of a request that a lease had the units for.
 type Spent struct {
 	Stamp      int64 // of the charge, on the key's clock in Redis
-	Remaining  int64 // units left of the lease, and those that Redis had when it was granted
+	Remaining  int64 // units left of the lease, plus those that Redis had when it was granted
 	ResetAfter time.Duration
 }
 
@@ -112,8 +111,8 @@ func NewLeases[O any](keys int) *Leases[O] {
 	return l
 }
 
-// NextID returns an ID for a lease. Those of one process differ; those of two come to
-// be equal as good as never.
+// NextID returns an ID for a lease. IDs of one process differ; those of two processes almost
+// certainly do.
 func (l *Leases[O]) NextID() uint64 {
 	for {
 		if id := l.lastID.Add(1); id != 0 {
@@ -122,13 +121,13 @@ func (l *Leases[O]) NextID() uint64 {
 	}
 }
 
-// Spend takes cost units of the lease held for a key, if it has so many. hash is the
-// salted hash of the key.
+// Spend takes cost units of the lease of a key, if it has that many. hash is the salted hash of the
+// key.
 func (l *Leases[O]) Spend(hash uint64, now, cost int64) (Spent, bool) {
 	return l.look(hash, now, cost, cost)
 }
 
-// Peek is what Spend would say of Remaining before it took the units.
+// Peek is like Spend without taking the units.
 func (l *Leases[O]) Peek(hash uint64, now, cost int64) (Spent, bool) {
 	return l.look(hash, now, cost, 0)
 }
@@ -161,9 +160,9 @@ func (r *leaseRecord[O]) look(is *atomic.Uint64, hash uint64, now, needed, cost 
 	}
 }
 
-// Wanted counts cost units that Redis granted now, and returns how many units to ask
-// for a lease, at most most; 0 for none. If not 0, [Leases.Hold] or [Leases.Refused]
-// must follow: no other caller is told to ask before.
+// Wanted counts cost units that Redis granted now, and returns the number of units to request as a
+// lease, at most most, or 0 for no lease. If it is not 0, [Leases.Hold] or [Leases.Refused] must
+// follow; until then no other caller gets a number for this key.
 func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, most int64) int64 {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -189,13 +188,13 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 	if r.lease != nil {
 		left := int64(uint32(r.word.Load()))
 		if left >= cost && now < r.lease.Ends {
-			return 0 // it came while this request was on its way
+			return 0 // a lease was granted while this request was in flight
 		}
 		if !r.lease.old {
 			total += r.lease.Units - left
 		}
 	}
-	// Demand by time, times the part of its life that a lease is to serve.
+	// The rate of demand, times the part of its life that a lease should serve.
 	over := max(now-r.since, int64(life)/demandOver, 1)
 	want := min(int64(math.Ceil(float64(total)*float64(int64(life)/leaseServes)/float64(over))), most, math.MaxUint32)
 	if worth := leaseWorth * cost; want < worth || total < worth {
@@ -205,8 +204,8 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 	return want
 }
 
-// Hold puts a lease up for being spent. It reports whether there is a place for it; if
-// not, the units are the caller's to give back.
+// Hold stores a lease, so that it can be spent. It reports whether there is a place for it; if not,
+// the caller must give the units back.
 func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) bool {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -222,13 +221,13 @@ func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) bool {
 	r.since, r.used = now, 0
 	word := nextGeneration(r.word.Load()) | uint64(lease.Units)
 	r.lease = &heldLease[O]{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
-	r.word.Store(word) // from here on it is spent
+	r.word.Store(word) // from here on it can be spent
 	l.held.Add(1)
 	return true
 }
 
-// Refused says that a lease that was [Leases.Wanted] was not granted: another one is
-// not asked for before the given time.
+// Refused records that a lease that was [Leases.Wanted] was not granted: none is requested again
+// before the given time.
 func (l *Leases[O]) Refused(hash uint64, until int64) {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -238,7 +237,7 @@ func (l *Leases[O]) Refused(hash uint64, until int64) {
 	}
 }
 
-// End ends the lease held for a key, if there is one.
+// End ends the lease of a key, if there is one.
 func (l *Leases[O]) End(hash uint64) (Ended[O], bool) {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -249,8 +248,7 @@ func (l *Leases[O]) End(hash uint64) (Ended[O], bool) {
 	return Ended[O]{}, false
 }
 
-// EndIdle ends the leases whose time is over or that lie unused, and returns those
-// that have units left.
+// EndIdle ends the leases that have expired or are unused, and returns those that have units left.
 func (l *Leases[O]) EndIdle(now int64) []Ended[O] {
 	return l.endAll(func(r *leaseRecord[O]) bool {
 		h := r.lease
@@ -282,7 +280,7 @@ func (l *Leases[O]) endAll(which func(r *leaseRecord[O]) bool) (ended []Ended[O]
 	return ended
 }
 
-// end takes what is left out of a record that has a lease. The lock is held.
+// end removes the lease from a record that has one. The lock is held.
 func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
 	for {
 		word := r.word.Load()
@@ -295,10 +293,10 @@ func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
 	}
 }
 
-// Held is how many leases are held, spent or not.
+// Held returns the number of leases, spent or not.
 func (l *Leases[O]) Held() int { return int(l.held.Load()) }
 
-// Left is how many units of leases could still be spent now.
+// Left returns the number of units of all leases that could still be spent now.
 func (l *Leases[O]) Left(now int64) (units int64) {
 	for i := range l.sets {
 		for j := range l.sets[i].records {
@@ -324,8 +322,8 @@ func (s *leaseSet[O]) find(hash uint64) *leaseRecord[O] {
 	return nil
 }
 
-// create returns a record for a key that has none, in place of the one not asked for
-// for longest; nil if leases of all others are held or on their way. The lock is held.
+// create returns a record for a key that has none, in place of the one that was not asked for the
+// longest; nil if all others have a lease or are requesting one. The lock is held.
 func (s *leaseSet[O]) create(hash uint64) *leaseRecord[O] {
 	oldest := -1
 	for i := range s.records {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Slots is what this process holds of limits on what is held at the same time: for each key how
-// many units, until when it may believe that, and whether Redis knows of it. It is safe for
+// Slots records what this process holds of concurrency limits: for each key the number of units,
+// until when the process may rely on them, and whether Redis knows of them. It is safe for
 // concurrent use.
 //
-// Redis keeps a line for each process and key, and not one for each slot. So all slots of a key
-// last equally long, and one entry keeps them all alive.
+// Redis keeps a record for each process and key, and not for each slot. So all slots of a key
+// expire together, and one entry renews all of them.
 //
 // An answer that is lost leaves a key in doubt: Redis may have charged the units or not. While it
 // is in doubt no further entries are sent that would change what Redis knows of it; and as soon
@@ -33,8 +33,8 @@ type Held[O any] struct {
 	HeldKey
 	table *Slots[O]
 
-	// till is until when the slots may be believed in, on the limiter's clock. It is extended
-	// only while it has not passed, under mu; it is read without.
+	// till is the time until which the slots are valid, on the limiter's clock. It is extended
+	// under mu, and only while it has not passed; it is read without a lock.
 	till atomic.Int64
 
 	// Guarded by the table's mu:
@@ -45,13 +45,13 @@ type Held[O any] struct {
 	free    int64  // units, as Redis said last
 	kept    bool   // whatever Redis says: it cannot be reached
 	share   int64  // in an outage
-	outage  uint32 // which one
-	flying  int    // entries that change what Redis knows
+	outage  uint32 // the outage of share
+	flying  int    // entries in flight that change the record in Redis
 	flown   int64  // when the last of them ended
-	changes uint64 // that such entries, and releases, have made
+	changes uint64 // number of changes by such entries and releases
 	doubt   bool
 	asked   bool          // Redis is being told how many units are held
-	since   int64         // it must not be told before
+	since   int64         // Redis must not be told before
 	over    chan struct{} // closed when the doubt is over
 }
 
@@ -139,8 +139,8 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.free = free
 	h.lapse(now)
 	if now >= till {
-		// The answer comes too late. Redis may have another line by now, of which a later answer
-		// has told, and which knows nothing of these units.
+		// The answer arrives too late. Redis may have a new record by now, which a later answer has
+		// reported, and which does not have these units.
 		h.table.lost[h.Rule] += uint64(len(slots))
 		h.doubts(now)
 		return
@@ -177,7 +177,7 @@ func (h *Held[O]) lapse(now int64) {
 	}
 	h.slots, h.units, h.kept = nil, 0, false
 	h.changes++
-	h.doubts(now) // Redis may know of them yet
+	h.doubts(now) // Redis may still have them
 }
 
 // clean forgets a key of which nothing is held, and of which Redis knows nothing or, since the
@@ -210,10 +210,11 @@ func (t *Slots[O]) EndAll(now int64) {
 	}
 }
 
-// SlotCounts is what is held under a rule now, and was lost so far.
+// SlotCounts has the numbers of a rule: held now, and lost so far.
 type SlotCounts struct {
 	Units int64
-	// Lost is how many slots' time was over before Redis could be told that the process is alive.
+	// Lost is the number of slots that expired before Redis could be told that the process is
+	// alive.
 	Lost uint64
 }
 

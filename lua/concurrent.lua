@@ -1,18 +1,18 @@
--- Limits on what is held at the same time: a line for each process that holds units. No window
--- and no stamps: a unit counts until it is given back, or until its process has not been heard
--- of for so long that it counts as dead.
+-- Concurrency limits: a record for each process that holds units. There is no window and there are
+-- no stamps: a unit counts until it is given back, or until its process has sent nothing for so
+-- long that it counts as dead.
 --
 --   tag 9: header, then for each process: its id (8 bytes), until when it counts (7, the key's
 --   own time), units (7)
 --
--- A line is that of a process and not of a slot: whoever keeps it alive does so for all units
--- of the key at once. The process is told by the rule, so each process has rules of its own;
--- the rule's window is for how long a line lasts without being heard of. The value has a Redis
--- key of its own (see remote.Rule): a rule that had windows before has nothing to say of it.
+-- A record is of a process and not of a slot, so a renewal is for all units of the key at once. The
+-- rule names the process, so each process has its own rules; the rule's window is how long a record
+-- lasts without renewal. The value has its own Redis key (see remote.Rule), apart from the state of
+-- a rule of the same name with windows.
 --
--- What a line says is what its process was granted less what it gave back. An answer may be
--- lost, so the process may not know that. It then says how many units it holds (see SLOTS in
--- frame.lua), as soon as nothing that it sent before can change them any more.
+-- A record has the units that its process was granted less those that it gave back. As an answer
+-- may be lost, the process may not know this number. It then sends the number of units it holds
+-- (see SLOTS in frame.lua), as soon as nothing that it sent before can change the record any more.
 --
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
@@ -22,9 +22,9 @@
 --          which carries out a SLOTS
 
 local SLOT_LINE = 22
--- The most processes that hold units of one key: each decision reads all lines (law 7).
+-- The most processes that hold units of one key: each decision reads all records (law 7).
 local MOST_LINES = 1000
-local LONGEST_SLOT = 600000000 -- µs for which a line may last
+local LONGEST_SLOT = 600000000 -- the longest life of a record, in µs
 local AS_KNOWN = 2 ^ 48 - 1 -- units of a SLOTS
 
 make[CONCURRENCY] = function()
@@ -35,7 +35,7 @@ make[CONCURRENCY] = function()
     return { algorithm = slots, quota = quota, window = window, holder = sub(packed, dials, dials + 7) }
   end
 
-  -- Sums up the lines; where one process more would be too many, nothing is free for it.
+  -- Sums up the records; if one more process would be too many, nothing is free for it.
   local function count(s, rule)
     local held = 0
     s.own = false
@@ -89,7 +89,7 @@ make[CONCURRENCY] = function()
     count(s, rule)
   end
 
-  -- How long until units are free if no process is heard of again.
+  -- Returns the time until units are free if no process renews its record.
   function slots.wait(s, rule, cost)
     local ends, held = {}, 0
     for i = 1, #s.lines do
@@ -106,7 +106,7 @@ make[CONCURRENCY] = function()
     return after
   end
 
-  -- Makes the process's units so many, and its line last from now on.
+  -- Sets the process's units, and renews its record.
   local function hold(s, rule, units)
     local till = s.now + rule.window
     if s.own and units > 0 then
@@ -141,7 +141,7 @@ make[CONCURRENCY] = function()
     return units
   end
 
-  -- Carries out a SLOTS: returns how many units the process was known to hold.
+  -- Executes a SLOTS; returns how many units the process was known to hold.
   function slots.state(s, rule, units)
     local known = s.own and s.own.units or 0
     if units == AS_KNOWN then
@@ -158,7 +158,7 @@ make[CONCURRENCY] = function()
     return known
   end
 
-  -- Nothing is charged that was not asked for here.
+  -- There are no charges of units that were granted elsewhere.
   function slots.charge()
     return 0
   end

@@ -6,10 +6,10 @@
 --   takes  numbers; state.lua
 --   gives  make[FIXED_WINDOW]
 --
--- Of the calendar the script knows what Go tells it: where the window before the
--- present one, the present one, the next, and the one after that begin. Redis's clock
--- may be off by a whole window from the asking process's. A key's own time may be further
--- ahead: the windows there are taken to be as long as the last one known.
+-- For calendar windows, Go passes the beginnings of the previous window, the current one, the next,
+-- and the one after that. Redis's clock may be off by a whole window from the asking process's. A
+-- key's own time may be further ahead: later windows are assumed to be as long as the last known
+-- one.
 --
 --   tag 5: header, count (6 bytes)
 
@@ -36,8 +36,8 @@ make[FIXED_WINDOW] = function()
     return start, start + length
   end
 
-  -- Most requests are for units that are free, of a key that is new, or was charged before and
-  -- has no offset. These are decided here, straight through.
+  -- Most requests are for units that are free, of a key that is new, or was charged before and has
+  -- no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
     local raw, now = pcall('GET', key) or '', clock
     local start, finish = window_of(now, rule)
@@ -105,8 +105,8 @@ make[FIXED_WINDOW] = function()
     return finish - s.now
   end
 
-  -- A unit charged in a window is spent in that window: the bound of 2N holds with
-  -- leases as without.
+  -- A leased unit is spent in the window in which it was charged, so the bound of 2N also holds
+  -- with leases.
   fixed.turn = fixed.wait
 
   function fixed.take(s, _, cost)

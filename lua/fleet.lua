@@ -1,8 +1,8 @@
--- Fleet membership: who shares the limits at the moment, and whether Redis still
--- remembers what it was told. A script of its own, run about once a second by every
--- instance; it is also the limiter's ping, since it needs all that a decision needs: a
--- server that answers, that may be written to, and that runs scripts. It is a chunk by itself: it
--- takes nothing from the other files, and gives nothing to them.
+-- Fleet membership: the instances that share the limits at the moment, and whether Redis still has
+-- its data. This is a separate script, which every instance runs about once a second. It is also
+-- the limiter's health check, since it needs everything that a decision needs: a server that
+-- answers, can be written to, and runs scripts. It uses nothing of the other files, and they use
+-- nothing of it.
 --
 --   KEYS[1]  a sorted set: instance, scored by when it will count as gone (µs)
 --   KEYS[2]  the same of the instances that have not settled: they hold grants that are
@@ -21,13 +21,13 @@
 --            generation, the sequence found (-1 if none), and pairs of a rule of which anybody
 --            has lost records, and for how long yet they matter (µs)
 --
--- Nobody else writes to these keys. One that is damaged, or of another type, counts as lost and
--- is made anew: a heartbeat that failed for it would count as an outage, for as long as the key lasts.
+-- Nothing else writes to these keys. A key that is damaged, or of another type, counts as lost and
+-- is recreated: if heartbeats failed because of it, that would count as an outage for as long as
+-- the key lasts.
 --
--- A heartbeat that comes after a later one of its instance (it was on its way while Redis hung)
--- changes nothing. Generation and sequence must outlive an outage, or its end would look
--- like a loss of memory: they are kept as long as the longest window (366 days), and for a
--- day.
+-- A heartbeat that arrives after a later one of its instance (it was in flight while Redis hung)
+-- changes nothing. Generation and sequence must outlive an outage, or its end would look like a
+-- data loss: they are kept for the longest window (366 days), and for a day.
 
 local GENERATION_LIFE, SEQUENCE_LIFE = '31622400000', '86400000' -- ms
 
@@ -35,7 +35,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local instance, ttl, sequence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- What a reading command replies, or nothing if its key is of another type.
+-- Returns the reply of a reading command, or nothing if its key is of another type.
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' then
@@ -51,7 +51,7 @@ if survived >= 2 ^ 53 then
   survived = -1
 end
 
--- Keeps the instance in a set for the ttl, or takes it out; returns how many are in it.
+-- Keeps the instance in a set for the ttl, or removes it; returns how many are in the set.
 local function count(key, member)
   if not read('ZCARD', key) then
     redis.call('DEL', key)
@@ -79,7 +79,7 @@ else
   redis.call('SET', KEYS[4], string.format('%.0f', math.max(sequence, survived)), 'PX', SEQUENCE_LIFE)
 end
 
--- More rules than this are said to be all of them. A reader that finds '*' takes it so.
+-- More rules than this are replaced by '*', which stands for all rules.
 local MOST_LOST, LOST_BYTES, ANY = 64, '8191', '*'
 
 local lost, count_lost, last = {}, 0, 0

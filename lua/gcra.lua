@@ -15,10 +15,10 @@
 
 make[GCRA] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
-  -- The largest debt that a change of limits can make of another: four times what takes the
-  -- longest window to pay off, which is the most that charges make.
+  -- The largest debt after a change of limits: four times the debt that takes the longest window to
+  -- pay off, which is the most that charges make.
   local MOST = MOST_LIMITS * LONGEST_WINDOW
-  local GROUPS = 256 -- of the units that another algorithm is told of
+  local GROUPS = 256 -- of the units that another algorithm inherits
 
   local gcra = {}
 
@@ -74,14 +74,14 @@ make[GCRA] = function()
 
   gcra.recount = count_free
 
-  -- No debt is less than none: units given back in memory may have made it so.
+  -- Makes a negative debt 0, which units given back in memory may have caused.
   local function pay_off(s)
     if s.tat < s.now then
       s.tat, s.part = s.now, 0
     end
   end
 
-  -- The tat that cost units more make of one.
+  -- Returns a tat moved by cost more units.
   local function charge_to(tat, part, cost, rule)
     local whole, more = rule.a, rule.n
     if cost > 1 then
@@ -94,8 +94,8 @@ make[GCRA] = function()
     return tat + whole, part
   end
 
-  -- How long a state matters, to an algorithm that follows for a window (see past), and up
-  -- to a sixteenth of that longer: so that most charges find that the key lasts already.
+  -- Returns until when a state matters: for a window, because another algorithm may follow (see
+  -- past), and up to a sixteenth longer, so that most charges need not set the expiry.
   local function matters(rule, newest, tat, part)
     local t = newest + rule.window
     if tat >= t then
@@ -104,12 +104,12 @@ make[GCRA] = function()
     return t + rule.slack - t % rule.slack
   end
 
-  -- Nearly all requests are for units that are free, of a key that is new, or was charged
-  -- before under the same limit and has no offset. These are decided here, straight through.
-  -- It is written for few strings: to make one takes longer than some ten operations.
+  -- Nearly all requests are for units that are free, of a key that is new, or was charged before
+  -- under the same limit and has no offset. These are decided here, on the fast path. The code
+  -- makes few strings: making one takes longer than some ten operations.
   local function plain(key, cost, rule)
     local raw, now, newest, tat, part, lasts = pcall('GET', key) or '', clock, 0, 0, 0, 0
-    local length = #raw -- 0 of what is no string
+    local length = #raw -- 0 if it is no string
     if length == SHORT or length == LONG then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, 22)
       if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
@@ -155,12 +155,12 @@ make[GCRA] = function()
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
 
-  local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, free = 0, changed = false } -- of the key at hand
+  local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, free = 0, changed = false } -- of the current key
 
   local function plain_give(key, rule, stamp, charged, units)
     local raw = pcall('GET', key) or ''
     seen_key, seen = key, raw
-    if #raw ~= SHORT then -- what has parts of a µs changes its length
+    if #raw ~= SHORT then -- a state with parts of a µs may change its length
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, q, r, t, u, v, w = byte(raw, 1, 22)
@@ -216,8 +216,8 @@ make[GCRA] = function()
       end
       s.interval, s.d = rate_of(quota, window)
     end
-    -- A debt that a change of limits has made may be written long after the newest charge, when
-    -- units are given back.
+    -- A debt after a change of limits may be written long after the newest charge, when units are
+    -- given back.
     return s.part < s.d and s.tat >= s.newest and s.tat <= s.newest + 2 * MOST
   end
 
@@ -249,8 +249,7 @@ make[GCRA] = function()
         end
       end
     elseif s.tag ~= 0 then
-      -- The units held, all at the newest charge; at most so many that a window later one
-      -- fits.
+      -- The units held, all at the newest charge; at most as many as let one fit a window later.
       local most = rule.quota + rule.burst - 1
       debt, part = span(rule, math.min(most, algorithm(code_of[s.tag]).held(s)))
       debt = debt - (s.now - s.newest)
@@ -275,10 +274,10 @@ make[GCRA] = function()
     s.free = s.free - cost
   end
 
-  -- A charge makes the debt larger than it would be without it by span(charged) at
-  -- first, and that difference shrinks only while the key would else have no debt. So
-  -- at least span(charged) less the time since is still there. So much at most is given
-  -- back, which never grants more than if the charge had not been.
+  -- A charge makes the debt larger than it would be without it by span(charged) at first, and that
+  -- difference shrinks only while the key would otherwise have no debt. So at least span(charged)
+  -- less the time since is left of it. At most this much is given back, which never grants more
+  -- than if the charge had not been made.
   function gcra.give(s, rule, stamp, charged, units)
     local left, left_part = span(rule, charged)
     left = left - (s.now - stamp)
@@ -385,11 +384,10 @@ make[GCRA] = function()
     return debt > 0 and debt or 0
   end
 
-  -- What was granted up to the newest charge, as far as the tat tells. Each unit moved it
-  -- by T at least, so of the units from any time on there were at most (tat - time)/T: the
-  -- j-th newest came at tat - j*T at the latest, and not after the newest charge. Those of
-  -- the last window that the new rule asks for, but no longer than the old one's, which is
-  -- how long the key lives.
+  -- The units granted up to the newest charge, as far as the tat shows. Each unit moved it by T at
+  -- least, so of the units from any time on there were at most (tat - time)/T: the j-th newest came
+  -- at tat - j*T at the latest, and not after the newest charge. Those of the last window that the
+  -- new rule asks for, but no longer than the old one's, which is how long the key lives.
   function gcra.past(s, rule)
     local interval, d, tat, part, newest = s.interval, s.d, s.tat, s.part, s.newest
     local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))

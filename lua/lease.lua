@@ -1,13 +1,13 @@
--- Leases: units charged in advance for one process, which it then spends by itself
--- until the lease ends. A second key of the same slot says what is out on lease of the
--- first one, so that it never is more than it may be over all processes:
+-- Leases: units charged in advance for one process, which it then spends by itself until the lease
+-- ends. A second key in the same slot lists the leases of the first one, so that their sum over all
+-- processes never exceeds its bound:
 --
 --   tag 7, then for each lease: id (8 bytes), ends (7, the key's own time), units (7)
 --
--- A lease counts whole until it ends, or its process says that it is over: how much of
--- it was spent only the process knows. It is nothing that the first key's state
--- depends on: what was leased is charged there, spent or not. FORGET leaves it alone,
--- since processes go on spending.
+-- A lease counts in full until it ends, or its process reports that it is over, because only the
+-- process knows how much of it was spent. The first key's state does not depend on this: leased
+-- units are charged there, spent or not. FORGET does not remove leases, since processes continue to
+-- spend them.
 --
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
@@ -18,12 +18,12 @@ local LEASE_BYTES = 22
 local MOST_LEASES = 64
 local LONGEST_LEASE = 1000000 -- µs
 
--- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets
--- e.lasts, for how long. The lease e.over ends.
+-- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets e.lasts to
+-- its duration. The lease e.over ends.
 --
--- Half of what may still be out on lease, and half of what is free beyond the reserve:
--- n processes that all want more come to have one part each of n+1, and when the limit
--- is nearly used up, its last units are left to be decided one by one.
+-- It grants at most half of what may still be leased, and half of what is free beyond the reserve.
+-- So n processes that all want more get 1/(n+1) each, and when the limit is nearly used up, its
+-- last units are decided one by one.
 local function lend(e, s, rule)
   local raw = pcall('GET', e.leases) or char(TAG_LEASES)
   if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
@@ -38,7 +38,7 @@ local function lend(e, s, rule)
       changed = true
     elseif ends > s.now then
       if ends > s.now + LONGEST_LEASE then
-        -- The clock stepped back while the key was not there to notice.
+        -- The clock stepped back while the key did not exist.
         ends, changed = s.now + LONGEST_LEASE, true
       end
       kept[#kept + 1] = id .. pack_time(ends) .. pack_time(units)
@@ -58,7 +58,7 @@ local function lend(e, s, rule)
     kept[#kept + 1] = e.id .. pack_time(s.now + e.lasts) .. pack_time(units)
   end
 
-  -- Before the charge is written: if only one of the two comes to be, it is this.
+  -- This is written before the charge: if only one of the two is written, it must be this.
   if changed and #kept == 0 then
     call('DEL', e.leases)
   elseif changed then

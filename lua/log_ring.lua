@@ -50,7 +50,7 @@ make[SLIDING_LOG] = function()
     if #raw < PREFIX or size <= PREFIX then
       return #raw == size
     end
-    -- Its last byte is there, and none behind it.
+    -- The last byte exists, and none after it.
     return #call('GETRANGE', s.key, decimal(size - 1), decimal(size)) == 1
   end
 
@@ -60,13 +60,13 @@ make[SLIDING_LOG] = function()
     if from + s.width <= #s.raw then
       slot = unpack_int(s.raw, from + 1, s.width)
     else
-      -- Straight through, a ring that was cut off is noticed only when it is written.
+      -- On the fast path, a truncated ring is noticed only when it is written.
       slot = unpack_int(call('GETRANGE', s.key, decimal(from), decimal(from + s.width - 1)), 1, s.width) or 0
     end
     return s.base - (s.base - slot) % 256 ^ s.width
   end
 
-  -- Gallops from the oldest on: constant when few have left since last time,
+  -- A galloping search from the oldest unit: constant time if few have left since last time,
   -- logarithmic at worst.
   function ring.expired(s, threshold)
     if ring.stamp(s, 0) > threshold then
@@ -91,9 +91,9 @@ make[SLIDING_LOG] = function()
     return high
   end
 
-  -- Slots of 5 bytes, oldest first, as slots of 6. Their sixth byte is that of the newest
-  -- charge, or of the 12.7 days before: it goes in front of all slots at once, since to unpack
-  -- and pack each takes ten times as long.
+  -- Slots of 5 bytes, oldest first, as slots of 6. Their sixth byte is that of the newest charge,
+  -- or of the 12.7 days before: it is put in front of all slots at once, since unpacking and
+  -- packing each takes ten times as long.
   local function widened(slots, s)
     local newest = s.base % 256 ^ 5
     local low, high = 0, s.count -- find how many are from before
@@ -169,14 +169,14 @@ make[SLIDING_LOG] = function()
     end
   end
 
-  -- How long a ring matters, and up to a sixteenth of its window longer: so that most
-  -- charges find that the key lasts already.
+  -- Returns until when a ring matters, plus up to a sixteenth of its window, so that most charges
+  -- need not set the expiry.
   local function matters(newest, longest)
     local t, slack = newest + longest, math.max(1, floor(longest / 16))
     return t + slack - t % slack
   end
 
-  -- Writes the ring anew, head first. youngest is the stamp of the last unit.
+  -- Rewrites the ring, head first. youngest is the stamp of the last unit.
   local function write_ring(s, slots, youngest)
     -- Grow by a quarter: a string grown by SETRANGE would double instead.
     s.capacity = math.max(s.capacity or 0, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
@@ -184,7 +184,7 @@ make[SLIDING_LOG] = function()
     store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(math.max(youngest, s.newest), s.longest))
   end
 
-  -- Takes units out behind those that have left, which move up to close the gap.
+  -- Removes units after those that have left, which move up to close the gap.
   local function write_given(s)
     if s.inherited then
       local width = width_for(s.longest)
@@ -218,8 +218,8 @@ make[SLIDING_LOG] = function()
     expire(s, matters(s.newest, s.longest))
   end
 
-  -- Puts units of the past in line: from the youngest on, until s.keep are there, which
-  -- bounds the work. Whole stretches of slots are copied.
+  -- Inserts units of the past at their times, from the youngest on, until there are s.keep units,
+  -- which bounds the work. Whole ranges of slots are copied.
   local function write_past(s)
     local stamps, units, youngest = s.past.stamps, s.past.units, ring.log.youngest(s)
     local width = math.max(s.width or 5, width_for(s.longest))
@@ -244,7 +244,7 @@ make[SLIDING_LOG] = function()
     write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
   end
 
-  -- Takes out ranges of units.
+  -- Removes ranges of units.
   local function write_released(s)
     local width = math.max(s.width or 5, width_for(s.longest))
     local stored, pieces, from = unroll(s, width), {}, 0
@@ -279,11 +279,11 @@ make[SLIDING_LOG] = function()
     return (n - b) / 256, b, c, d
   end
 
-  local p = new_state() -- of the key at hand
+  local p = new_state() -- of the current key
 
-  -- Nearly all requests are for units that are free, of a ring with room for them that is
-  -- used under one limit only and has no offset. These are decided here, straight through:
-  -- the slots and what is in front of them are written in place.
+  -- Nearly all requests are for units that are free, of a ring with room for them that is used
+  -- under one limit only and has no offset. These are decided here, on the fast path: the slots and
+  -- the header are written in place.
   function ring.plain(key, cost, rule)
     local raw, now = read_state(key), clock
     seen_key, seen = key, raw
@@ -326,7 +326,7 @@ make[SLIDING_LOG] = function()
       stamp = rep(stamp, cost)
     end
     if call('SETRANGE', key, decimal(SLOTS + slot * width), stamp) ~= size then
-      return -- it is damaged, as whoever reads all of it will say
+      return -- it is damaged, which the general path reports
     end
     l, m, n, o = four_bytes(head)
     local front = char(tag, e, f, g, h, i, j, k, 0, 0, 0, 0, 0, 0, 0) .. rule.dims .. char(a, b, c, d, l, m, n, o, four_bytes(count))

@@ -1,15 +1,14 @@
--- The sliding log as a sorted set, as most people keep it: larger and slower than the
--- ring, but to be inspected with ZRANGE, and a yardstick for the ring.
+-- The sliding log as a sorted set, which is the common way: larger and slower than the ring, but it
+-- can be inspected with ZRANGE, and the ring is compared with it.
 --
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
 --   takes  numbers; of state.lua the marks, expire, decimal, make; sliding_log
 --   gives  make[SLIDING_LOG_ZSET]
 --
--- A member for each unit, scored with its time stamp. Its name is the stamp and a
--- number to tell units of the same µs apart. What the header of a string holds is
--- held by members of their own, the marks, with scores far below any stamp (the newest
--- charge's is negative, for that reason).
+-- A member for each unit, scored with its time stamp. Its name is the stamp and a number to tell
+-- units of the same µs apart. The fields of a string's header are separate members, the marks, with
+-- scores far below any stamp (the newest charge's is negative, for that reason).
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
@@ -67,8 +66,7 @@ make[SLIDING_LOG_ZSET] = function()
     end
   end
 
-  -- Adds units of the past, the youngest first: none that s.keep younger ones make
-  -- unneeded, which bounds the work.
+  -- Adds units of the past, the youngest first, up to s.keep units, which bounds the work.
   local function add_past(s)
     local stamps, units, youngest = s.past.stamps, s.past.units, zset.log.youngest(s)
     s.base = s.newest -- from here on the units of the past are among those stored

@@ -3,7 +3,7 @@
 // written, and explained, in the .lua files beside this one.
 //
 //	numbers.lua         exact integers, bytes
-//	state.lua           what the state of every key has in common: clock, expiry
+//	state.lua           the common part of every key's state: clock, expiry
 //	sliding_log.lua     one file per algorithm
 //	log_ring.lua        the log's encodings: a ring in a string,
 //	log_zset.lua        a sorted set
@@ -69,9 +69,9 @@ func decide() string {
 // keys, arguments and reply are described at the top of frame.lua.
 func DecideScript() string { return decide() + "\nreturn decide(KEYS, ARGV)\n" }
 
-// DecideLibrary is the same as a library of one function (Redis 7), both of the given
-// name. A script makes its functions anew in every run; a library makes them once,
-// when it is loaded, so that a decision costs a fraction of Redis's time.
+// DecideLibrary is the same as a library with one function (Redis 7), both of the given name. A
+// script creates its functions again in every run; a library creates them once, when it is loaded,
+// so that a decision costs a fraction of Redis's time.
 func DecideLibrary(name string) string {
 	return "#!lua name=" + name + "\n" + decide() + "\nredis.register_function('" + name + "', decide)\n"
 }
@@ -95,38 +95,40 @@ const (
 	Take = 1
 	// TakeUpTo charges as much of the cost as fits.
 	TakeUpTo = 2
-	// Peek charges nothing and prolongs nothing.
+	// Peek charges nothing, and does not prolong the key's life.
 	Peek = 3
 	// Refund takes back units of an earlier charge, as far as they still count.
 	Refund = 4
 	// Forget makes the key as if never used.
 	Forget = 5
-	// Charge charges units of the past, whether or not they fit; once.
+	// Charge charges units that were granted earlier without Redis, whether or not they fit; once.
 	Charge = 6
 	// Lease charges units in advance for one process, as far as there are enough.
 	Lease = 7
-	// Slots says how many units of a limit on what is held at the same time a process
-	// holds, or that it is alive.
+	// Slots tells Redis how many units of a concurrency limit a process holds, or that the process
+	// is alive.
 	Slots = 8
 	// Hold charges the cost if it fits, for something whose cost is known only at its end.
 	Hold = 9
 	// HoldUpTo charges as much of the cost as fits, in the same way.
 	HoldUpTo = 10
-	// Settle makes what was charged for a hold what was used; once.
+	// Settle corrects the charge of a hold to what was used; once.
 	Settle = 11
 	// Extend makes a hold end later.
 	Extend = 12
 )
 
-// SlotsAsKnown, in place of a number of units, leaves a process as many as it is known to hold.
+// SlotsAsKnown, in place of a number of units, does not change the units that a process is known to
+// hold.
 const SlotsAsKnown = 1<<48 - 1
 
-// LongestSlot is the longest that a process may hold units without being heard of, in µs.
+// LongestSlot is the longest TTL of a process's units, in µs.
 const LongestSlot = 600_000_000
 
 // The lengths of parts of the packed argument, in bytes.
 const (
-	// RuleBytes describe a rule, of which the last DialBytes are its algorithm's.
+	// RuleBytes is the length of a rule, of which the last DialBytes are its algorithm's
+	// parameters.
 	RuleBytes = 15 + DialBytes
 	DialBytes = 28
 )
@@ -141,11 +143,12 @@ const (
 	FurtherOperation = 128
 )
 
-// GivesBack, added to a rule's algorithm, says that what is held is given back at its end.
+// GivesBack, added to a rule's algorithm, says that holds that are not settled are given back at
+// their end.
 const GivesBack = 128
 
 // The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that
-// many units, during which Redis serves nobody else: for some 10 to 20 ms.
+// many units, which blocks Redis for some 10 to 20 ms.
 const (
 	MaxLogUnits     = 100_000
 	MaxLogZSetUnits = 5_000
@@ -157,9 +160,9 @@ const LongestLease = 1_000_000
 const (
 	// LongestHold is the longest that a hold may last without being extended, in µs.
 	LongestHold = 86_400_000_000
-	// LateHold is for how long after its end a hold may still be settled, in µs.
+	// LateHold is how long after its end a hold may still be settled, in µs.
 	LateHold = 600_000_000
-	// MaxHolds is how many holds of a key may be open at the same time.
+	// MaxHolds is the most holds of a key that may be open at the same time.
 	MaxHolds = 1000
 )
 
@@ -167,7 +170,7 @@ const (
 	// NotAfterStep is the unit, in µs, of the time between the packed base and an
 	// entry's not-after.
 	NotAfterStep = 64
-	// NoNotAfter stands for an entry that is never late.
+	// NoNotAfter means that an entry has no not-after.
 	NoNotAfter = 1<<16 - 1
 	// MaxCount is the largest count of an entry.
 	MaxCount = 1<<24 - 1
@@ -175,15 +178,14 @@ const (
 	MaxUnits = 1<<48 - 1
 )
 
-// The outcomes of an entry that stand for no number.
+// The outcomes of an entry that are not numbers of units.
 const (
-	// Expired: the entry came after its not-after. Nothing was charged.
+	// Expired means that the entry arrived after its not-after. Nothing was charged.
 	Expired = -1
-	// Unreadable: the key holds something that this version does not know:
-	// another type, a damaged value, or an encoding of a later version. Nothing was
-	// charged.
+	// Unreadable means that this version cannot read the key's value: it is of another type,
+	// damaged, or in an encoding of a later version. Nothing was charged.
 	Unreadable = -2
-	// HeldBack: the cost fits, but another entry of the group does not. Nothing
-	// was charged.
+	// HeldBack means that the cost fits, but another entry of the group does not. Nothing was
+	// charged.
 	HeldBack = -3
 )

@@ -1,9 +1,9 @@
--- Numbers. Lua has doubles only; every integer here stays below 2^53, where
--- doubles count without gaps (law 10). Bytes are big-endian. Only string.byte
--- and string.char are used: some servers have no struct library.
+-- Numbers. Lua has only doubles; every integer here stays below 2^53, where doubles are exact (law
+-- 10). Bytes are big-endian. Only string.byte and string.char are used: some servers have no struct
+-- library.
 --
--- The first part of the script that decides. Its parts are one Lua chunk, put together by lua.go: what
--- is local in one is known to all behind it. They stand in this order:
+-- The first part of the script that decides. Its parts are one Lua chunk, joined by lua.go: locals
+-- of a part are visible in all later ones. They stand in this order:
 --
 --   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, concurrent,
 --   lease, hold, frame
@@ -23,8 +23,8 @@ local function import()
   call, pcall = redis.call, redis.pcall
 end
 
--- The unsigned integer in the w bytes (up to 7) of text that start at position
--- from. Written out: this and pack_int are most of what a decision costs.
+-- The unsigned integer in the w bytes (up to 7) of text that start at position from. It is
+-- unrolled, because this and pack_int are most of the cost of a decision.
 local function unpack_int(text, from, w)
   local n, b, c, d, e, f, g = byte(text, from, from + w - 1)
   if b then n = n * 256 + b end
@@ -97,7 +97,7 @@ local function divide_up(x, m)
   return (x - r) / m + 1
 end
 
--- The whole number from 0 to 2^53 that a text says; or nothing if it says none.
+-- Returns the whole number from 0 to 2^53 in a text, or nothing if it is none.
 local function whole(text)
   local n = type(text) == 'string' and tonumber(text)
   if n and n >= 0 and n < 9007199254740992 and n % 1 == 0 then
@@ -105,9 +105,9 @@ local function whole(text)
   end
 end
 
--- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53.
--- Needs y and m below 2^45: then 128*m + 127*y is below 2^53, and x can be
--- worked off seven bits at a time, as in long division.
+-- floor(x*y/m) and (x*y) mod m, exact although x*y may be far above 2^53. Needs y and m below 2^45:
+-- then 128*m + 127*y is below 2^53, and x can be processed seven bits at a time, as in long
+-- division.
 local function muldiv(x, y, m)
   if x == 0 or y < 9007199254740992 / x then
     local p = x * y

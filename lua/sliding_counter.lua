@@ -12,15 +12,15 @@
 --             (rounded up; k = 1 is the well-known two-counter estimate)
 --   strict:   used = all k+1 counts
 --
--- What that can let through (law 1), seen at the last grant of any window of length W:
+-- The most that can pass (law 1), considered at the last grant of any window of length W:
 --   strict    All units of the window lie in the k+1 counted sub-windows: N.
 --   estimate  The window's units lie in the newest k sub-windows, counted in full, and
 --             in the oldest, which granted at most N. Of that one some part still
 --             overlaps, else none of its units were in the window, so it counts for at
 --             least 1 and leaves N-1 for the others: 2N-1, for every k. A window of
 --             length W(1-1/k) touches k sub-windows only, all counted in full: N.
--- Strict lets capacity back when its sub-window has left whole, up to W/k late: under
--- constant pressure it grants N in every k+1 sub-windows, N*k/(k+1) per W.
+-- Strict returns capacity when a whole sub-window has left, up to W/k late: under constant load it
+-- grants N in every k+1 sub-windows, N*k/(k+1) per W.
 --
 --   tag 3: header, k (2 bytes), bytes per count (1), window (6), total (6), counts
 
@@ -30,8 +30,8 @@ make[SLIDING_COUNTER] = function()
 
   local counter = {}
 
-  -- The number of the sub-window of time t, and how far into it t is, in units of
-  -- 1/window of a sub-window. t*k would pass 2^53; t mod window times k does not.
+  -- The number of the sub-window of time t, and how far into it t is, in units of 1/window of a
+  -- sub-window. t*k would exceed 2^53; t mod window times k does not.
   local function sub_window(t, rule)
     local in_window = t % rule.window
     local scaled = in_window * rule.k
@@ -64,7 +64,7 @@ make[SLIDING_COUNTER] = function()
     s.counts = sub(s.counts, 1, from) .. text .. sub(s.counts, from + #text + 1)
   end
 
-  -- Makes room for counts of so many bytes.
+  -- Widens the counts to the given number of bytes.
   local function widen(s, rule, width)
     if width <= s.width then
       return
@@ -87,7 +87,7 @@ make[SLIDING_COUNTER] = function()
 
   counter.recount = count_free
 
-  -- Makes the counts those of another algorithm's units.
+  -- Computes the counts from another algorithm's units.
   local function recount(s, rule)
     local size, index, count = s.inherited.size, s.newest_index, 0
     for g = 0, math.ceil(s.total / size) - 1 do
@@ -101,11 +101,10 @@ make[SLIDING_COUNTER] = function()
     replace(s, index, rule, pack_int(count, s.width))
   end
 
-  local p = { counts = '', width = 0, total = 0, index = 0, into = 0, newest_index = 0, now = 0, free = 0, changed = false } -- of the key at hand
+  local p = { counts = '', width = 0, total = 0, index = 0, into = 0, newest_index = 0, now = 0, free = 0, changed = false } -- of the current key
 
-  -- Most requests are for units that are free, of a key that was charged in the same
-  -- sub-window before, under the same limit, and has no offset. These are decided here,
-  -- straight through.
+  -- Most requests are for units that are free, of a key that was charged in the same sub-window
+  -- before, under the same limit, and has no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
@@ -179,7 +178,8 @@ make[SLIDING_COUNTER] = function()
     }
   end
 
-  -- That the counts come to the total is not checked, which would take longer than all else.
+  -- The sum of the counts is not compared with the total, which would take longer than everything
+  -- else.
   function counter.read(s)
     if #s.raw == PREFIX then
       s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MOST_K + 1) * WIDEST))
@@ -273,7 +273,7 @@ make[SLIDING_COUNTER] = function()
     if s.total == 0 then
       s.counts = rep('\0', (rule.k + 1) * s.width)
     else
-      -- Clear what has begun since the newest charge, in at most two runs.
+      -- Clear the sub-windows that have begun since the newest charge, in at most two runs.
       local begun = s.index - s.newest_index
       local first = (s.newest_index + 1) % (rule.k + 1)
       local run = math.min(begun, rule.k + 1 - first)
@@ -342,7 +342,8 @@ make[SLIDING_COUNTER] = function()
   function counter.write(s, rule)
     local total = s.total
     if s.newest_index ~= s.index then
-      -- Given back without a charge now: the counts still are those of the newest one.
+      -- Units were given back without a charge now: the counts are still those of the newest
+      -- charge.
       total = 0
       for i = s.newest_index - rule.k, s.newest_index do
         total = total + count_of(s, i, rule)

@@ -1,17 +1,16 @@
--- Sliding log: the time stamp of every unit. Exact: a unit has left when it is one
--- window old, and a cost fits when enough have.
+-- Sliding log: the time stamp of every unit. It is exact: a unit has left when it is one window
+-- old, and a cost fits when enough have left.
 --
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
 --   takes  numbers; of state.lua made, code_of, inherit, since
 --   gives  sliding_log(encoding), which makes the algorithm of an encoding
 --
--- It is decided for any limit and window, whatever limit wrote it, so two versions of
--- a service with different limits agree and never re-lay the key. It keeps what the
--- largest of them needs: "keep" units of "longest" time.
+-- Decisions are right for any limit and window, whichever limit wrote the log, so two versions of a
+-- service with different limits agree and never convert the key. It keeps what the largest of them
+-- needs: "keep" units of "longest" time.
 --
--- How units are stored is an encoding's business: log_ring.lua, log_zset.lua. An
--- encoding is a table of functions:
+-- An encoding stores the units: log_ring.lua, log_zset.lua. An encoding is a table of functions:
 --
 --   read(s)              sets s.count, the units stored, s.longest and s.keep. Returns
 --                        whether they can be right
@@ -85,8 +84,8 @@ local function sliding_log(encoding)
     s.free = s.free - cost
   end
 
-  -- Gives back the oldest units that count, not those of the charge: a unit in their
-  -- place would have left earlier, so what is left leaves no earlier than it should.
+  -- Gives back the oldest units that count, not those of the charge: these would have left first,
+  -- so the remaining units leave no earlier than they should.
   function log.give(s, rule, at, _, units)
     if at <= s.now - rule.window then
       return 0
@@ -127,8 +126,9 @@ local function sliding_log(encoding)
     return s.given
   end
 
-  -- Charges units now that need not fit. All are kept, up to what charges make of a limit: if only the
-  -- newest were that a limit counts, units given back later would leave too few of them.
+  -- Charges units now that need not fit. All are kept, up to the bound of charges. If only the
+  -- newest units that a limit counts were kept, too few would remain when some are given back
+  -- later.
   function log.owe(s, rule, stamps, units)
     s.keep = math.max(s.keep, math.min(encoding.most, MOST_LIMITS * rule.quota, live(s) + units[1]))
     return log.charge(s, rule, stamps, units)
@@ -161,8 +161,8 @@ local function sliding_log(encoding)
     return s.count + s.added == s.given
   end
 
-  -- How many of the stored units nobody needs once s.added more are there: those
-  -- older than the longest window, and those beyond the newest "keep".
+  -- Returns how many of the stored units are not needed once s.added more are stored: those older
+  -- than the longest window, and those beyond the newest "keep".
   function log.unneeded(s, rule)
     local gone = s.left
     if s.longest ~= rule.window then

@@ -1,4 +1,4 @@
--- The state of one key: what all encodings have in common.
+-- The state of one key: the common part of all encodings.
 --
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
@@ -20,17 +20,16 @@
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
 --
--- The key's own clock is Redis's plus the offset. When Redis's clock steps
--- back, so that the key's would fall behind its newest charge, the offset grows
--- by the difference: the key's time goes on from there at its normal pace.
--- Nothing is granted again, and nothing is frozen (law 5).
+-- The key's own clock is Redis's plus the offset. When Redis's clock steps back, so that the key's
+-- would fall behind its newest charge, the offset grows by the difference: the key's time continues
+-- from there at its normal pace. Nothing is granted again, and nothing is frozen (law 5).
 --
--- Whoever can write to Redis can put anything here, and memory can fail. Every state is
--- checked when it is read (see sound, and each algorithm's read): lengths, and every field that
--- says how much to read, to write or to loop. So a damaged value makes its own entry
--- UNREADABLE and no other, and never raises an error, which would end the whole batch (law 7).
--- What is left, single stamps and counts, can only make a decision wrong: numbers made of them
--- are kept in range where they are made.
+-- Anyone who can write to Redis can put anything here, and memory can fail. Every state is checked
+-- when it is read (see sound, and each algorithm's read): lengths, and every field that says how
+-- much to read, to write or to loop. So a damaged value makes its own entry UNREADABLE and no
+-- other, and never raises an error, which would end the whole batch (law 7). Single stamps and
+-- counts are not checked: they can only make a decision wrong, and numbers computed from them are
+-- kept in range.
 
 local HEADER = 15
 -- The tags. What Go knows of these, and of the other numbers that both sides must agree on, is
@@ -42,8 +41,8 @@ local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET, CONCUR
 local NO_OFFSET = '\0\0\0\0\0\0\0'
 local PREFIX = 128 -- bytes read at first: the whole of most states
 
--- What is set anew at the beginning of each run.
-local packed, at -- what is asked: one string, read from front to back; see frame.lua
+-- Variables that are set at the beginning of each run.
+local packed, at -- the packed argument and the position in it; see frame.lua
 local header_tag, header_now -- the last header of a charge made now to a key without offset
 local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
 local seen_key, seen -- what a plain decision (see rule below) has read, and left to open
@@ -69,12 +68,12 @@ end
 local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
 local MARKS = 4
 
--- What no state exceeds that this version writes. Times below LATEST (the year 2112) leave
--- room for sums below 2^53.
+-- Bounds of all states that this version writes. Times below LATEST (the year 2112) leave room for
+-- sums below 2^53.
 local LATEST = 2 ^ 52
 local LONGEST_WINDOW = 31622400000000 -- µs: 366 days
 
--- Every field that most states have, so that the table is made in one piece.
+-- Returns a table with every field that most states have, so that it is allocated at once.
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
@@ -88,7 +87,7 @@ local function read_state(key)
   return pcall('GETRANGE', key, '0', '127')
 end
 
--- Reads a key's header into s. Returns false when it holds something that is not ours.
+-- Reads a key's header into s. Returns false if the value is not ours.
 local function open(s, key)
   local raw
   if key == seen_key then
@@ -134,14 +133,14 @@ local function keep_time(s)
       call('SETRANGE', key, '8', pack_time(s.offset))
     end
     if not virtual then
-      -- The expiry was set on the clock that has stepped back: move it along.
+      -- The expiry was set on the clock before its step back, so move it as well.
       call('PEXPIRE', key, decimal(math.max(1, call('PTTL', key) - floor(step / 1000))))
     end
   end
 end
 
--- The header of a key without offset that is charged now, as nearly all are; and the keys
--- of a batch mostly have the same encoding.
+-- The header of a key without offset that is charged now, which is the usual case. It is kept,
+-- because the keys of a batch mostly have the same encoding.
 local function header_of_now(tag)
   if tag ~= header_tag then
     header_tag, header_now = tag, char(tag) .. pack_time(clock) .. NO_OFFSET
@@ -156,10 +155,10 @@ local function header(tag, s)
   return header_of_now(tag)
 end
 
--- How long a key lives: until Redis's clock shows t, which is when it can no longer
--- change a decision (law 8). Returns the option of SET and its argument. Under a
--- virtual clock, which runs at another speed than Redis's expiry, keys merely live
--- long enough. The keys of a batch mostly live equally long.
+-- How long a key lives: until Redis's clock shows t, which is when it can no longer change a
+-- decision (law 8). Returns the option of SET and its argument. Under a virtual clock, which runs
+-- at another speed than Redis's expiry, keys only live long enough. The result is kept, because the
+-- keys of a batch mostly have the same expiry.
 local expires, expires_text
 local function expiry(t)
   if virtual then
@@ -197,17 +196,17 @@ local function store(s, value, t)
   end
 end
 
--- Units of the past are charged without asking whether they fit, but only up to what
--- makes so many times a limit: numbers stay small, and no mistake locks a key for long.
+-- Units of the past are charged whether or not they fit, but only up to MOST_LIMITS times a limit,
+-- so that numbers stay small and no mistake locks a key for long.
 local MOST_LIMITS = 4
 local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- of a key: four times the largest limit
 
--- How answers begin that are no states, see frame.lua.
+-- The first bytes of answers that are not states, see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 
--- Each algorithm's file puts a function here that makes it, under its code: what a
--- batch does not use is not made, which is a good part of a small batch's cost.
--- The algorithm is a table of functions:
+-- Each algorithm's file stores a function here that creates it, under its code. An algorithm that a
+-- batch does not use is not created, which would be a large part of a small batch's cost. The
+-- algorithm is a table of functions:
 --
 --   rule(quota, window, dials)
 --                         a rule, as a table; its dials are packed from that position on.
@@ -278,10 +277,10 @@ local function sound(s, rule)
   return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
 end
 
--- When a rule's algorithm changes, the new one starts with what the old one may have
--- granted in the last window, each unit as late as that may have been: no earlier than
--- it was, so the change never grants anything twice. Of an algorithm that knows how many
--- units it holds, those are all charged at the key's newest charge.
+-- When a rule's algorithm changes, the new one starts with all units that the old one may have
+-- granted in the last window, each at the latest time that is possible, so the change never grants
+-- anything twice. If the old algorithm knows how many units it holds, all of them are charged at
+-- the time of the key's newest charge.
 --
 -- What it inherits is a table: units, the number, at most the new quota, since only so many of the
 -- newest can matter; size, of a group of them; and at(g), the stamp of group g, the
@@ -295,7 +294,7 @@ local function inherit(s, rule)
   return { units = units, size = math.max(1, units), at = function() return newest end }
 end
 
--- How many units of what is inherited were charged at t or later.
+-- Returns how many of the inherited units were charged at t or later.
 local function since(t, from)
   local low, high = 0, math.ceil(from.units / from.size)
   while low < high do

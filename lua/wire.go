@@ -1,7 +1,7 @@
 package lua
 
-// The tags of states: encoding and version, the first byte. See state.lua. That of a sorted set
-// is not stored, since the type says it.
+// The tags of states: encoding and version, the first byte. See state.lua. A sorted set has no
+// stored tag, since its type identifies it.
 const (
 	TagLog         = 1 // stamps of 5 bytes
 	TagLongLog     = 2 // of 6 bytes
@@ -14,10 +14,11 @@ const (
 	TagSlots       = 9
 )
 
-// HeaderBytes are in front of every state but leases: tag, newest and offset.
+// HeaderBytes is the length of the header of every state but leases: tag, newest and offset.
 const HeaderBytes = 15
 
-// How the answer to an entry begins, see frame.lua. Others begin with the tag of a state.
+// The first byte of the answer to an entry, see frame.lua. Other answers begin with the tag of a
+// state.
 const (
 	AnswerNumbers   = 0
 	AnswerAllowed   = 255

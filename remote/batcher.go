@@ -12,39 +12,40 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// ErrNoAnswer: Redis did not answer before the deadline. If the entry was sent
-// it may have been charged; if it was still on its way it no longer can be.
+// ErrNoAnswer means that Redis did not answer before the deadline. The entry may have been charged
+// if Redis had received it; if it is still on its way, it will not be charged.
 var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadline")
 
-// ErrNoRoom: more decisions wait than Redis can make in time, or than Options.Queue. The
-// entry was not sent. It is made once: under overload many calls end with it.
+// ErrNoRoom means that more decisions wait than Redis can make in time, or than Options.Queue. The
+// entry was not sent. It is a single value, because under overload many calls end with it.
 var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", ErrNoAnswer, errNotRun)
 
-// ErrUnreadable: the key in Redis holds something that is not this library's, is damaged, or
-// was written by a later version of it. It is left as it is, until it expires or is forgotten
+// ErrUnreadable means that the key's value in Redis is not this library's, is damaged, or was
+// written by a later version of it. It is left as it is, until it expires or is forgotten
 // (lua.Forget).
 var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version. Until it expires, Rule.Reset of the key makes it anew")
 
-// Hooks connect the batcher to what it must not know. They are called once for each
+// Hooks connect the batcher to packages that it must not import. They are called once for each
 // trip, by the goroutine that makes it.
 type Hooks struct {
-	// Begin is asked before each trip; an error means not to make it, and becomes
-	// the error of the decisions that waited for it. done is told how the trip
-	// went, exactly once.
+	// Begin is called before each trip. If it returns an error, the trip is not made, and the
+	// decisions that waited for it get that error. Otherwise done is called exactly once, with the
+	// result of the trip.
 	Begin func() (done func(error), err error)
-	// Now is read before each trip is sent, for askers. It may be nil.
+	// Now is called before each trip is sent; its result is passed to askers. It may be nil.
 	Now func() int64
-	// Shard tells askers which batcher it was.
+	// Shard identifies the batcher to askers.
 	Shard int
-	// Trip is told of each trip made: how many callers it carried and how long it took.
+	// Trip is called after each trip, with the number of callers that it carried and the time it
+	// took.
 	Trip func(callers int, took time.Duration, err error)
 }
 
-// Asker is who asks for the entries of a rule, see [Rule.Named].
+// Asker is notified of the answers to a rule's entries, see [Rule.Named].
 type Asker interface {
-	// Answered is told of each entry that was answered, once, before its callers are: by which
-	// batcher (Hooks.Shard), what it asked, the reply, and what Hooks.Now said before it was sent.
-	// The goroutine that makes the trip calls it.
+	// Answered is called once for each entry that was answered, before its callers get the answer:
+	// with the batcher (Hooks.Shard), the entry, the reply, and the result of Hooks.Now before it
+	// was sent. The goroutine that makes the trip calls it.
 	Answered(shard int, e *Entry, r *Reply, sent int64)
 }
 
@@ -53,17 +54,18 @@ type Options struct {
 	Deadline time.Duration // the longest a decision may take
 	MaxBatch int           // entries per trip
 	MaxWork  int64         // log units written per trip
-	InFlight int           // trips under way at once
-	Queue    int           // decisions waiting for a trip
+	InFlight int           // trips in flight at once
+	Queue    int           // decisions that may wait for a trip
 	// VirtualClock, if set, replaces Redis's clock: µs since the epoch.
 	VirtualClock func() int64
-	// Inline lets callers make trips. The client must then keep the deadline of a context,
-	// in all it does. Otherwise goroutines make them.
+	// Inline lets callers make trips in their own goroutines. The client must then keep the
+	// deadline of a context in everything that it does. Otherwise separate goroutines make the
+	// trips.
 	Inline bool
 }
 
-// Batcher decides entries by group commit: whoever arrives while a trip is under way shares
-// the next one with all others who do (lead.go).
+// Batcher decides entries by group commit: all calls that arrive while a trip is in flight share
+// the next one (lead.go).
 //
 // It is safe for concurrent use.
 type Batcher struct {
@@ -75,13 +77,13 @@ type Batcher struct {
 	lastAnswer atomic.Int64 // local time of Redis's last answer
 	answered   atomic.Int64 // decisions, in time
 
-	running sync.WaitGroup // who makes trips
+	running sync.WaitGroup // goroutines that make trips
 
 	mu       sync.Mutex // guards the fields below
 	queue    queue
-	trips    []*trip // under way
-	spare    []*trip // to be used again
-	inFlight int     // places taken
+	trips    []*trip // in flight
+	spare    []*trip // for reuse
+	inFlight int     // trips that have a place
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
 	distance distance
@@ -91,8 +93,8 @@ type Batcher struct {
 
 	closed bool
 	reaper *time.Timer
-	reapAt int64 // local time it is set for; 0: it is not
-	reaped int64 // local time of its last round, and a while
+	reapAt int64 // local time that the timer is set for; 0: not set
+	reaped int64 // local time of its last round, plus a pause
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -108,10 +110,10 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	return b
 }
 
-// Answered is how many decisions have been made in time so far, each of a group by itself.
+// Answered returns the number of decisions made in time so far, counting each of a group.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
-// Decide gets an entry decided, all of its count; see [Batcher.DecideAll].
+// Decide has one entry decided, with all of its count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	c := newCall(ctx, e)
 	if err := b.decide(c, b.opt.Deadline); err != nil {
@@ -122,9 +124,9 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 	return reply, nil
 }
 
-// DecideAll gets entries decided in one trip, in order, and within the given time, at most
-// Options.Deadline. On a Cluster they must share a slot. To have them charged all or none, give
-// them the same Group.
+// DecideAll has entries decided in one trip, in order, and within the given time, at most
+// Options.Deadline. On a Cluster they must share a slot. Entries with the same Group are charged
+// all or none.
 //
 // It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
 // cancelled, but that a caller who makes its own trip (Options.Inline) finishes it first.
@@ -143,8 +145,9 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 	return replies, nil
 }
 
-// hurriedPart is the part of the limiter's time with less than which a caller is in a hurry of
-// its own. Others are decided elsewhere if there is no answer in time, if need be a little sooner.
+// hurriedPart defines which callers are hurried: those whose own context leaves them less than this
+// part of the limiter's time. Without an answer in time, hurried calls end with their context's
+// error; the others are decided without Redis, if need be a little sooner.
 const hurriedPart = 0.75
 
 // decide gets a call answered. Its caller may have to make trips for it, and for others; but
@@ -180,8 +183,8 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	return c.err
 }
 
-// late is the error of a call whose deadline has passed, and that is not claimed yet. That a
-// caller has no time says nothing of Redis.
+// late returns the error of a call whose deadline has passed, and that is not claimed yet. A
+// caller's own short deadline is no failure of Redis.
 func (b *Batcher) late(c *call) error {
 	sent := c.state.Load() == callSent
 	switch {
@@ -197,8 +200,8 @@ func (b *Batcher) late(c *call) error {
 	return errNotSent
 }
 
-// Close lets no further decision in, fails those that have not been sent yet, and
-// waits for the trips under way: as long as the client takes.
+// Close refuses further decisions, fails those that have not been sent yet, and waits for the trips
+// in flight for as long as the client takes.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true

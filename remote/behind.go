@@ -8,9 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MastersBehind is how many masters there are in the Cluster that a client's server is a node
-// of; 0 if it is none of a Cluster. HELLO, which tells the one from the other, is a command that
-// every user of Redis may give.
+// MastersBehind returns the number of masters in the Cluster that a client's server belongs to, or
+// 0 if it is no node of a Cluster. It asks with HELLO, which every user of Redis may run.
 func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	hello, err := client.Do(ctx, "HELLO").Result()
 	if err != nil {
@@ -33,7 +32,8 @@ func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	return len(masters), nil
 }
 
-// mode reads the answer to HELLO: a map under RESP3, and under RESP2 the same as a list.
+// mode returns the mode from the answer to HELLO, which is a map under RESP3 and a list under
+// RESP2.
 func mode(hello any) any {
 	switch hello := hello.(type) {
 	case map[any]any:
@@ -48,8 +48,8 @@ func mode(hello any) any {
 	return nil
 }
 
-// IsElsewhere reports whether a node of a Cluster refused a command because of where its keys
-// are: with another node, or with several.
+// IsElsewhere reports whether a node of a Cluster refused a command because its keys are on another
+// node, or on several.
 func IsElsewhere(err error) bool {
 	text, ok := serverError(err)
 	for _, code := range []string{"MOVED ", "ASK ", "CROSSSLOT "} {

@@ -7,15 +7,15 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// calendar packs a rule whose windows are those of the calendar.
-// They change when a window ends, so they are kept until then.
+// calendar packs a rule with calendar windows. The packed rule changes when a window ends, and is
+// kept until then.
 type calendar struct {
 	limit   limit.Limit
 	current atomic.Pointer[calendarWindow]
 }
 
 type calendarWindow struct {
-	start, end time.Time // of the window that they are right in
+	start, end time.Time // of the window in which they are valid
 	packed     packedRule
 }
 

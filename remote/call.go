@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// call is what one caller waits for: a decision, or several that go together. What a trip
-// needs of it comes first: it is in the caller's core's memory, and fetching that is most
-// of what a trip does for a call.
+// call is what one caller waits for: a decision, or several that belong together. The fields that a
+// trip needs come first, because they are in the cache of the caller's core, and fetching them is
+// most of a trip's work for a call.
 type call struct {
-	done            chan struct{} // what its caller waits for: being elected, being answered
+	done            chan struct{} // signals its caller: it was elected, or answered
 	asked, deadline int64         // local time
 	state           atomic.Uint32 // see below
 	elected         bool          // its caller is to lead the next trip; read once done was received
@@ -20,13 +20,13 @@ type call struct {
 	resent          bool
 	work            int64 // units that the script writes one by one for it
 
-	// Where a trip's answer is to be found, see batch: a run, and the place in its
-	// count or, of a group, 0.
+	// The place of the answer in a trip's replies, see batch: a run, and the position in its count,
+	// or 0 for a group.
 	run   int32
 	place int64
 
-	// What was answered; may be read once done was received. The replies are the trip's,
-	// which calls of the same entry share.
+	// The answer, which may be read once done was received. The replies belong to the trip; calls
+	// of the same entry share them.
 	replies []Reply
 	err     error
 
@@ -35,15 +35,15 @@ type call struct {
 	ctx   context.Context
 }
 
-// Whoever claims a call answers it: a trip or the reaper.
+// A trip or the reaper answers a call, whichever claims it first.
 const (
 	callWaiting = iota
-	callLeading // its caller makes a trip, and so need not be told of its deadline
+	callLeading // its caller makes a trip, and so notices its deadline itself
 	callSent    // it is on a trip
 	callClaimed
 )
 
-// A call is told twice at most before its caller looks: that it is elected, and its answer.
+// At most two signals are sent before a caller receives one: that it is elected, and its answer.
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 2)} }}
 
 // newCall is the call for one entry.
@@ -63,15 +63,15 @@ func newGroupCall(ctx context.Context, group []Entry) *call {
 	return c
 }
 
-// release makes the call available to others. Only the caller may, and only after a
-// trip has answered: no one else knows the call then.
+// release puts the call back into the pool. Only its caller may do so, and only after a trip has
+// answered, when nobody else refers to the call.
 func (c *call) release() {
 	done := c.done
 	*c = call{done: done}
 	calls.Put(c)
 }
 
-// described is what errors say of the i-th of the call's entries.
+// described returns the text by which errors name the i-th of the call's entries.
 func (c *call) described(i int) string {
 	if c.group != nil {
 		return c.group[i].described()
@@ -79,22 +79,22 @@ func (c *call) described(i int) string {
 	return c.entry.described()
 }
 
-// lead says that the call's caller makes the next trip. It reports false for one that
-// cannot, or whose caller has left.
+// lead makes the call's caller the leader of the next trip. It returns false if it may not lead, or
+// has left.
 func (c *call) lead() bool { return c.mayLead && c.state.CompareAndSwap(callWaiting, callLeading) }
 
-// follow says that its caller, who has led a trip, waits like others again. It reports false
-// for a call that was on that trip.
+// follow lets the caller, which has led a trip, wait like others again. It returns false if the
+// call was on that trip.
 func (c *call) follow() bool { return c.state.CompareAndSwap(callLeading, callWaiting) }
 
-// send says that the call is on a trip, unless its caller has left.
+// send marks the call as sent, unless its caller has left.
 func (c *call) send() {
 	if !c.state.CompareAndSwap(callWaiting, callSent) {
 		c.state.CompareAndSwap(callLeading, callSent)
 	}
 }
 
-// claim reports whether the caller of it is the one to answer.
+// claim reports whether whoever calls it is the one to answer the call.
 func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }
 
 func (c *call) claimed() bool { return c.state.Load() == callClaimed }

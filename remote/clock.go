@@ -12,17 +12,16 @@ var processStart = time.Now()
 // localTime is microseconds on this process's monotonic clock.
 func localTime() int64 { return time.Since(processStart).Microseconds() }
 
-// clocks is what is known of the servers' clocks: how far each is ahead of this
-// process's. On a Cluster every node has its own, known here by slot.
+// clocks estimates the servers' clocks: how far each is ahead of this process's. On a Cluster every
+// node has its own clock, which is kept by slot.
 //
-// A reply's clock was read at some moment between sending and receiving, so it
-// gives bounds: ahead by at least (server - received), by at most (server -
-// sent). A not-after uses the lower bound: what the server then lets pass was
-// certainly in time (law 4). It is early by at most the reply's way back, and by
-// what clocks may have drifted apart since.
+// A reply's clock was read at some moment between sending and receiving, so it gives bounds: ahead
+// by at least (server - received), by at most (server - sent). A not-after uses the lower bound, so
+// that an entry which the server accepts is certainly in time (law 4). It is early by at most the
+// time of the reply's way back, plus the possible drift of the clocks since.
 type clocks struct {
 	bySlot bool
-	// Of the only server there is. It is read for each entry, so without a lock.
+	// The bound of the only server, if not bySlot. It is read for each entry, so without a lock.
 	only atomic.Pointer[bound]
 
 	mu    sync.Mutex // guards the rest
@@ -33,14 +32,14 @@ type clocks struct {
 
 type bound struct {
 	ahead int64 // µs, lower bound
-	since int64 // local time it was found
+	since int64 // local time at which it was found
 }
 
-// driftShare: two clocks drift apart by less than 1 µs in this many, 200 ppm. A
-// quartz drifts by less than half of that.
+// driftShare is the number of µs in which two clocks drift apart by less than 1 µs (200 ppm). A
+// quartz clock drifts by less than half of that.
 const driftShare = 5000
 
-// at is the bound at a local time: it falls until a better one is found.
+// at returns the bound at a local time: it decreases until a better one is found.
 func (b *bound) at(local int64) int64 {
 	return b.ahead - (max(0, local-b.since)+driftShare-1)/driftShare
 }
@@ -49,16 +48,15 @@ func newClocks(bySlot bool) *clocks {
 	return &clocks{bySlot: bySlot, ahead: make(map[uint16]bound)}
 }
 
-// observe learns from a reply about key: the server's clock, and when the
-// request was sent and the reply received, in local time. It returns how long the
-// request was on its way until it was the server's turn to run it, and the fastest reply
-// known on its way back: the part of the time that says something of the server, and
-// nothing of how busy this process is.
+// observe updates the bound from a reply about key: from the server's clock, and the local times at
+// which the request was sent and the reply received. It returns how long the request took until the
+// server ran it, plus the shortest known time of a reply's way back. This part of the round trip
+// depends on the server, and not on how busy this process is.
 func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
 	if !c.bySlot {
 		b, took := c.only.Load().observe(server, sent, received)
 		if b != nil {
-			c.only.Store(b) // of two that are learnt at the same moment either will do
+			c.only.Store(b) // of two stored at the same moment either will do
 		}
 		return took
 	}
@@ -76,23 +74,22 @@ func (c *clocks) observe(key string, server, sent, received int64) (took int64) 
 	return took
 }
 
-// observe returns a better bound, if the reply has one, and what observe of all clocks does.
-// b is nil if nothing is known.
+// observe returns a better bound, if the reply gives one, and the same time as clocks.observe. b is
+// nil if nothing is known.
 func (b *bound) observe(server, sent, received int64) (better *bound, took int64) {
 	atLeast, atMost := server-received, server-sent
 	if b == nil {
 		return &bound{ahead: atLeast, since: received}, received - sent
 	}
-	if at := b.at(received); atLeast <= at && at <= atMost { // or else the clock has stepped back
+	if at := b.at(received); atLeast <= at && at <= atMost { // otherwise the clock has stepped back
 		return nil, atMost - at
 	}
 	return &bound{ahead: atLeast, since: received}, received - sent
 }
 
-// notAfter is a local deadline on the clock of the server that holds key. Of a
-// Cluster node not heard of yet, the clock that is furthest behind is assumed:
-// the worst that can come of it is an entry that expires uncharged, and teaches
-// the node's clock. 0 if nothing is known at all.
+// notAfter converts a local deadline to the clock of the server that holds key. For a Cluster node
+// that has not answered yet, the clock that is furthest behind is assumed: at worst an entry
+// expires uncharged, and its reply gives the node's clock. It returns 0 if no clock is known.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
 	if !c.bySlot {
 		if b := c.only.Load(); b != nil {

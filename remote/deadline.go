@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// tripContext is the context of a trip. It has a deadline, which go-redis keeps in what it
-// sends and receives, and no timer: the reaper ends it. One timer for each trip would wake up
-// an idle process as often as the answers do.
+// tripContext is the context of a trip. It has a deadline, which go-redis applies to reads and
+// writes, but no timer: the reaper ends it. A timer for each trip would wake up an idle process as
+// often as the answers do.
 type tripContext struct {
 	deadline time.Time
 	done     chan struct{}
@@ -26,7 +26,7 @@ func (c *tripContext) end() {
 	}
 }
 
-// Deadline, Done, Err and Value are of context.Context.
+// Deadline, Done, Err and Value implement context.Context.
 func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *tripContext) Done() <-chan struct{}       { return c.done }
 func (c *tripContext) Value(any) any               { return nil }

@@ -2,8 +2,8 @@
 // package lua, groups them into batches, runs them, decodes the replies, and
 // keeps fleet membership.
 //
-// It knows nothing of the in-process tier, of breakers or of metrics; package
-// tiered connects it to them through [Hooks] and [Asker].
+// It does not import the in-process tier, breakers or metrics; package tiered connects it to them
+// through [Hooks] and [Asker].
 //
 // From keys to replies:
 //
@@ -14,7 +14,7 @@
 //	script.go    Script: runs a batch, by slot on a Cluster; loads the script
 //	run.go       one run: commands, arguments, replies
 //	batcher.go   Batcher: group commit, deadlines, late and lost replies
-//	clock.go     what is known of Redis's clock
-//	fleet.go     Fleet: who shares the limits, and whether Redis has kept its memory
+//	clock.go     estimates Redis's clock
+//	fleet.go     Fleet: the instances that share the limits, and whether Redis has lost data
 //	errors.go    what kind of failure an error is
 package remote

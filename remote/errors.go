@@ -25,8 +25,8 @@ const (
 	Timeout     Kind = "timeout"     // no answer in time, or no free connection to ask on
 	Unreachable Kind = "unreachable" // refused, reset, no route, no such host
 	Auth        Kind = "auth"        // credentials, permissions or certificates
-	Unavailable Kind = "unavailable" // it answers, but cannot serve (LOADING, READONLY, OOM, ...)
-	Protocol    Kind = "protocol"    // what answers does not speak Redis, or lacks scripts
+	Unavailable Kind = "unavailable" // Redis answers, but cannot serve (LOADING, READONLY, OOM, ...)
+	Protocol    Kind = "protocol"    // the server does not speak Redis's protocol, or lacks scripts
 	Other       Kind = "other"
 )
 
@@ -35,12 +35,12 @@ func Kinds() []Kind {
 	return []Kind{Timeout, Unreachable, Auth, Unavailable, Protocol, Other}
 }
 
-// What a server's errors begin with, behind "ERR ". Redis itself has few codes for
-// the same thing in different versions, commands and scripts.
+// Prefixes of a server's errors, after "ERR ". The same problem has different texts in different
+// versions, commands and scripts of Redis, and few of them have a code.
 var (
 	authErrors = []string{
 		"NOAUTH", "WRONGPASS", "NOPERM", "AUTH ", "invalid password", "invalid username-password",
-		"Protocol error: unauthenticated", // what a long command gets instead of NOAUTH
+		"Protocol error: unauthenticated", // the answer to a long command instead of NOAUTH
 		"The user executing the script", "ACL failure in script",
 		"DENIED", // protected mode
 	}
@@ -49,12 +49,12 @@ var (
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	}
 	protocolErrors = []string{
-		"unknown command", "Unknown Redis command called from", "Unknown command called from", // Valkey says less
+		"unknown command", "Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
 		"syntax error", // SET with PXAT, before Redis 6.2
 	}
 )
 
-// KindOf sorts an error, which must not be nil.
+// KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
 	switch {
 	case errors.Is(err, ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
@@ -91,8 +91,8 @@ func KindOf(err error) Kind {
 	return Other
 }
 
-// isOfCertificates reports whether a TLS handshake failed for a certificate: of the server's,
-// or of this client's, which the server then says in an alert.
+// isOfCertificates reports whether a TLS handshake failed because of the server's certificate, or
+// because of this client's, which the server reports in an alert.
 func isOfCertificates(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	var alert *net.OpError
@@ -100,9 +100,9 @@ func isOfCertificates(err error) bool {
 		errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
 }
 
-// serverError is what the server said, if the error is from there. An error of a
-// command within a script begins like that of the command itself; before Redis 7 it
-// stood at the end of one about the script, as "...: @user_script: 12: -OOM ...".
+// serverError returns the server's text, if the error is from the server. An error of a command
+// within a script begins like that of the command itself; before Redis 7 it is at the end of an
+// error about the script, as in "...: @user_script: 12: -OOM ...".
 func serverError(err error) (text string, ok bool) {
 	var redisErr redis.Error
 	if !errors.As(err, &redisErr) {
@@ -117,8 +117,8 @@ func serverError(err error) (text string, ok bool) {
 	return text, true
 }
 
-// withoutArguments is an error without what was asked: a server quotes the arguments of a
-// command that it does not know, and keys, which no log may have, are among them.
+// withoutArguments returns an error without the command's arguments. A server quotes the arguments
+// of a command that it does not know; keys, which must not be logged, are among them.
 func withoutArguments(err error) error {
 	if text, _ := serverError(err); text != "" {
 		if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
@@ -128,7 +128,7 @@ func withoutArguments(err error) error {
 	return err
 }
 
-// refusal is what a server said.
+// refusal is a server's error text.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -142,13 +142,13 @@ var (
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
 )
 
-// What a caller's own context did says nothing of Redis.
+// The end of a caller's own context is no failure of Redis.
 var (
 	errEnded   = errors.New("tierlimit: the caller's context ended before Redis answered")
 	errHurried = fmt.Errorf("%w: %w", errEnded, context.DeadlineExceeded)
 )
 
-// ended is the error of a call whose context has ended.
+// ended returns the error of a call whose context has ended.
 func ended(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -163,8 +163,8 @@ func ended(err error) error {
 // first.
 func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
 
-// MayHaveRun reports whether a decision that ended with this error may have been made,
-// and charged, by Redis all the same: it was sent, and nothing proves the contrary.
+// MayHaveRun reports whether Redis may have made and charged a decision that ended with this error:
+// it was sent, and nothing proves that it did not run.
 func MayHaveRun(err error) bool {
 	var onTheWay *net.OpError
 	var lookUp *net.DNSError
@@ -177,14 +177,14 @@ func MayHaveRun(err error) bool {
 		return onTheWay.Op != "dial"
 	}
 	if _, ok := serverError(err); ok {
-		return KindOf(err) == Other // or else it says that the script was not begun
+		return KindOf(err) == Other // other kinds say that the script did not start
 	}
 	return true
 }
 
-// Misconfigured turns an error that waiting will not mend into one that says what to do:
-// wrong credentials or certificates, or a server that is no Redis. It returns nil for all
-// others; a certificate that has expired is one of them, since Redis's may be renewed.
+// Misconfigured turns an error that waiting does not solve into one that says what to do: wrong
+// credentials or certificates, or a server that is not Redis. It returns nil for all other errors,
+// including an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch kind := KindOf(err); {

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Fleet keeps this instance's membership of the fleet, and the fleet's size, by
-// heartbeats in Redis on Redis's clock. It is safe for concurrent use.
+// Fleet maintains this instance's membership in the fleet, and the fleet's size, by heartbeats in
+// Redis on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
 	client   redis.UniversalClient
 	keyspace Keyspace
@@ -31,12 +31,12 @@ type Fleet struct {
 	heard      atomic.Bool
 }
 
-// place is where a fleet's membership is kept.
+// place has the keys in which a fleet's membership is kept.
 type place struct {
 	key  string
 	keys []any // of the script
-	// After a move others will be heard of only when they have moved, too: until then, in
-	// local time, the size does not fall below that from before.
+	// After a move, other instances are counted only once they have moved, too. Until then (local
+	// time), the size does not fall below least, the size before the move.
 	least int64
 	until int64
 }
@@ -45,49 +45,49 @@ func (f *Fleet) newPlace(key string) *place {
 	return &place{key: key, keys: []any{key, key + ":unsettled", key + ":generation", key + ":heartbeats:" + f.instance, key + ":lost"}}
 }
 
-// Heard is what a heartbeat learns.
+// Heard is the result of a heartbeat.
 type Heard struct {
 	// Clock is Redis's clock, in µs.
 	Clock int64
-	// Size is the number of instances that share the limits, Unsettled how many of them
-	// have said that they have not settled; this one included.
+	// Size is the number of instances that share the limits, and Unsettled the number of those that
+	// have reported that they have not settled; both include this one.
 	Size, Unsettled int
-	// Generation names Redis's memory: a random string that lasts as long as that does.
-	// Another one than was heard before means that Redis has forgotten everything. On a
-	// Cluster it speaks for the master that has the fleet's slot only.
+	// Generation is a random string that is stored in Redis and lasts as long as its data. If it
+	// differs from an earlier one, Redis has lost all data. On a Cluster it concerns only the
+	// master that has the fleet's slot.
 	Generation string
-	// Place is the key that the membership is kept in. Heartbeats in different places say
-	// nothing of each other's memory.
+	// Place is the key in which the membership is kept. Generation and Survived can be compared
+	// only between heartbeats in the same place.
 	Place string
-	// Sequence is this heartbeat's number. Survived is the number of this instance's newest
-	// heartbeat before it that Redis remembers, -1 if it remembers none, which is so at the
-	// first and, while the generation stays, after a day without a heartbeat.
+	// Sequence is this heartbeat's number. Survived is the number of this instance's newest earlier
+	// heartbeat that Redis remembers, or -1 if it remembers none, as at the first heartbeat and,
+	// while the generation stays, after a day without one.
 	//
-	// A Survived below the Sequence of a heartbeat that was heard means that Redis has lost
-	// what was written after the heartbeat Survived, as by a failover to a replica that lagged
-	// behind. (It may also be above, where a heartbeat's reply was lost.)
+	// If Survived is below the Sequence of a heartbeat that was answered, Redis has lost what was
+	// written after heartbeat Survived, as in a failover to a replica that lagged behind. (It may
+	// also be above, if a heartbeat's reply was lost.)
 	Sequence, Survived int64
-	// Lost is the rules of which some instance has lost records.
+	// Lost has the rules of which some instance has lost records.
 	Lost []Loss
 }
 
-// Loss says that an instance has granted units of a rule without Redis that will never be charged
-// there, because it had no room to remember them. They are in the window of some key for that
-// long yet.
+// Loss reports that an instance has granted units of a rule without Redis that will never be
+// charged there, because it had no room to remember them. They stay in the window of some key for
+// at most For.
 type Loss struct {
 	Rule string // its name, or AnyRule
 	For  time.Duration
 }
 
-// AnyRule stands for all rules, in place of more of them than a heartbeat tells by name.
+// AnyRule stands for all rules, if there are more than a heartbeat reports by name.
 const AnyRule = "*"
 
-// mostLost is how many rules a heartbeat tells by name.
+// mostLost is the number of rules that a heartbeat reports by name.
 const mostLost = 32
 
-// NewFleet returns the membership of instance, which must be unique. An instance
-// not heard of for ttl no longer counts. assumed is the size taken until Redis
-// has told the real one.
+// NewFleet returns the membership of instance, which must be unique. An instance without a
+// heartbeat for ttl no longer counts. assumed is the size used until Redis has reported the real
+// one.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
 	f := &Fleet{
@@ -104,11 +104,12 @@ func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duratio
 	return f
 }
 
-// moves is how many lifetimes of a membership all instances of a fleet have moved in.
+// moves is the number of membership lifetimes within which all instances of a fleet have moved.
 const moves = 3
 
-// MoveTo keeps the membership in a slot of a Cluster from now on: as all instances must
-// that share what is there. size, if not 0, is that of the fleet as known from elsewhere.
+// MoveTo keeps the membership in the given slot of a Cluster from now on. All instances that share
+// the limits there must use the same slot. size, if not 0, is the fleet's size as known from
+// elsewhere.
 func (f *Fleet) MoveTo(slot uint16, size int) {
 	p := f.newPlace(f.keyspace.fleetKeyIn(slot))
 	p.least = int64(size)
@@ -117,20 +118,19 @@ func (f *Fleet) MoveTo(slot uint16, size int) {
 	f.size.Store(max(f.size.Load(), p.least))
 }
 
-// Size is the number of instances: the last one heard, or the assumed one. It is
+// Size returns the number of instances: the last one that Redis reported, or the assumed one. It is
 // at least 1.
 func (f *Fleet) Size() int { return int(f.size.Load()) }
 
-// Heard reports whether Redis has told the size yet.
+// Heard reports whether Redis has reported the size yet.
 func (f *Fleet) Heard() bool { return f.heard.Load() }
 
-// Heartbeat renews the membership and learns the fleet's size and Redis's clock. unsettled
-// tells the others that this instance holds grants which are not charged to Redis yet; it
-// counts until a heartbeat that says otherwise, or as long as the membership. lost tells them of
-// which rules it has lost records; that counts as long as it says, whatever becomes of the
-// instance.
+// Heartbeat renews the membership and reads the fleet's size and Redis's clock. unsettled tells the
+// other instances that this one has grants that are not charged to Redis yet; it is valid until the
+// next heartbeat, or until the membership ends. lost tells them of which rules it has lost records;
+// each is valid for its Loss.For, even if this instance ends.
 //
-// Needing all that a decision needs of Redis, it is also the limiter's ping.
+// As it needs everything of Redis that a decision needs, it is also the limiter's health check.
 func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
 	p, sent := f.place.Load(), localTime()
 	heard, err := f.run(ctx, p, f.ttl, unsettled, lost)
@@ -147,8 +147,8 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	return heard, nil
 }
 
-// IsMoving reports whether a heartbeat failed because the fleet's slot is on its way from one
-// master of a Cluster to another, so that its keys are apart. Both answer.
+// IsMoving reports whether a heartbeat failed because the fleet's slot is moving from one master of
+// a Cluster to another, so that its keys are split between them. Both masters answer.
 func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // Leave ends the membership at once, instead of after the ttl.
@@ -159,11 +159,11 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	return nil
 }
 
-// heartbeatCmd is a heartbeat. go-redis must not send it twice by itself: the second would find the
-// sequence of the first. A lost heartbeat is made up for by the next one.
+// heartbeatCmd is a heartbeat. go-redis must not resend it, because the second would find the
+// sequence of the first. The next heartbeat makes up for a lost one.
 type heartbeatCmd struct{ *redis.SliceCmd }
 
-// NoRetry tells go-redis.
+// NoRetry tells go-redis not to resend the command.
 func (heartbeatCmd) NoRetry() bool { return true }
 
 func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, error) {
@@ -173,7 +173,7 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	}
 	heard := Heard{Sequence: f.heartbeats.Add(1)}
 	args := append([]any{"evalsha", f.sha, len(p.keys)}, p.keys...)
-	// The generation is a new one each time: one made before might be that which was lost.
+	// The proposed generation is new each time: an earlier one might be the one that was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
 	if len(lost) > mostLost {
 		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
@@ -197,15 +197,15 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	if !heard.read(values) {
 		return Heard{}, fmt.Errorf("%w: %v", errReply, values)
 	}
-	// Should what Redis keeps be larger, because it is damaged, later heartbeats must be larger still,
-	// or they would count for nothing.
+	// If the number in Redis is larger because it is damaged, later heartbeats must use still
+	// larger numbers, or Redis would ignore them.
 	for sent := f.heartbeats.Load(); sent < heard.Survived && !f.heartbeats.CompareAndSwap(sent, heard.Survived); {
 		sent = f.heartbeats.Load()
 	}
 	return heard, nil
 }
 
-// read reads the script's reply; fleet.lua describes it.
+// read decodes the script's reply; fleet.lua describes it.
 func (h *Heard) read(values []any) (ok bool) {
 	if len(values) != 6 {
 		return false

@@ -8,31 +8,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// heldConn keeps a connection of the client's pool from one trip to the next. To take one out of
-// the pool, which looks whether the server has closed it, and to put it back is a tenth of what a
-// lone decision costs this process; and most processes have but one trip under way.
+// heldConn keeps a connection of the client's pool from one trip to the next. Taking one out of the
+// pool, which checks whether the server has closed it, and putting it back takes a tenth of this
+// process's time for a single decision; and most processes have only one trip in flight.
 //
-// Held is a connection that has just answered, and for a moment only: so what the pool is there for
-// (ending old connections, moving them to another server, finding out dead ones) still
-// happens, and after a pause nothing is sent to a server that has gone meanwhile. None is held
-// of a pool that is small or nearly used up: others need them more.
+// It keeps only a connection that has just answered, and only for a short time. So the pool can
+// still close old connections, move them to another server and detect dead ones, and after a pause
+// nothing is sent to a server that has gone meanwhile. No connection is kept if the pool is small
+// or nearly used up, because others need it more.
 type heldConn struct {
-	client *redis.Client // nil: nothing is held
+	client *redis.Client // nil: no connection is kept
 
-	mu          sync.Mutex  // held by the trip that uses the connection, guards the rest
+	mu          sync.Mutex  // locked by the trip that uses the connection, guards the rest
 	conn        *redis.Conn // nil: none
-	taken, used int64       // local time: out of the pool, and last
-	crowded     int64       // local time until which none is held
+	taken, used int64       // local times: when it was taken from the pool, and last used
+	crowded     int64       // local time until which none is kept
 }
 
 const (
 	holdAtMost = time.Second
 	holdIdle   = 20 * time.Millisecond // between two trips of a process that is busy
-	// spareConns is how many more connections a pool must have than are in use.
+	// spareConns is the number of unused connections that a pool must have.
 	spareConns = 4
 )
 
-// process has a command executed, on the connection that is held if no other trip uses it.
+// process executes a command, on the kept connection if no other trip uses it.
 func (h *heldConn) process(ctx context.Context, cmd redis.Cmder) error {
 	if !h.mu.TryLock() {
 		return h.client.Process(ctx, cmd)
@@ -55,7 +55,8 @@ func (h *heldConn) process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// isCrowded looks whether the pool has connections to spare. If not, that holds for a while.
+// isCrowded reports whether the pool lacks spare connections. If it does, the answer is kept for a
+// while.
 func (h *heldConn) isCrowded(now int64) bool {
 	stats := h.client.PoolStats()
 	if inUse := int(stats.TotalConns) - int(stats.IdleConns); inUse+spareConns < h.client.Options().PoolSize {
@@ -77,7 +78,7 @@ func (h *heldConn) isDue(now int64) bool {
 	return now-h.used > holdIdle.Microseconds() || now-h.taken > holdAtMost.Microseconds()
 }
 
-// giveBack puts the connection into the pool again, or closes it if it is broken.
+// giveBack returns the connection to the pool, or closes it if it is broken.
 func (h *heldConn) giveBack() {
 	if h.conn != nil {
 		_ = h.conn.Close()

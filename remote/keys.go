@@ -10,20 +10,19 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// maxPlainKey is the longest user key, in bytes after escaping, that is written
-// into the Redis key as it is. A longer one is replaced by its hash, so that
-// callers who pass on untrusted bytes cannot fill Redis with them (law 7).
+// maxPlainKey is the longest user key, in bytes after escaping, that is written into the Redis key
+// as it is. A longer one is replaced by its hash, so that untrusted keys cannot fill Redis (law 7).
 const maxPlainKey = 64
 
-// hashedKey is what a key begins with that is a hash. It cannot come out of the escaper: a
-// hashed key never equals a plain one.
+// hashedKey is the prefix of keys that are hashes. The escaper cannot produce it, so a hashed key
+// never equals a plain one.
 const hashedKey = "%#"
 
-// UserKey is a user's key as it stands in Redis keys: escaped, and if it is long, its hash. It
+// UserKey is a user's key in the form used in Redis keys: escaped, or if it is long, its hash. It
 // is never longer than 64 bytes.
 type UserKey string
 
-// NewUserKey returns any bytes as a UserKey. Different ones never come out as the same.
+// NewUserKey converts any bytes to a UserKey. Different keys never become the same UserKey.
 func NewUserKey(said string) UserKey {
 	if len(said) <= maxPlainKey {
 		if !strings.ContainsAny(said, "{}%") {
@@ -46,8 +45,8 @@ var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 // are escaped, so they can neither choose the slot nor run into the rule's name:
 // different rules or user keys never share a Redis key.
 //
-// With hash tags of its own (see [Keyspace.WithHashTags]) it makes
-// PREFIX:{%NUMBER}{USERKEY}:RULE, of which the first braces are the hash tag.
+// With shared hash tags (see [Keyspace.WithHashTags]) it makes PREFIX:{%NUMBER}{USERKEY}:RULE,
+// where the first braces are the hash tag.
 type Keyspace struct {
 	prefix string
 	tags   []string // nil: the user key is the hash tag
@@ -61,8 +60,8 @@ func NewKeyspace(prefix string) (Keyspace, error) {
 	return Keyspace{prefix: prefix}, nil
 }
 
-// CheckRuleName says whether a rule's name can be part of a Redis key and a
-// metric label: 1 to 64 letters, digits, "_", "-", "." or "/".
+// CheckRuleName returns an error unless a rule's name can be part of a Redis key and a metric
+// label: 1 to 64 letters, digits, "_", "-", "." or "/".
 func CheckRuleName(name string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !wordRune(r) && r != '/' }) {
 		return fmt.Errorf("%w: name %q, must be 1 to 64 letters, digits, _, -, . or /", limit.ErrInvalidRule, name)
@@ -74,9 +73,9 @@ func wordRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
-// WithHashTags returns a keyspace of so many hash tags, 1 to [SlotCount], in place of one
-// for each user key. Their slots lie at equal distances, and a user key gets one near its
-// own slot: so masters that have equal shares of the slots have equal shares of the keys.
+// WithHashTags returns a keyspace with n hash tags, 1 to [SlotCount], in place of one for each user
+// key. Their slots are at equal distances, and a user key gets one near its own slot, so masters
+// that have equal shares of the slots have equal shares of the keys.
 func (k Keyspace) WithHashTags(n int) Keyspace {
 	k.tags = make([]string, n)
 	missing := make(map[uint16]int, n) // by slot
@@ -93,7 +92,7 @@ func (k Keyspace) WithHashTags(n int) Keyspace {
 	return k
 }
 
-// Key is the Redis key of a user key under a rule.
+// Key returns the Redis key of a user key under a rule.
 func (k Keyspace) Key(rule string, key UserKey) string {
 	if k.tags == nil {
 		return k.prefix + ":{" + string(key) + "}:" + rule
@@ -101,8 +100,7 @@ func (k Keyspace) Key(rule string, key UserKey) string {
 	return k.prefix + ":{" + k.tags[k.tagOf(key)] + "}{" + string(key) + "}:" + rule
 }
 
-// Slot is the Redis Cluster hash slot of a user key: of all the Redis keys that are made
-// of it.
+// Slot returns the Redis Cluster hash slot of all Redis keys that are made from a user key.
 func (k Keyspace) Slot(key UserKey) uint16 {
 	if k.tags == nil {
 		return hashSlot(string(key))
@@ -110,23 +108,22 @@ func (k Keyspace) Slot(key UserKey) uint16 {
 	return k.slotOfTag(k.tagOf(key))
 }
 
-// tagOf is the number of a user key's hash tag.
+// tagOf returns the number of a user key's hash tag.
 func (k Keyspace) tagOf(key UserKey) int { return int(hashSlot(string(key))) * len(k.tags) / SlotCount }
 
-// slotOfTag is in the middle of the tag's part of all slots.
+// slotOfTag returns the slot in the middle of the tag's range of slots.
 func (k Keyspace) slotOfTag(i int) uint16 { return uint16((2*i + 1) * SlotCount / (2 * len(k.tags))) }
 
-// markerKey is where it is kept which of an instance's charges to a key were made. It
-// has the key's hash tag; and no rule's key comes out as it, since their names have no
-// ":".
+// markerKey returns the key with the number of an instance's last charge to a key. It has the key's
+// hash tag, and cannot equal a rule's key, since names of rules have no ":".
 func markerKey(redisKey, instance string) string { return redisKey + ":charged:" + instance }
 
-// fleetKey is where fleet membership is kept. No user key comes out as it, since
-// "%" begins an escape.
+// fleetKey returns the key of the fleet's membership. No user key can equal it, since "%" begins an
+// escape.
 func (k Keyspace) fleetKey() string { return k.prefix + ":{%fleet}" }
 
-// fleetKeyIn is where it is kept in one slot of a Cluster. A number that leads to a
-// given slot is found among the first 200,000, all but surely.
+// fleetKeyIn returns the key of the membership in one slot of a Cluster. A number that hashes to a
+// given slot is almost certainly among the first 200,000.
 func (k Keyspace) fleetKeyIn(slot uint16) string {
 	for n := 0; ; n++ {
 		if tag := "%fleet:" + strconv.Itoa(n); hashSlot(tag) == slot {
@@ -135,5 +132,5 @@ func (k Keyspace) fleetKeyIn(slot uint16) string {
 	}
 }
 
-// Pattern matches all keys of this keyspace, for SCAN.
+// Pattern returns a pattern that matches all keys of this keyspace, for SCAN.
 func (k Keyspace) Pattern() string { return k.prefix + ":{*" }

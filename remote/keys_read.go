@@ -2,22 +2,22 @@ package remote
 
 import "strings"
 
-// leaseKey is where it is kept what is out on lease of a key. No rule's name has a colon.
+// leaseKey returns the key of a key's leases. No rule's name has a colon.
 func leaseKey(redisKey string) string { return redisKey + ":lease" }
 
-// holdsKey is where it is kept what is held of a key. No rule's name has a colon.
+// holdsKey returns the key of a key's holds. No rule's name has a colon.
 func holdsKey(redisKey string) string { return redisKey + ":holds" }
 
-// Related are the keys beside a rule's key that say more of it, for code that only reads them.
+// Related has the keys beside a rule's key that describe it further, for code that only reads them.
 type Related struct {
 	Lease string
-	// Holds has what is held for costs that are known afterwards, Slots what processes hold of a
-	// limit of limit.Concurrent.
+	// Holds has the open holds, for costs that are known afterwards. Slots has the units of a limit
+	// of limit.Concurrent that processes hold.
 	Holds, Slots string
-	// Marker is where it is kept which of an instance's charges were made.
+	// Marker returns the key with the number of an instance's last charge.
 	Marker func(instance string) string
-	// Fleet is a sorted set of the instances that share the limits, on one node. (On a Cluster
-	// each master has one of its own.)
+	// Fleet is a sorted set of the instances that share the limits, on a single node. (On a Cluster
+	// each master has its own.)
 	Fleet string
 }
 
@@ -32,11 +32,12 @@ func (k Keyspace) Related(redisKey string) Related {
 	}
 }
 
-// PatternOf matches all keys of a rule, for SCAN. It may match others: see [Keyspace.UserKeyOf].
+// PatternOf returns a pattern that matches all keys of a rule, for SCAN. It may match others: see
+// [Keyspace.UserKeyOf].
 func (k Keyspace) PatternOf(rule string) string { return k.prefix + ":{*}:" + rule + "*" }
 
-// UserKeyOf is the user key that a Redis key of a rule was made of, with or without hash tags, be it
-// of a rate or of what is held at the same time; false if it is no key of that rule.
+// UserKeyOf returns the user key that a Redis key of a rule was made from, with or without hash
+// tags, of a rate or a concurrency limit. It returns false if it is no key of that rule.
 func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 	inner, ok := strings.CutPrefix(redisKey, k.prefix+":{")
 	if !ok {
@@ -54,7 +55,8 @@ func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 
 var keyUnescaper = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
-// Said is the key as it was said; false if only its hash is known, which is returned instead.
+// Said returns the key as the caller gave it. If only its hash is known, it returns the hash and
+// false.
 func (u UserKey) Said() (string, bool) {
 	if strings.HasPrefix(string(u), hashedKey) {
 		return string(u), false

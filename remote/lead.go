@@ -6,30 +6,30 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Who makes trips, and when.
+// Which goroutine makes a trip, and when.
 //
-// There is one trip at a time, and it is led by one of the callers that it carries. Who
-// arrives and finds none under way leads at once. Who arrives meanwhile waits for the next
-// trip, which carries all who wait, and which one of them leads. That is group commit: it
-// needs no timer, a caller who is alone pays nothing for it, and the longer Redis takes, with
-// this process's calls or with those of others, the more calls share a trip.
+// There is one trip at a time, and one of the callers that it carries leads it. A caller that finds
+// no trip in flight leads one at once. Callers that arrive meanwhile wait for the next trip, which
+// carries all of them, and which one of them leads. This is group commit: it needs no timer, it
+// costs a single caller nothing, and the longer Redis takes, because of this process's calls or
+// those of others, the more calls share a trip.
 //
 // A further trip at the same time starts if enough wait to fill it, see fullBatch; or, while Redis is
 // far away and not busy, for whoever comes, see distance.
 
 const (
-	// fullBatch is how many entries make a further trip worth while. Riding together saves
-	// both sides what a trip costs by itself, about as much as ten entries. From this many on
-	// it saves little, and more is gained if Redis works at one trip while this process
-	// prepares another. Several trips then divide the entries evenly.
+	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip
+	// save both sides the fixed cost of a trip, which is that of about ten entries. From this
+	// number on, sharing saves little, and more is gained if Redis works on one trip while this
+	// process prepares another. Several trips then divide the entries evenly.
 	fullBatch = 32
-	// slowPart is the part of the deadline above which Redis counts as slow: it has a queue, of
-	// many processes, and one trip of each at a time keeps it busy.
+	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow: it has a
+	// queue of trips from many processes, and one trip at a time of each keeps it busy.
 	slowPart = 8
 )
 
-// enqueue gives a call its place in the queue, and reports whether its caller is to lead
-// a trip at once, and whether there are others to wait for.
+// enqueue puts a call into the queue. It reports whether its caller must lead a trip at once, and
+// whether there may be others to wait for.
 func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	return false, false, nil
 }
 
-// mayStart reports whether a trip may start for those who wait. The lock is held.
+// mayStart reports whether a trip may start for the waiting calls. The lock is held.
 func (b *Batcher) mayStart() bool {
 	if b.inFlight == 0 {
 		return true
@@ -71,7 +71,7 @@ func (b *Batcher) mayStart() bool {
 	deadline := b.opt.Deadline.Microseconds()
 	for _, t := range b.trips {
 		if t.ends > 0 && t.ends < localTime()+deadline-deadline/slowPart {
-			return false // it takes long already
+			return false // it has already taken long
 		}
 	}
 	return true
@@ -83,8 +83,8 @@ func (b *Batcher) start() {
 	b.running.Add(1)
 }
 
-// elect has a trip that may start led by one of those who wait: who came last has the most
-// time left to do so. It reports false if none of them can. The lock is held.
+// elect chooses one of the waiting callers to lead a trip that may start: the one that came last,
+// because it has the most time left. It returns false if none of them can lead. The lock is held.
 func (b *Batcher) elect() bool {
 	for i := b.queue.len() - 1; i >= 0; i-- {
 		if c := b.queue.calls[i]; c.lead() {
@@ -96,7 +96,7 @@ func (b *Batcher) elect() bool {
 	return false
 }
 
-// startNext has a trip made for those who wait, if one may start. The lock is held.
+// startNext starts a trip for the waiting calls, if one may start. The lock is held.
 func (b *Batcher) startNext() {
 	if b.queue.len() == 0 || !b.mayStart() {
 		return
@@ -107,8 +107,8 @@ func (b *Batcher) startNext() {
 	}
 }
 
-// lead makes a trip, and has the next one made if anybody waits. The leader's call is nil
-// if a goroutine leads. others says whether there may be any to wait for.
+// lead makes a trip, and starts the next one if any call waits. leader is nil if a separate
+// goroutine leads. others says whether there may be other callers to wait for.
 func (b *Batcher) lead(leader *call, others bool) {
 	defer b.running.Done()
 	if others {
@@ -135,8 +135,8 @@ func (b *Batcher) lead(leader *call, others bool) {
 	}
 }
 
-// resign lets another lead in the place of one who has little time left: the trip, and all whom
-// it carries, would have no more than that.
+// resign lets another caller lead in place of one that has little time left, because the trip and
+// all calls on it would have no more time than its leader.
 func (b *Batcher) resign(leader *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,9 +148,9 @@ func (b *Batcher) resign(leader *call) {
 	b.startNext()
 }
 
-// awaitOthers lets callers run who have just been answered: those who ask again at once then
-// share the next trip, and not a few each of many. If enough wait already there is
-// nothing to wait for; and under load each yield lasts as long as all who can run take.
+// awaitOthers yields to callers that were just answered, so that those that ask again at once share
+// the next trip instead of being spread over many. It does not yield if enough calls wait already,
+// since under load each yield takes as long as all runnable goroutines do.
 func (b *Batcher) awaitOthers() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()

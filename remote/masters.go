@@ -8,15 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Masters says which master of a Cluster has which slot.
+// Masters maps the slots of a Cluster to its masters.
 type Masters struct {
 	Addrs []string          // of the masters that have slots
 	Of    [SlotCount]uint16 // position in Addrs, by slot
 }
 
-// MastersOf is what a Cluster's client knows of it at the moment, and sends commands by.
-// That costs no trip, unless the client has not asked the Cluster yet; see
-// [RefreshMasters].
+// MastersOf returns the mapping by which a Cluster's client currently routes commands. That costs
+// no trip, unless the client has not asked the Cluster yet; see [RefreshMasters].
 func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, error) {
 	m := &Masters{}
 	positions := make(map[*redis.Client]uint16)
@@ -40,7 +39,7 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, erro
 // RefreshMasters lets the client ask the Cluster again, in the background.
 func RefreshMasters(ctx context.Context, client *redis.ClusterClient) { client.ReloadState(ctx) }
 
-// keyInSlot has a key for each slot: among those of two bytes there are four.
+// keyInSlot has a key for each slot; each slot has four keys of two bytes.
 var keyInSlot = sync.OnceValue(func() *[SlotCount][2]byte {
 	keys := new([SlotCount][2]byte)
 	for n := range 1 << 16 {

@@ -13,10 +13,10 @@ func pack(entries []Entry, clock int64) []byte {
 	packed = appendInt(packed, clock, 7)
 	packed = appendInt(packed, base, 7)
 
-	// Each rule is described once, however many entries are held to it.
+	// Each rule is written once, however many entries use it.
 	var few [4]*Rule
 	rules := few[:0]
-	packed = append(packed, 0, 0) // how many, known further down
+	packed = append(packed, 0, 0) // the number of rules, set below
 	count := packed[len(packed)-2:]
 	numbers := make([]uint16, len(entries))
 	for i := range entries {
@@ -33,7 +33,7 @@ func pack(entries []Entry, clock int64) []byte {
 	return packed
 }
 
-// packSingle writes what the script is asked where there is one entry, behind its rule.
+// packSingle writes the packed argument for a single entry, whose rule is an argument of its own.
 func packSingle(e *Entry) []byte {
 	size := 16
 	if e.Operation >= lua.Hold {
@@ -42,7 +42,7 @@ func packSingle(e *Entry) []byte {
 	return e.pack(appendInt(make([]byte, 0, size), e.NotAfter, 7), 1, e.NotAfter, false)
 }
 
-// earliest is the earliest not-after of those that have one; else 0.
+// earliest returns the earliest not-after of the entries that have one, or 0 if none has.
 func earliest(entries []Entry) (base int64) {
 	for i := range entries {
 		if t := entries[i].NotAfter; t > 0 && (base == 0 || t < base) {
@@ -52,8 +52,8 @@ func earliest(entries []Entry) (base int64) {
 	return base
 }
 
-// numberOf is the rule's place in the list, counted from 1; it is added if new.
-// Batches hold few different rules, so looking through them is fastest.
+// numberOf returns the rule's place in the list, counted from 1; a new rule is appended. Batches
+// have few different rules, so a linear search is fastest.
 func numberOf(rules []*Rule, rule *Rule) ([]*Rule, uint16) {
 	for i, r := range rules {
 		if r == rule {
@@ -129,7 +129,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	return packed
 }
 
-// appendInt appends n, which is not negative, as an integer of so many bytes.
+// appendInt appends n, which is not negative, as an integer of the given number of bytes.
 func appendInt(text []byte, n int64, bytes int) []byte {
 	for shift := 8 * (bytes - 1); shift >= 0; shift -= 8 {
 		text = append(text, byte(n>>shift))

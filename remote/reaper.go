@@ -2,19 +2,19 @@ package remote
 
 import "time"
 
-// The reaper ends what must not wait any longer: calls whose deadline has passed or
-// whose context was cancelled, sent or not, and trips. One timer does that for all
-// callers of the batcher, who then wait for nothing but their answer: a timer for each,
-// or listening to each one's context, would cost more than all the rest of a decision.
+// The reaper ends calls whose deadline has passed or whose context was cancelled, sent or not, and
+// trips that take too long. One timer does that for all callers of the batcher, so that each of
+// them waits only for its answer: a timer for each caller, or waiting for each one's context, would
+// cost more than all the rest of a decision.
 
 const (
-	// lookEvery is how often contexts are looked at. Each look wakes up a process that is idle
-	// otherwise: every 5 ms, as often as its answers, it cost a fleet half of its decisions.
+	// lookEvery is how often contexts are checked. Each check wakes up a process that is otherwise
+	// idle: every 5 ms, which is as often as answers arrive, it cost a fleet half of its decisions.
 	lookEvery = 25 * time.Millisecond
-	// reapEvery is the least time between two rounds, which look at all calls: under
-	// overload every one has a deadline of its own.
+	// reapEvery is the least time between two rounds, each of which checks all calls: under
+	// overload every call has a deadline of its own.
 	reapEvery = time.Millisecond
-	// reapPart is for how many times as long as a round took there is no other.
+	// reapPart is the pause after a round, as a multiple of the time that the round took.
 	reapPart = 4
 )
 
@@ -36,7 +36,7 @@ func (b *Batcher) setReaperAt(at int64) {
 	b.reaper.Reset(microseconds(max(0, b.reapAt-localTime())))
 }
 
-// reap runs in a goroutine of its own, when the timer fires.
+// reap runs in its own goroutine, when the timer fires.
 func (b *Batcher) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,10 +64,10 @@ func (b *Batcher) reap() {
 	}
 	reap(b.queue.calls, nil)
 	b.queue.dropClaimed()
-	for i := len(b.trips) - 1; i >= 0; i-- { // giving up takes one out
+	for i := len(b.trips) - 1; i >= 0; i-- { // giveUp removes one
 		t := b.trips[i]
 		switch {
-		case t.ends == 0: // it is being loaded: look again
+		case t.ends == 0: // it is being loaded: check again
 			next = min(next, now+lookEvery.Microseconds())
 		case t.ends <= now:
 			reap(t.calls, t.leader)
@@ -91,11 +91,10 @@ func (b *Batcher) reap() {
 // deadlines.
 const maxStuck = 32
 
-// giveUp ends a trip that takes too long. A client may be set up in a way that does
-// not honour the deadline: by default go-redis waits for seconds. So the place goes to
-// another goroutine, and the one that made the trip is left behind until the client
-// returns. Only so many may be left behind; beyond that, places are lost until some
-// return. The lock is held.
+// giveUp ends a trip that takes too long. A client may be configured not to honour the deadline: by
+// default go-redis waits for seconds. So the trip's place goes to another goroutine, and the one
+// that made the trip is left behind until the client returns. At most maxStuck goroutines may be
+// left behind; beyond that, places are lost until some return. The lock is held.
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true

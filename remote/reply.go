@@ -9,20 +9,20 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Status says what became of an entry.
+// Status is the outcome of an entry.
 type Status int8
 
 const (
-	// Denied: the cost does not fit now. Nothing was charged.
+	// Denied means that the cost does not fit now. Nothing was charged.
 	Denied Status = iota
-	// Allowed: the cost fitted and was charged.
+	// Allowed means that the cost fitted and was charged.
 	Allowed
-	// Expired: the entry came after its not-after. Nothing was charged.
+	// Expired means that the entry arrived after its not-after. Nothing was charged.
 	Expired
-	// Unreadable: the key holds something that this version does not know: another
-	// type, a damaged value, or an encoding of a later version. Nothing was charged.
+	// Unreadable means that this version cannot read the key's value: it is of another type,
+	// damaged, or in an encoding of a later version. Nothing was charged.
 	Unreadable
-	// HeldBack: the cost fits, but another entry of the group does not. Nothing was
+	// HeldBack means that the cost fits, but another entry of the group does not. Nothing was
 	// charged.
 	HeldBack
 )
@@ -33,29 +33,29 @@ type Reply struct {
 	Status Status
 	// Fitted is how many of the count were allowed.
 	Fitted int64
-	// Granted is the number of units charged, refunded, or leased; of a Settle, given back or
-	// charged besides; of a Charge, of those that still count, and 0 if it was made before; of
-	// Slots, those that the process was known to hold before.
+	// Granted is the number of units charged, refunded, or leased. For a Settle it is the number
+	// given back or charged in addition; for a Charge, the units that still count, and 0 if it was
+	// made before; for Slots, the units that the process was known to hold before.
 	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
-	// RetryAfter is when the same cost fits, NextAfter when a single unit does if
-	// none does now, ResetAfter when the key is as good as new.
+	// RetryAfter is the time until the same cost fits, NextAfter until a single unit fits if none
+	// does now, and ResetAfter until the key is as if never used.
 	RetryAfter, NextAfter, ResetAfter time.Duration
-	// Life is how long a lease may be spent, from before it was asked for; or how long a hold
-	// that was extended lasts.
+	// Life is how long a lease may be spent, counted from before the request; or how long an
+	// extended hold lasts.
 	Life time.Duration
 	// Clock is the deciding server's clock, in µs; Stamp is the key's own time.
 	Clock, Stamp int64
-	// Err is set instead of all others where the entry's part of a batch failed.
+	// Err is set, and no other field, if the entry's part of a batch failed.
 	Err error
 
 	outcomes string // of a Settle with a count: one byte for each
 }
 
-// share is the answer to one of the calls that an entry was made of: its own entry e, which
-// begins with the i-th of the count, from 0, or of a release with the i-th unit. It is as if all had come one by one, but for
-// ResetAfter, which is that of the last.
+// share returns the answer to one of the calls that share an entry. e is that call's own entry; i,
+// from 0, is its position in the count, or for a release its first unit. The answers are those of
+// calls made one by one, except that ResetAfter is that of the last.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	own := *r
 	if e.Operation == lua.Refund && e.releases() {
@@ -70,7 +70,7 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 	case lua.Settle:
 		if r.outcomes != "" {
 			own.settled(int64(r.outcomes[i]))
-			own.Granted, own.outcomes = 0, "" // what was given back or charged is told of all together
+			own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
 		}
 		return own
 	default:
@@ -88,7 +88,7 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 
 var errReply = errors.New("the script's reply is not of the expected form")
 
-// The lengths of what is answered, in bytes.
+// The lengths of answers, in bytes.
 const (
 	timeBytes      = 7
 	gcraBytes      = 34
@@ -96,8 +96,8 @@ const (
 	ringBytes      = 38 // without slots
 )
 
-// decode reads what a run of the script answered into the replies of its entries;
-// frame.lua describes it.
+// decode decodes the answer of a run of the script into the replies of its entries; frame.lua
+// describes the format.
 func decode(text string, entries []Entry, replies []Reply) error {
 	rest := text
 	for i := range entries {
@@ -122,8 +122,8 @@ func decode(text string, entries []Entry, replies []Reply) error {
 	return nil
 }
 
-// decode reads the answer to an entry. It returns how many bytes that takes; 0 if it is none.
-// What is told by a state is told for the time of its newest charge, which is now.
+// decode decodes the answer to one entry. It returns the answer's length in bytes, or 0 if it is
+// invalid. An answer that is a state is valid for the time of its newest charge, which is now.
 func (r *Reply) decode(e *Entry, text string) (used int) {
 	*r = Reply{}
 	if len(text) == 0 {
@@ -153,12 +153,12 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	return 0
 }
 
-// allowed is what is the same of all that was decided straight through.
+// allowed sets the fields that all answers of the fast path have in common.
 func (r *Reply) allowed(e *Entry) {
 	r.Status, r.Fitted, r.Granted = Allowed, e.count(), e.count()*e.Cost
 }
 
-// allowedByGCRA reads a state: header (15 bytes), arrival time (7).
+// allowedByGCRA decodes a state: header (15 bytes), arrival time (7).
 func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
 	r.allowed(e)
 	now := readInt(state, 1, timeBytes)
@@ -167,7 +167,7 @@ func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
 	r.Remaining, r.ResetAfter = e.Rule.rate.Free(s, now), microseconds(e.Rule.rate.Reset(s, now))
 }
 
-// decodeNumbers reads an answer of numbers.
+// decodeNumbers decodes an answer that consists of numbers.
 func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	if len(text) < 2 {
 		return 0
@@ -194,7 +194,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	}
 	r.Remaining = number(1)
 	r.ResetAfter = microseconds(number(2))
-	r.Stamp = number(3) // what the key's own time is ahead of the clock, so far
+	r.Stamp = number(3) // by how much the key's own time is ahead of the clock, so far
 	if outcome == lua.HeldBack {
 		r.Status = HeldBack
 		return used
@@ -241,7 +241,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	return used
 }
 
-// readInt reads an integer of so many bytes.
+// readInt reads an integer of the given number of bytes.
 func readInt(text string, from, bytes int) (n int64) {
 	for _, b := range []byte(text[from : from+bytes]) {
 		n = n<<8 | int64(b)

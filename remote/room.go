@@ -2,38 +2,39 @@ package remote
 
 import "math"
 
-// room is how many calls may wait: those that will be answered in time, at the rate at which
+// room decides how many calls may wait: those that will be answered in time, at the rate at which
 // calls are answered. It is guarded by the batcher's lock.
 //
-// The rate is learnt from full trips only, those that could not carry all who waited: it says
-// how fast this process's calls can be answered. Others say how fast they came.
+// The rate is measured on full trips only, which could not carry all waiting calls: it is the rate
+// at which this process's calls can be answered. Other trips show only the rate at which calls
+// arrive.
 type room struct {
-	took   float64 // µs in which full trips were made, of late
-	calls  float64 // that they answered
-	last   int64   // local time at which a trip has ended
-	behind bool    // calls were left behind by it
+	took   float64 // µs that recent full trips took
+	calls  float64 // answered by these trips
+	last   int64   // local time at which the last trip ended
+	behind bool    // the last trip left calls behind
 
-	turnedAway int64 // local time up to which calls may have been turned away, see mayTurnAway
+	turnedAway int64 // local time, advanced by each call turned away, see mayTurnAway
 }
 
 const (
-	// waitPart is the part of its time that a call may wait. The rest is for what cannot be
-	// foreseen.
+	// waitPart is the part of its time that a call may wait. The rest is a reserve for delays that
+	// cannot be foreseen.
 	waitPart = 0.8
-	// roomPart is the part of the deadline for which trips must have been full before they
-	// say anything, and half of what they are remembered for: single trips take long for many
-	// reasons, and who is turned away because of one comes back at once and delays the next.
+	// roomPart is the part of the deadline for which trips must have been full before the rate is
+	// used; they are remembered for twice as long. Single trips may be slow for many reasons, and
+	// callers that are turned away because of one often ask again at once, and delay the next.
 	roomPart = 0.5
-	// turnAwayEvery and turnAwayAtOnce are how many calls are turned away on arrival: one in so
-	// many µs, and so many together.
+	// At most one call in turnAwayEvery µs is turned away on arrival, with bursts of
+	// turnAwayAtOnce.
 	turnAwayEvery  = 10
 	turnAwayAtOnce = 500
 )
 
-// mayTurnAway reports whether a call that finds no room is turned away at once. Others wait all
-// the same, and are answered if there is time, or decided elsewhere at their deadline. For who
-// is turned away and asks again at once does nothing else, and keeps the processors from the
-// trips: with a few thousand such callers, trips would take a hundred times as long.
+// mayTurnAway reports whether a call that finds no room is turned away at once. Otherwise it waits
+// nevertheless, and is answered if there is time, or decided without Redis at its deadline. The
+// number is bounded because callers that are turned away and ask again at once occupy the
+// processors: with a few thousand of them, trips would take a hundred times as long.
 func (r *room) mayTurnAway(now int64) bool {
 	r.turnedAway = max(r.turnedAway, now-turnAwayEvery*turnAwayAtOnce)
 	if r.turnedAway >= now {
@@ -43,7 +44,7 @@ func (r *room) mayTurnAway(now int64) bool {
 	return true
 }
 
-// mayWait is how many calls may wait that have so many µs.
+// mayWait returns how many calls may wait that must be answered within the given µs.
 func (r *room) mayWait(within int64) int {
 	if r.took < roomPart*float64(within) {
 		return math.MaxInt
@@ -51,11 +52,11 @@ func (r *room) mayWait(within int64) int {
 	return int(waitPart * float64(within) * r.calls / r.took)
 }
 
-// ended learns from a trip that took so many µs. deadline is the limiter's.
+// ended records a trip that took the given µs. deadline is the limiter's.
 func (r *room) ended(now, took int64, calls int, full bool, deadline int64) {
 	if full {
 		if r.behind {
-			took = now - r.last // others were made before it, or beside it
+			took = now - r.last // other trips were made before or beside it
 		}
 		r.took += float64(max(1, took))
 		r.calls += float64(calls)

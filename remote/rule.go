@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// MaxLogQuota is the largest limit that a sliding log can hold, and MaxLogZSetQuota that of one
-// in a sorted set: so that no request holds Redis for longer than some 20 ms. Larger limits need
+// MaxLogQuota is the largest limit of a sliding log, and MaxLogZSetQuota that of one in a sorted
+// set. They keep any request from blocking Redis for longer than some 20 ms. Larger limits need
 // another algorithm.
 const (
 	MaxLogQuota     = lua.MaxLogUnits
@@ -25,34 +25,35 @@ type Rule struct {
 	quota      int64
 	window     time.Duration
 	rate       gcra.Rate // of GCRA
-	// unitWork is the script's work per unit of cost, in units of a ring: a log writes each one.
+	// unitWork is the script's work per unit of cost, in units of a ring; it is 0 unless the rule
+	// is a log, which writes each unit.
 	unitWork int64
-	// givesBack: what is held and was not settled is given back at its end.
+	// givesBack says that holds which are not settled are given back at their end.
 	givesBack bool
 	// calendar is set for windows of the calendar, which change with time.
 	calendar *calendar
 	slots    bool // of NewSlotsRule
 
 	keys  Keyspace
-	name  string // "" if entries bring their Redis key along
-	asker Asker  // nil: nobody is told of answers
+	name  string // "" if entries have their Redis key
+	asker Asker  // nil: nobody is notified of answers
 }
 
-// packedRule is the rule as the script reads it: algorithm (1 byte), quota (7),
-// window (7), and the algorithm's dials.
+// packedRule is the rule in the script's format: algorithm (1 byte), quota (7), window (7), and the
+// algorithm's dials, which are its parameters.
 type packedRule [lua.RuleBytes]byte
 
 func (p *packedRule) put(at int, n int64, bytes int) { appendInt(p[at:at], n, bytes) }
 
 func (p *packedRule) setWindow(µs int64) { p.put(8, µs, 7) }
 
-// dial puts a dial at a position among the dials.
+// dial writes a dial at a position among the dials.
 func (p *packedRule) dial(at int, n int64, bytes int) {
 	p.put(lua.RuleBytes-lua.DialBytes+at, n, bytes)
 }
 
-// NewRule encodes a limit under an algorithm, which must not be automatic. The
-// error says why they do not go together.
+// NewRule encodes a limit under an algorithm, which must not be automatic. It returns an error if
+// they cannot be combined.
 func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -106,8 +107,8 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	return r, nil
 }
 
-// Named returns the rule for entries that bring the user's key: their Redis keys are
-// made by keys under that name. asker, which may be nil, is told of their answers.
+// Named returns the rule for entries whose Key is a user key: keys makes their Redis keys under
+// that name. asker, which may be nil, is notified of their answers.
 func (r *Rule) Named(keys Keyspace, name string, asker Asker) *Rule {
 	named := *r
 	named.keys, named.name, named.asker = keys, name, asker
@@ -124,7 +125,7 @@ func (r *Rule) redisKey(key string) string {
 	return r.keys.Key(r.name, UserKey(key))
 }
 
-// text is the packed rule now, as the argument of a command.
+// text returns the packed rule at present, as the argument of a command.
 func (r *Rule) text() any {
 	if r.calendar == nil {
 		return r.packedText
@@ -132,7 +133,7 @@ func (r *Rule) text() any {
 	return r.at(0)[:]
 }
 
-// at is the packed rule at a moment of virtual time; 0 is now.
+// at returns the packed rule at a moment of virtual time; 0 is now.
 func (r *Rule) at(clock int64) *packedRule {
 	if r.calendar == nil {
 		return &r.packed
@@ -144,5 +145,6 @@ func (r *Rule) at(clock int64) *packedRule {
 	return r.calendar.packed(r.packed, now)
 }
 
-// Work is how many units the script writes one by one for a decision of a cost.
+// Work returns the number of units that the script writes one by one for a decision of the given
+// cost.
 func (r *Rule) Work(cost int64) int64 { return cost * r.unitWork }

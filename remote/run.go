@@ -16,22 +16,22 @@ type run struct {
 	cmds   []chargeCmd
 }
 
-// part is the entries of one command, and their positions in the batch; nil if they
-// are all of it.
+// part has the entries of one command, and their positions in the batch, which are nil if it is the
+// whole batch.
 type part struct {
 	entries   []Entry
 	positions []int
 }
 
-// chargeCmd is a command that go-redis must not send twice by itself, whatever
-// the client's retry settings: it may have charged (law 3). Redirects (MOVED,
-// ASK) are still followed; they prove that it has not run.
+// chargeCmd is a command that go-redis must not resend, whatever the client's retry settings,
+// because it may have charged (law 3). Redirects (MOVED, ASK) are still followed; they prove that
+// it has not run.
 type chargeCmd struct{ *redis.StringCmd }
 
-// NoRetry tells go-redis.
+// NoRetry tells go-redis not to resend the command.
 func (chargeCmd) NoRetry() bool { return true }
 
-// send runs the parts named in which; by is FCALL and the function's name, EVALSHA and the
+// send runs the parts listed in which; by is FCALL and the function's name, EVALSHA and the
 // script's digest, or EVAL and its source. Each command keeps its reply or error.
 func (r *run) send(ctx context.Context, which []int, by invocation) {
 	for _, i := range which {
@@ -48,7 +48,7 @@ func (r *run) send(ctx context.Context, which []int, by invocation) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// failed is the parts whose command failed in a certain way.
+// failed returns the parts whose command failed with an error that as accepts.
 func (r *run) failed(as func(error) bool) (parts []int) {
 	for i, cmd := range r.cmds {
 		if err := cmd.Err(); err != nil && as(err) {
@@ -58,12 +58,11 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 	return parts
 }
 
-// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is
-// moving, and of their keys some are here and some there. That proves that nothing
-// ran. One key alone is always found, so each gets a part of its own; but the entries
-// of a group stay together, and fail while their keys are apart; so does a lease, which
-// has two keys, but keeps no other entry from being decided. It returns the parts to
-// send again.
+// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is moving, and
+// their keys are split between two nodes. That proves that nothing ran. A single key is always
+// found, so each key gets a part of its own. The entries of a group stay together, and fail while
+// their keys are split; so does a lease, which has two keys, without affecting other entries.
+// divideTorn returns the parts to send again.
 func (r *run) divideTorn() (again []int) {
 	for i, cmd := range r.cmds {
 		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
@@ -82,7 +81,7 @@ func (r *run) divideTorn() (again []int) {
 				together = e.leaseKey()
 			case e.usesHolds():
 				together = e.holdsKey()
-			case e.Operation == lua.Charge: // its key and its marker may be apart
+			case e.Operation == lua.Charge: // its key and its marker may be on different nodes
 				together = e.markerKey()
 			}
 			piece, seen := pieceOf[together]
@@ -109,17 +108,17 @@ func (r *run) divideTorn() (again []int) {
 	return again
 }
 
-// command calls the script for entries; frame.lua describes the arguments.
+// command returns the command that runs the script for entries; frame.lua describes the arguments.
 func command(ctx context.Context, entries []Entry, clock int64, by invocation) chargeCmd {
 	args := append(make([]any, 0, 5+len(entries)), by[0], by[1], nil)
-	holdsToo := false // the key of what is held was given
+	holdsToo := false // the key of the holds is included
 	for i := range entries {
 		e := &entries[i]
 		switch name := e.redisKey(); {
 		case i == 0:
-			args = append(args, name) // readable for hooks, as of tracing
+			args = append(args, name) // readable for hooks such as tracing
 		case !e.sameKey(&entries[i-1]):
-			args = append(args, &e.name) // without an allocation for each
+			args = append(args, &e.name) // a pointer saves an allocation for each
 			holdsToo = false
 		}
 		if e.Operation == lua.Lease {
@@ -145,11 +144,10 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 	return chargeCmd{redis.NewStringCmd(ctx, args...)}
 }
 
-// replies reads all replies. If all parts failed, its error is one that none of them
-// contradicts: where a part may have run, one that says so. (go-redis's pipeline gives a
-// part that was answered the error of the whole if another part of it failed and could
-// not be sent again in time: the charge of the one and the refused connection of the
-// other then come together. Law 3.)
+// replies reads all replies. If all parts failed, it returns an error that is true for all of them:
+// if a part may have run, one that says so (law 3). (If one part of go-redis's pipeline fails and
+// cannot be sent again in time, parts that were answered get that error, too. So one part may have
+// charged although the error is another part's refused connection.)
 func (r *run) replies(entries int) ([]Reply, error) {
 	replies := make([]Reply, entries)
 	failed := 0
@@ -170,8 +168,7 @@ func (r *run) replies(entries int) ([]Reply, error) {
 	return replies, nil
 }
 
-// read reads the part's replies into their places. If it failed, that is what they
-// say.
+// read puts the part's replies into their places. If the part failed, each reply has its error.
 func (p *part) read(cmd chargeCmd, replies []Reply) error {
 	own := replies
 	if p.positions != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Script runs the decision script: as a function of a library where the server has
-// those (Redis 7) and lets us load one, which takes a fraction of Redis's time; else
-// by EVALSHA. It is safe for concurrent use.
+// Script runs the decision script. If the server has function libraries (Redis 7) and permits
+// loading one, the script runs as a function, which takes a fraction of Redis's time; otherwise it
+// runs by EVALSHA. It is safe for concurrent use.
 type Script struct {
 	client redis.UniversalClient
 	held   heldConn
@@ -23,27 +23,27 @@ type Script struct {
 
 	library form
 	script  form
-	// checked: the server has our library, and not another one of its name. plain is set for good
-	// when libraries turned out to be unavailable.
+	// checked is set once the server is known to have our library, and not another one of its name.
+	// plain is set permanently once libraries prove to be unavailable.
 	checked, plain atomic.Bool
 	load           singleflight.Group
 	foreign        func(error)
 }
 
-// ErrForeignLibrary: a server has a library of functions under this library's name that is
-// another one. Whoever may load functions there can have put it in place of it, to run their own
-// code with the rights of this process's user. It is not called.
+// ErrForeignLibrary means that a server has a function library of this library's name with other
+// code. Anyone who may load functions there can have put it there, to run their own code with the
+// rights of this process's user. It is not called.
 var ErrForeignLibrary = errors.New("tierlimit: a library of functions on the server has this version's name and other code: see who may load functions there, FUNCTION DELETE it, and restart")
 
-// form is one of the ways to run the script.
+// form is a way to run the script.
 type form struct {
-	verb   string // the command that runs it
+	verb   string // the command that runs the script
 	source string
 	call   invocation
 }
 
-// invocation is a command that runs the script, and what it calls the script by. As
-// arguments already: a string that becomes one is an allocation.
+// invocation is a command that runs the script, and the script's name, digest or source. Both are
+// of type any, because converting a string for each call would allocate.
 type invocation [2]any
 
 // NewScript returns a Script that runs on client: one node, Sentinel or Cluster.
@@ -51,26 +51,26 @@ func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	source := lua.DecideScript()
 	sha := redis.NewScript(source).Hash()
-	// Versions of this library may share a server, so its name tells them apart.
+	// Several versions of the library may share a server, so each has a name of its own.
 	name := "tierlimit_" + sha[:16]
 	return &Script{
 		client: client,
-		// A client of an unknown type may be a Cluster's: keeping to one slot a
-		// call is right everywhere.
+		// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
+		// everywhere.
 		bySlot:  !oneNode,
 		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
 		script:  form{"evalsha", source, invocation{"evalsha", sha}},
 	}
 }
 
-// HoldConnection lets the Script hold a connection of the client's between two runs, if the
-// client is one of a single node. Call it before the first run, and [Script.Rest] once a
-// second and after the last.
+// HoldConnection lets the Script keep a connection of the client's pool between two runs, if the
+// client is one of a single node. Call it before the first run, and call [Script.Rest] once a
+// second and after the last run.
 func (s *Script) HoldConnection() {
 	s.held.client, _ = s.client.(*redis.Client)
 }
 
-// Rest gives back what the Script holds. It may be run again.
+// Rest gives back the connection that the Script keeps. The Script may be run again.
 func (s *Script) Rest() { s.held.rest() }
 
 // OnForeignLibrary has f called, at most once, if a server has another library in place of the
@@ -78,18 +78,18 @@ func (s *Script) Rest() { s.held.rest() }
 // first run.
 func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
-// withoutLibrary is told why libraries are unavailable.
+// withoutLibrary switches to EVALSHA; why is the reason.
 func (s *Script) withoutLibrary(why error) {
 	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
 		s.foreign(why)
 	}
 }
 
-// checkWithin is for how long the library is looked for, whatever the deadline of the run that
-// began it: on a slow way the next run finds it checked.
+// checkWithin bounds the check for the library. It is independent of the deadline of the run that
+// began the check, so that on a slow network a later run finds the check done.
 const checkWithin = time.Second
 
-// form is how to run the script now. Before its first use the library is loaded or, if the
+// form returns the way to run the script now. Before its first use the library is loaded or, if the
 // server has one of its name, compared.
 func (s *Script) form(ctx context.Context) *form {
 	if s.checked.Load() && !s.plain.Load() {
@@ -115,10 +115,9 @@ func (s *Script) form(ctx context.Context) *form {
 	return &s.script
 }
 
-// Run decides all entries, in order, and returns a reply for each. clock, if not
-// 0, replaces Redis's clock (tests and replays only). The error is that of the
-// whole call; where only a part of it failed, as on a Cluster with a node down,
-// that part's replies carry an Err.
+// Run decides all entries, in order, and returns a reply for each. clock, if not 0, replaces
+// Redis's clock (tests and replays only). The error is that of the whole call; if only a part of it
+// failed, as on a Cluster with a node down, that part's replies have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	if !s.bySlot || len(entries) == 1 {
 		return s.runPart(ctx, entries, clock)
@@ -126,7 +125,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 	return s.runParts(ctx, s.split(entries), len(entries), clock)
 }
 
-// runPart is Run for entries of one part, without what several need.
+// runPart is Run for entries of a single part.
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
@@ -158,7 +157,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	for i := range again {
 		again[i] = i
 	}
-	// A part that was not run is sent again: its answer proves that nothing was charged.
+	// A part is sent again only if its answer proves that it was not run and nothing was charged.
 	for range 4 {
 		form := s.form(ctx)
 		r.send(ctx, again, form.call)
@@ -175,8 +174,8 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 		}
 	}
 	if again != nil {
-		// It cannot be loaded, or the script cache was emptied once more in that very
-		// moment: send it along.
+		// The script cannot be loaded, or the script cache was emptied again meanwhile: send the
+		// source.
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
 	if r.failed(func(error) bool { return true }) != nil {
@@ -185,10 +184,10 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	return r.replies(entries)
 }
 
-// reloadCluster lets a Cluster's client ask in the background who has which slots,
-// because a command has failed. By itself go-redis asks when a node sends it elsewhere,
-// which a dead one does not, or else once a minute: so long it would go on sending
-// commands to a master whose replica has taken over. It does so at most every 200 ms.
+// reloadCluster makes a Cluster's client reload the slots in the background, because a command has
+// failed. By itself go-redis reloads them when a node redirects it, which a dead one does not, or
+// else once a minute; until then it would send commands to a master whose replica has taken over.
+// It reloads them at most every 200 ms.
 func reloadCluster(ctx context.Context, client redis.UniversalClient) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
@@ -208,7 +207,7 @@ func (s *Script) split(entries []Entry) []part {
 	return parts
 }
 
-// BySlot is the positions of the entries of each Cluster slot, in order.
+// BySlot returns, for each Cluster slot, the positions of its entries, in order.
 func BySlot(entries []Entry) (parts [][]int) {
 	partOf := make(map[uint16]int)
 	for i := range entries {

@@ -5,8 +5,8 @@ import "strings"
 // SlotCount is the number of hash slots of every Redis Cluster.
 const SlotCount = 16384
 
-// keySlot is the slot of a Redis key: that of its hash tag, as the Redis Cluster
-// specification defines it. go-redis computes the same but does not export it.
+// keySlot returns the slot of a Redis key: that of its hash tag, as the Redis Cluster specification
+// defines it. go-redis computes the same but does not export it.
 func keySlot(key string) uint16 {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {

@@ -8,20 +8,20 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// slotsSuffix ends the Redis keys of units that are held: they are no state of a rule that has
-// windows, as one of that name may have had before. No rule's name has a colon.
+// slotsSuffix ends the Redis keys of concurrency limits. It keeps them apart from the state of a
+// rule with windows that may have had the same name before. No rule's name has a colon.
 const slotsSuffix = ":slots"
 
-// ErrInDoubt: whether an earlier entry has changed what a process holds is not known yet, so the
-// entry was not sent.
+// ErrInDoubt means that the entry was not sent, because it is not known yet whether an earlier
+// entry has changed what the process holds.
 var ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
 
-// Holder tells a process that holds units from all others of the fleet.
+// Holder identifies a process that holds units, in the fleet.
 type Holder [8]byte
 
-// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, which counts as dead when
-// it has not been heard of for ttl. Take acquires units for it, Refund releases them, and Slots
-// says how many it holds.
+// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, which counts as dead when it
+// has sent nothing for ttl. Take acquires units for it, Refund releases them, and Slots tells Redis
+// how many it holds.
 func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err

@@ -10,37 +10,37 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// trip carries calls to Redis and back.
+// trip carries calls to Redis and their answers back.
 type trip struct {
 	calls []*call
 	batch batch
 	cargo cargo
-	left  queue // those that it could not carry
-	full  bool  // there are some
-	alone bool  // it was to carry one
+	left  queue // the calls that it could not carry
+	full  bool  // it left some behind
+	alone bool  // it carries one call only, see load
 
 	// Guarded by the batcher's lock:
-	leader   *call        // nil: a goroutine
-	entries  int          // that it carries; 0 while it is loaded
+	leader   *call        // nil: a separate goroutine leads
+	entries  int          // on the trip; 0 while it is loaded
 	ends     int64        // local time at which the trip is given up; 0 while it is loaded
-	ctx      *tripContext // of the way to Redis
+	ctx      *tripContext // of the command
 	done     func(error)
 	givenUp  bool
-	passedOn bool // its place, when it was given up
+	passedOn bool // its place was passed on when it was given up
 }
 
 // cargo is how much a trip carries.
 type cargo struct {
 	calls int
 	asked int  // entries of the calls
-	sent  int  // entries: calls of one key share one
+	sent  int  // entries sent: calls of one key share one
 	large bool // a large call is among them
 }
 
-// load takes waiting calls on board, first come, first served. There may be none.
+// load puts waiting calls on the trip in order of arrival. There may be none.
 func (b *Batcher) load(leader *call) *trip {
-	// The whole queue is taken, and what does not fit goes back to its front: so the lock is
-	// held for a moment only.
+	// The whole queue is taken, and calls that do not fit are put back at its front, so that the
+	// lock is held only briefly.
 	b.mu.Lock()
 	t := &trip{}
 	if n := len(b.spare); n > 0 {
@@ -54,12 +54,13 @@ func (b *Batcher) load(leader *call) *trip {
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
-	// If not all can be served in time, the newest are: who has waited for long would be
-	// answered too late, and all would if all waited for their turn.
+	// If not all calls can be served in time, the newest go first: calls that have waited for long
+	// would be answered too late, and in order of arrival all calls would be.
 	newestFirst := calls > 0 && localTime()-t.calls[0].asked > int64(waitPart*float64(b.opt.Deadline.Microseconds()))
 	if t.alone = b.failed && calls > 1; t.alone {
-		// One call goes ahead alone, who came last and has the most time left. If Redis hangs, the
-		// others then were not sent when their time is over, and cannot have been charged.
+		// After a failure one call goes alone: the one that came last, because it has the most time
+		// left. If Redis hangs, the others will not have been sent when their time is over, and so
+		// cannot have been charged.
 		newestFirst, calls = true, 1
 	}
 	b.mu.Unlock()
@@ -84,7 +85,7 @@ func (b *Batcher) load(leader *call) *trip {
 	if t.left.len() > 0 {
 		t.left.calls = b.queue.putFirst(t.left)
 		t.entries, b.last = t.cargo.sent, t.cargo
-		if b.closed { // it fails who waits; those were not there
+		if b.closed { // Close has failed the waiting calls, but these were not in the queue
 			fail(b.queue.take(nil).calls, limit.ErrClosed)
 		} else {
 			b.startNext()
@@ -96,9 +97,9 @@ func (b *Batcher) load(leader *call) *trip {
 	return t
 }
 
-// share is how many entries the next trip may carry, if so many wait: as many as the
-// other trips and this one would carry if they divided all calls evenly, unless those are few.
-// The lock is held.
+// share returns how many entries the next trip may carry if the given number wait: half of all
+// entries, waiting or on other trips, but at least fullBatch and at most MaxBatch. The lock is
+// held.
 func (b *Batcher) share(waiting int) int {
 	for _, t := range b.trips {
 		waiting += t.entries
@@ -106,10 +107,10 @@ func (b *Batcher) share(waiting int) int {
 	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
 }
 
-// board puts calls, the first of the trip's, into the batch as long as they fit, up to most
-// entries, and to the front of t.calls. It puts those that do not fit into t.left, and, with
-// passLarge, large ones: see largeGroup. A key that is asked for by many has a part of the batch,
-// and more if calls of other keys leave room.
+// board puts calls, which are the first of t.calls, into the batch while they fit, up to most
+// entries, and moves them to the front of t.calls. It puts those that do not fit into t.left, and
+// with passLarge also large ones, see largeGroup. The calls of one key get a part of the batch, and
+// more if calls of other keys leave room.
 func (b *Batcher) board(t *trip, calls []*call, most int, passLarge bool) (boarded int) {
 	t.batch.reset()
 	t.cargo = cargo{}
@@ -122,8 +123,8 @@ func (b *Batcher) board(t *trip, calls []*call, most int, passLarge bool) (board
 	return t.cargo.calls
 }
 
-// boardWithin boards calls within the bounds. It reports whether there is room left for those that
-// had to stay behind only because of their keys.
+// boardWithin boards calls within the bounds. It reports whether there is room left for calls that
+// were left behind only because of the bound per key.
 func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge bool) (roomLeft bool) {
 	now := localTime()
 	for i, c := range calls {
@@ -141,7 +142,7 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge b
 		}
 		switch t.batch.add(c, bound) {
 		case added:
-			// If its caller leaves just now, it goes along and is not answered.
+			// If its caller leaves just now, the call is sent and not answered.
 			c.send()
 			t.calls[t.cargo.calls] = c
 			t.cargo.calls++
@@ -162,8 +163,7 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge b
 	return roomLeft
 }
 
-// run makes the trip and hands out the answers. It reports whether the trip still has
-// its place.
+// run makes the trip and distributes the answers. It reports whether the trip still has its place.
 func (b *Batcher) run(t *trip) (hasPlace bool) {
 	done, err := b.hooks.Begin()
 	if err != nil {
@@ -197,8 +197,8 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	return true
 }
 
-// tripEnded tells of a trip, before anyone learns of its answers: who has a decision finds
-// its trip counted.
+// tripEnded records a trip before its answers are handed out, so that a caller that has a decision
+// finds its trip counted.
 func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func(error)) {
 	now := localTime()
 	took := now - started
@@ -217,9 +217,10 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
-// blame is what to blame Redis for. A time-out that is noticed late says that this process
-// has no time, or stood still, and little of Redis: its answer may have been waiting. So
-// does one of writing: what is written waits in a buffer, if it must.
+// blame returns the error for which Redis is to blame, or nil. A time-out that is noticed late
+// shows that this process was busy or paused rather than that Redis is slow: its answer may have
+// been waiting. A time-out while writing is not Redis's fault either, since written data waits in a
+// buffer.
 func (b *Batcher) blame(err error, took int64) error {
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
@@ -234,7 +235,7 @@ func (b *Batcher) blame(err error, took int64) error {
 	return err
 }
 
-// notAfter is when an entry must no longer be charged, on its server's clock.
+// notAfter returns the time on the server's clock after which an entry must not be charged.
 func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
 	if b.opt.VirtualClock != nil || !e.hasDeadline() {
 		return 0
@@ -242,8 +243,8 @@ func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
 	return b.clocks.notAfter(e.redisKey(), deadline)
 }
 
-// send runs the script for entries, and says how long the server took, without what this
-// process did. The error is that of the whole trip, or the first of a part of it.
+// send runs the script for entries, and returns the time that the server took, without this
+// process's own delays. The error is that of the whole trip, or of a part of it.
 func (b *Batcher) send(ctx context.Context, entries []Entry) (replies []Reply, server int64, err error) {
 	clock := int64(0)
 	if b.opt.VirtualClock != nil {
@@ -272,7 +273,7 @@ func (b *Batcher) send(ctx context.Context, entries []Entry) (replies []Reply, s
 	return replies, server, err
 }
 
-// land ends a trip, unless it was given up.
+// land ends a trip. It returns false if the trip was given up.
 func (b *Batcher) land(t *trip) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -290,13 +291,13 @@ func (b *Batcher) remove(t *trip) {
 	b.trips = slices.DeleteFunc(b.trips, func(other *trip) bool { return other == t })
 }
 
-// errExpired: an entry reached Redis after its not-after, and charged nothing.
+// errExpired means that an entry reached Redis after its not-after, and charged nothing.
 var errExpired = errors.New("tierlimit: expired")
 
 // handOut gives calls their parts of the replies.
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
-	// Who has left meanwhile was decided elsewhere: what it was granted here is not
-	// told again.
+	// Calls whose callers have left meanwhile were decided elsewhere: their grants are not reported
+	// to the asker.
 	present, decisions := calls[:0], 0
 	for _, c := range calls {
 		if c.claim() {
@@ -322,9 +323,9 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	b.again(again)
 }
 
-// answer gives a claimed call its part of the replies. It returns false for one that
-// expired although it is not late: Redis's clock is further ahead than was known.
-// Nothing was charged, and the reply has told the right time: it may go once more.
+// answer gives a claimed call its part of the replies. It returns false for a call that expired
+// although it is not late, because Redis's clock is further ahead than was known. Nothing was
+// charged, and the reply has corrected the clock, so the call may be sent once more.
 func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	own := from.answer(c, replies)
 	var err error
@@ -355,8 +356,8 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	return true
 }
 
-// again puts calls to the front of the queue. Who calls it has a place, and looks
-// into the queue before giving it up.
+// again puts calls back at the front of the queue. Its caller has a place, and checks the queue
+// before giving it up.
 func (b *Batcher) again(calls []*call) {
 	if calls == nil {
 		return

@@ -7,12 +7,11 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// Option sets something for the rules of a file. What it was given is checked by [Load],
-// which returns an error that wraps [limit.ErrInvalidOption].
+// Option sets something for the rules of a file. [Load] checks its arguments, and returns an error
+// that wraps [limit.ErrInvalidOption].
 type Option func(*Rules) error
 
-// Logger sets where it is logged that the file was loaded, or could not be; the default
-// is slog.Default().
+// Logger sets the logger for loads of the file and their errors; the default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(r *Rules) error {
 		if logger == nil {
@@ -23,9 +22,9 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnLoad sets a function that is told of each load after the first: nil if the file is in
-// force, or why it is not. It is called by whoever loads, one after another, and must
-// not call [Rules.Reload].
+// OnLoad sets a function that is called after each load but the first: with nil if the file is in
+// force, or with the error. Calls do not overlap, and are made by the goroutine that loads; the
+// function must not call [Rules.Reload].
 func OnLoad(f func(error)) Option {
 	return func(r *Rules) error {
 		if f == nil {
@@ -36,8 +35,7 @@ func OnLoad(f func(error)) Option {
 	}
 }
 
-// Every sets how often [Rules.Watch] looks at the file, 10 ms to 1 hour; the default is a
-// second.
+// Every sets how often [Rules.Watch] checks the file, 10 ms to 1 hour; the default is a second.
 func Every(d time.Duration) Option {
 	return func(r *Rules) error {
 		if d < 10*time.Millisecond || d > time.Hour {

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// prepare makes a rule, and copies of it for plans and keys. What the limiter refuses is
-// added to the problems; the error is that it is closed.
+// prepare makes a rule, and copies of it for plans and keys. Settings that the limiter refuses are
+// added to the problems; the error is that the limiter is closed.
 func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 	options := make([]tiered.RuleOption, len(s.options))
 	for i, o := range s.options {
@@ -50,8 +50,8 @@ func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
 	return other
 }
 
-// culprit is where it stands what the limiter refuses of a rule: the setting that it
-// refuses alone; or the rule, if only several together are wrong.
+// culprit returns the place of what the limiter refuses in a rule: a setting that it refuses by
+// itself, or the rule if only a combination is wrong.
 func (r *Rules) culprit(s *spec) place {
 	if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1)); err != nil {
 		return s.at // the name

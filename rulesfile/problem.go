@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// ErrInvalidFile: a rules file cannot be put in force. The error that wraps it is a
-// [Problem], or several joined, as far as they are in the file's text.
+// ErrInvalidFile means that a rules file cannot be put in force. For mistakes in the file's text,
+// the error that wraps it is a [Problem], or several joined.
 var ErrInvalidFile = errors.New("tierlimit: invalid rules file")
 
-// Problem is what is wrong at one place of a rules file.
+// Problem is a mistake at one place of a rules file.
 type Problem struct {
-	File         string // as it was given to Load
+	File         string // as passed to Load
 	Line, Column int    // from 1; columns count characters
 	Err          error
 }
@@ -27,7 +27,7 @@ func (p *Problem) Error() string {
 // limit.ErrInvalidLimit.
 func (p *Problem) Unwrap() []error { return []error{ErrInvalidFile, p.Err} }
 
-// maxProblems is how many are told at once. Who has more made the same mistake often.
+// maxProblems is how many are reported at once; more are mostly the same mistake.
 const maxProblems = 20
 
 // problems are those found so far.
@@ -46,7 +46,7 @@ func (p *problems) addf(at place, format string, args ...any) {
 	p.add(at, fmt.Errorf(format, args...))
 }
 
-// err is all of them, in the order of the text; nil if there are none.
+// err returns all of them, in the order of the text, or nil if there are none.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -14,14 +14,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// file is what a rules file says, as far as that can be read without a limiter.
+// file is the content of a rules file, as far as it can be checked without a limiter.
 type file struct {
 	at    place // of the rules
 	rules []*spec
 	keys  map[string]planOf // plans of keys, in all rules that have the plan
 }
 
-// place is where a rule stands.
+// place returns the place of a rule.
 func (f *file) place(rule string) place {
 	for _, s := range f.rules {
 		if s.name == rule {
@@ -31,7 +31,7 @@ func (f *file) place(rule string) place {
 	return f.at
 }
 
-// spec is what a file says of one rule.
+// spec is a file's content for one rule.
 type spec struct {
 	name    string
 	at      place
@@ -46,21 +46,21 @@ type placedLimit struct {
 	limit limit.Limit
 }
 
-// placedOption is one setting of a rule besides its limit.
+// placedOption is a setting of a rule other than its limit.
 type placedOption struct {
 	at     place
 	option tiered.RuleOption
 }
 
-// planOf is the name of the plan that a key is on.
+// planOf is the name of a key's plan.
 type planOf struct {
 	at   place
 	name string
 }
 
-// keyTerms are a plan, or a limit of the key's own.
+// keyTerms are a plan, or the key's own limit.
 type keyTerms struct {
-	plan  planOf // no name: own
+	plan  planOf // without a name: the key's own limit
 	limit placedLimit
 }
 
@@ -219,7 +219,7 @@ func (p *problems) limit(f field) placedLimit {
 	return l
 }
 
-// terms reads what a key of a rule has: a plan's name, or a limit, which has a "/".
+// terms reads the value of a key of a rule: a plan's name, or a limit, which has a "/".
 func (p *problems) terms(f field) keyTerms {
 	f = ofAKey(f)
 	text, ok := p.text(f, "the name of a plan, or "+likeLimit)
@@ -232,8 +232,8 @@ func (p *problems) terms(f field) keyTerms {
 	return keyTerms{plan: planOf{at(f.value), text}}
 }
 
-// ofAKey is what a key has, without the key, for problems: they are logged, which keys must
-// not be.
+// ofAKey returns a key's field without the key, for problems: they are logged, and keys must not
+// be.
 func ofAKey(f field) field {
 	f.name = "what a key has"
 	return f
@@ -292,7 +292,7 @@ func (p *problems) percent(f field) int {
 	return 0
 }
 
-// need reads what is needed of a rule instead of how to count.
+// need reads a rule's needs, which replace an algorithm.
 func (p *problems) need(n field) plan.Need {
 	var need plan.Need
 	for _, f := range p.fields(n.value, "need") {
@@ -315,8 +315,8 @@ func (p *problems) need(n field) plan.Need {
 	return need
 }
 
-// checkPlans finds plans that nobody has: a key on one would be held to the rule's own
-// limit, and nobody would notice.
+// checkPlans finds plans that no rule defines: keys on them would get the rule's own limit
+// unnoticed.
 func (f *file) checkPlans(p *problems) {
 	anywhere := make(map[string]bool)
 	for _, s := range f.rules {

@@ -7,20 +7,20 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Rule is a rule of a file, as it is at any time: each call uses what is then in force.
-// Get it from [Rules.Rule]. It is safe for concurrent use.
+// Rule is a rule of a file. Each call uses the settings that are in force at that time. Get it from
+// [Rules.Rule]. It is safe for concurrent use.
 type Rule struct {
 	rules *Rules
 	name  string
 }
 
-// Name is the rule's name.
+// Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// For returns the rule that a key is now held to: that of its own limit or plan, if the
-// file says so, or else the rule itself. Use it for what [Rule.Allow] and [Rule.AllowN]
-// do not do: in a tiered.Request, or with httplimit.RuleForKey and grpclimit.RuleForKey. What must agree, such as a
-// charge and its refund, is to be asked of the same tiered.Rule.
+// For returns the rule that now applies to a key: that of its own limit or plan, if the file has
+// one, or else the rule itself. Use it where [Rule.Allow] and [Rule.AllowN] are not enough: in a
+// tiered.Request, or with httplimit.RuleForKey and grpclimit.RuleForKey. Use the same tiered.Rule
+// for calls that belong together, such as a charge and its refund.
 func (r *Rule) For(key string) *tiered.Rule {
 	t := r.terms()
 	if rule := t.keys[key]; rule != nil {
@@ -29,8 +29,8 @@ func (r *Rule) For(key string) *tiered.Rule {
 	return t.rule
 }
 
-// Plan returns the rule that keys on a plan are now held to, for programs that know
-// who is on which plan by themselves. Without such a plan it is the rule itself.
+// Plan returns the rule that now applies to keys on a plan, for programs that themselves know which
+// key has which plan. Without such a plan it returns the rule itself.
 func (r *Rule) Plan(name string) *tiered.Rule {
 	t := r.terms()
 	if rule := t.plans[name]; rule != nil {

@@ -20,34 +20,34 @@ type Rules struct {
 	limiter *tiered.Limiter
 	path    string
 	logger  *slog.Logger
-	onLoad  func(error) // nil: nobody is told
+	onLoad  func(error) // may be nil
 	every   time.Duration
 
-	loading sync.Mutex // held while a file is loaded; guards what was seen
+	loading sync.Mutex // held while a file is loaded; guards tried and pending
 	tried   sighting   // in force, or refused
-	pending *sighting  // seen once, and not tried yet; nil: nothing
+	pending *sighting  // seen once, and not tried yet; may be nil
 
 	inForce atomic.Pointer[inForce]
 	mu      sync.Mutex // guards used, and changes of inForce
 	used    []string   // names of the rules that the program uses
 }
 
-// inForce are the rules of a file that was taken, by name. It does not change.
+// inForce has the rules in force, by name. It is immutable.
 type inForce map[string]*terms
 
-// terms are the rule of a name: what most keys are held to, and who is held to something
-// else.
+// terms are the rules under a name: the one for most keys, and those for plans and keys with
+// others.
 type terms struct {
 	rule  *tiered.Rule
 	plans map[string]*tiered.Rule
 	keys  map[string]*tiered.Rule
 }
 
-// Load reads a file, and puts its rules in force on the limiter. It must be a regular file,
-// or a link to one, of at most 256 kB of UTF-8 and 10,000 fields; a byte order mark before it
-// is left out. It does not watch the file: see [Rules.Watch] and [Rules.Reload]. The names of
-// its rules are the file's: a file, at start or later, that says otherwise of a rule than the
-// program, or another file, already does is refused with a [tiered.ConflictError].
+// Load reads a file, and puts its rules in force on the limiter. It must be a regular file, or a
+// link to one, of at most 256 kB of UTF-8 and 10,000 fields; a byte order mark before it is
+// ignored. It does not watch the file: see [Rules.Watch] and [Rules.Reload]. If the program or
+// another file already has a rule of the same name with other settings, the file is refused with a
+// [tiered.ConflictError], at start or later.
 //
 // Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
 // [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
@@ -69,9 +69,8 @@ func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, erro
 	return r, nil
 }
 
-// Rule returns the rule of a name, as it is at any time. From then on a file without
-// that rule is refused, like any other mistake in it: the program could not do without.
-// The error wraps [limit.ErrInvalidRule].
+// Rule returns the rule of a name. From then on a file without that rule is refused, because the
+// program needs it. The error wraps [limit.ErrInvalidRule].
 func (r *Rules) Rule(name string) (*Rule, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,23 +83,24 @@ func (r *Rules) Rule(name string) (*Rule, error) {
 	return &Rule{rules: r, name: name}, nil
 }
 
-// Reload loads the file now, as on a signal. On an error, see [Load], everything stays
-// as it was.
+// Reload loads the file now, for example on a signal. On an error, see [Load], the rules in force
+// do not change.
 func (r *Rules) Reload() error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	return r.try(see(r.path))
 }
 
-// sighting is what a look at the file found: comparable, to tell whether it has changed.
+// sighting is the result of reading the file; it is comparable, to see whether the file has
+// changed.
 type sighting struct {
-	text, failure string // one of them
+	text, failure string // one of them is set
 	err           error
 }
 
 func (s sighting) same(o sighting) bool { return s.text == o.text && s.failure == o.failure }
 
-// see reads the file, of whatever directory and whatever link it now is.
+// see reads the file, following the directories and links as they are now.
 func see(path string) sighting {
 	text, err := readFile(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func see(path string) sighting {
 	return sighting{text: string(text)}
 }
 
-// readFile reads the file, if it is one that can be in force.
+// readFile reads the file, if it is regular and not too large.
 func readFile(path string) ([]byte, error) {
 	text, err := regularfile.Read(path, maxBytes)
 	if errors.Is(err, regularfile.ErrNotRegular) || errors.Is(err, regularfile.ErrTooLarge) {
@@ -118,8 +118,8 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// try puts in force what was seen, if it is right, and tells everyone. The lock loading
-// must be held.
+// try puts the given file in force, if it is valid, and reports the result. The lock loading must
+// be held.
 func (r *Rules) try(seen sighting) error {
 	r.tried, r.pending = seen, nil
 	rules, err := r.putInForce(seen)

@@ -15,18 +15,18 @@ import (
 
 // Acquire acquires units of a limit of [limit.Concurrent] for a key, if they are free now, and
 // returns them as a slot; if not, the decision says so, and slot is nil. Release the slot when the
-// units are no longer used, exactly when you would close what it stands for.
+// units are no longer used.
 //
-// A slot belongs to this process, which tells Redis that it is alive. Should the process die, its
-// units are free after [SlotTTL]; should it stand still, or not reach Redis, for that long, it
-// has lost the slot. Code that acts on a slot for long should look at [Slot.Held] before each
-// step, or end when [Slot.Lost] is closed.
+// A slot belongs to this process, which tells Redis that it is alive. If the process dies, its
+// units are free after [SlotTTL]; if it is paused, or cannot reach Redis, for that long, it has
+// lost the slot. Code that uses a slot for long should check [Slot.Held] before each step, or end
+// when [Slot.Lost] is closed.
 //
-// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, since
-// what became of the units would not be known; they are given back then, and the error is ctx's.
-// If Redis does not answer, units are denied, unless the rule's outage policy is [Allow]; while
-// Redis counts as lost, the policy decides: under [Approximate] a process keeps what it holds, and
-// acquires up to its share of the limit.
+// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because it
+// would not be known whether the units were acquired; they are given back then, and the error is
+// ctx's. If Redis does not answer, units are denied, unless the rule's outage policy is [Allow];
+// while Redis counts as lost, the policy decides: under [Approximate] a process keeps what it
+// holds, and acquires up to its share of the limit.
 //
 // Errors are those of [Rule.AllowN], and [limit.ErrNotForLimit] for a rule with another limit.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
@@ -42,7 +42,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	return slots[0], d, nil
 }
 
-// onDryRun is the slot for a decision, which on a dry run always has one.
+// onDryRun returns the slot for a decision, which on a dry run always has one.
 func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 	if slot == nil && d.Allowed {
 		return &Slot{rule: r, dry: true}
@@ -125,7 +125,7 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 	return entered, nil
 }
 
-// awaitTold waits until a key is in doubt no more.
+// awaitTold waits until a key is no longer in doubt.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
@@ -184,8 +184,8 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 	return slots, d, nil
 }
 
-// slotsDenied makes a denial say when to ask again: not when the processes that hold units count
-// as dead, since these will give them back before.
+// slotsDenied sets a denial's RetryAfter to when to ask again, which is not when the holders'
+// records expire, since they will give units back earlier.
 func (r *Rule) slotsDenied(d *limit.Decision) {
 	if r.slots != nil && !d.Allowed && !d.HeldBack {
 		d.RetryAfter = acquireAgain
@@ -221,7 +221,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	return slot, d
 }
 
-// sharing is between how many instances a limit is divided now.
+// sharing says among how many instances a limit is divided now.
 func sharing(s *outage.Shard) local.Sharing {
 	o := s.Outage()
 	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}

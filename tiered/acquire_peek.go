@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// peekSlots is decide of a peek.
+// peekSlots is decide for a peek.
 func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 	r, units := q.rule, q.cost
 	if err := r.checkSlots(ctx, q.key.said, units); err != nil {

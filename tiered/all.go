@@ -18,28 +18,28 @@ type Request struct {
 	Rule *Rule
 	Key  string
 	Cost int64
-	// Hold is for how long TakeAll holds the units, to be settled later, as [Rule.Hold] does: 1 ms to
-	// a day, or [LifeOfRule]. If it is 0, they are charged for good; or acquired, if the rule has a limit of
-	// [limit.Concurrent], whose units are never held for a time.
+	// Hold is how long TakeAll holds the units, to be settled later, as [Rule.Hold] does: 1 ms to a
+	// day, or [LifeOfRule]. If it is 0, they are charged for good; or acquired, if the rule has a
+	// limit of [limit.Concurrent], whose units are never held for a time.
 	Hold time.Duration
 }
 
-// MaxTogether is how many requests are decided together at most: what one trip carries, so
-// that nobody waits for somebody else's list.
+// MaxTogether is the most requests that can be decided together. It is what one trip carries, so
+// that no caller waits for another's long list.
 const MaxTogether = maxBatch
 
-// AllowAll charges all requests or none (law 9): a tenant's quota and an endpoint's
-// limit, say. It returns a decision for each; all of them are Allowed, or none is.
-// Those that stood in the way are Denied and have a RetryAfter, the others are HeldBack,
-// and counted as such. No two requests may be for the same rule and key, and there may be no more than
-// [MaxTogether]. Rules on a dry run stand in nobody's way, see [DryRun].
+// AllowAll charges all requests or none (law 9): for example, a tenant's quota and an endpoint's
+// limit. It returns a decision for each; all of them are Allowed, or none is. Those whose limit did
+// not allow the request are Denied and have a RetryAfter; the others are HeldBack, and counted as
+// such. No two requests may be for the same rule and key, and there may be no more than
+// [MaxTogether]. Rules on a dry run never deny the others, see [DryRun].
 //
-// It takes one trip to Redis. On a Cluster requests for the same key share a slot;
-// where keys lie in different slots they are charged one slot after the other, and
-// refunded if a later one denies. In between, for the time of a trip, other requests
-// may be denied for units that are then given back; never is more granted. Units
-// whose refund is lost stay charged until they leave the window. Requests whose master is
-// lost are decided by their rules' outage policies, the others by Redis.
+// It takes one trip to Redis. On a Cluster requests for the same key share a slot; keys in
+// different slots are charged one slot after the other, and refunded if a later one denies. In
+// between, for the time of a trip, other requests may be denied because of units that are then
+// given back; more than the limit is never granted. Units whose refund is lost stay charged until
+// they leave the window. Requests whose master is lost are decided by their rules' outage policies,
+// the others by Redis.
 //
 // Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Requests of rules
 // whose algorithm is a log may have costs of 100,000 units together, since a log writes each unit: more
@@ -50,7 +50,7 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 	return l.decideTogether(ctx, requests, nil)
 }
 
-// decideTogether is AllowAll if grants is nil, otherwise TakeAll: what is granted is put there.
+// decideTogether is AllowAll if grants is nil, otherwise TakeAll, which stores the grants there.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	for i := range requests {
 		if requests[i].isDryRun() {
@@ -84,7 +84,8 @@ func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Gran
 	return decisions, err
 }
 
-// questionsOf are the questions that requests ask; of one without a rule, which is a mistake, none.
+// questionsOf returns the questions of requests; a request without a rule, which is a mistake, has
+// none.
 func (l *Limiter) questionsOf(requests []Request) []question {
 	questions := make([]question, len(requests))
 	for i, q := range requests {

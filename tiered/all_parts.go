@@ -14,18 +14,18 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// together is requests that are charged all or none. They are decided in parts: on a Cluster the
-// requests of one slot, otherwise all of them. Each part is decided by its master if that is
-// there, else by the rules' outage policies; and what was charged is taken back as soon as one
-// denies.
+// together has requests that are charged all or none. They are decided in parts: on a Cluster the
+// requests of one slot, otherwise all of them. Each part is decided by its master if it can be
+// reached, otherwise by the rules' outage policies; as soon as one denies, the charges are taken
+// back.
 type together struct {
 	limiter   *Limiter
 	questions []question
 	entries   []remote.Entry // of the questions
 	decisions []limit.Decision
 
-	grants   Grants // where slots are put; nil if units are used up only, see AllowAll
-	acquires bool   // there are requests to acquire
+	grants   Grants // receives slots and holds; nil for AllowAll
+	acquires bool   // there are requests that acquire slots
 
 	reserved []outage.Reserved // by this instance's share, because their rules are settling; nil if none is
 	charged  []int             // in Redis
@@ -68,7 +68,7 @@ func (g *together) reserve() bool {
 	return true
 }
 
-// denyBy has one request deny all, without Redis.
+// denyBy lets one request deny all of them, without Redis.
 func (g *together) denyBy(i int, d limit.Decision) {
 	g.unreserveAll()
 	for j := range g.questions {
@@ -79,8 +79,8 @@ func (g *together) denyBy(i int, d limit.Decision) {
 	g.decisions[i] = d
 }
 
-// unreserve gives back what was reserved: what Redis granted has been recorded by then, and what
-// is granted without it will be.
+// unreserve gives back the reserved units: by then Redis's grants have been recorded, and grants
+// without Redis will be.
 func (g *together) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
@@ -101,7 +101,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
-		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // if others deny
+		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case others deny
 	}
 	// Those that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
@@ -124,7 +124,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	return g.decisions, nil
 }
 
-// trips is how many trips a part needs: none if Redis counts as lost for one of its keys.
+// trips returns how many trips a part needs: none if Redis counts as lost for one of its keys.
 func (g *together) trips(part []int) int {
 	if g.questions[part[0]].shard().Breaker.Closed() {
 		return 1
@@ -239,7 +239,7 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	}
 }
 
-// holdBack says of a request that it would have been granted.
+// holdBack marks a request as one that would have been granted.
 func (g *together) holdBack(i int) {
 	d := &g.decisions[i]
 	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
@@ -254,7 +254,7 @@ func entriesOf(questions []question) []remote.Entry {
 	return entries
 }
 
-// everyOne is all positions up to n.
+// everyOne returns all positions below n.
 func everyOne(n int) []int {
 	all := make([]int, n)
 	for i := range all {

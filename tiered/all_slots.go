@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// acquire is charge of a part in which units may be to be acquired.
+// acquire is charge for a part that may acquire slots.
 func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
 	questions := make([]*question, len(part))
 	for j, i := range part {

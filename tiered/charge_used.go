@@ -11,16 +11,16 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// ChargeUsed charges units that were used already, whether or not they fit: they become debt of
-// the window, up to four times the limit, for which the next requests wait. It is for work that
-// turned out to cost more than it was charged for. If that is to be expected, use [Rule.Hold].
+// ChargeUsed charges units that were used already, whether or not they fit: they become debt of the
+// window, up to four times the limit, for which later requests wait. It is for work that turned out
+// to cost more than it was charged for. If that can be expected, use [Rule.Hold].
 //
-// They are charged once at most (law 3). If Redis was certainly not asked, they are on this
-// instance's own record, and charged there once Redis answers again; if its answer is lost, nobody
-// knows, and they are not charged again.
+// They are charged at most once (law 3). If Redis was certainly not asked, they are recorded in
+// this instance, and charged once Redis answers again; if its answer was lost, it is unknown
+// whether they were charged, and they are not charged again.
 //
-// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own if
-// that had ended before. A context that ends later changes nothing but how long the call takes.
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own
+// if that had ended before. A context that ends later only shortens the call.
 func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err

@@ -65,11 +65,10 @@ const (
 	DefaultCounterUpTo = 100_000
 )
 
-// choose picks the algorithm for a rule that names none, by the size of its
-// limit, and says why: a log is exact and takes 5 bytes a unit, which is nothing for a
-// small limit; a counter's error shrinks against a middle one; for a large one, GCRA's
-// state is the smallest and its decisions the quickest. Its burst becomes a part of the
-// limit.
+// choose picks the algorithm for a rule that names none, by the size of its limit, and returns the
+// reason. A log is exact and takes 5 bytes a unit, which is little for a small limit; a counter's
+// relative error is small for a middle one; for a large one, GCRA has the smallest state and the
+// fastest decisions. Its burst becomes a part of the limit.
 //
 // A larger limit must never grant less. A log and a counter grant all of a limit at once, so
 // the burst is at least the largest limit that they are chosen for. Beyond, a tenth

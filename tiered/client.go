@@ -10,14 +10,14 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// keepingDeadlines returns a client that keeps the deadlines of contexts, over the same
-// connections and with the same hooks as the one that was handed in, and reports whether there
-// is one. Go-redis's clients keep them only if they were told so (ContextTimeoutEnabled), and
-// wait for seconds otherwise. Callers who make their own trips (remote.Options.Inline) must not
-// wait for so long, and a hung Redis must not tie up connections.
+// keepingDeadlines returns a client that keeps the deadlines of contexts, over the same connections
+// and with the same hooks as the one that was handed in, and reports whether there is one. Clients
+// of go-redis keep them only if ContextTimeoutEnabled is set, and wait for seconds otherwise.
+// Callers that make their own trips (remote.Options.Inline) must not wait that long, and a hung
+// Redis must not tie up connections.
 //
-// WithTimeout makes a client with options of its own, which nobody else has seen yet. A
-// Cluster's client has nothing like it.
+// WithTimeout returns a client with its own copy of the options, which can be changed safely. A
+// Cluster's client has no such method.
 func keepingDeadlines(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
 	node, ok := client.(*redis.Client)
 	if !ok {

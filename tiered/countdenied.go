@@ -7,12 +7,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// CountDenied lets denied units count as well, as in limiters that increment a counter first
-// and compare afterwards: once a request was denied in a window, so are all later ones, of
-// whatever cost, until the window ends; and a limit that is raised in the middle of a window
-// has to make up for what was denied before. It is for programs that must decide exactly as such a
-// limiter does. A flood of denied requests then keeps out everybody else who shares the key,
-// which is why other rules do not count like this.
+// CountDenied makes denied units count as well, as in limiters that increment a counter first and
+// compare afterwards: once a request was denied in a window, so are all later ones, of whatever
+// cost, until the window ends; and after a limit is raised in the middle of a window, units that
+// were denied before still count. It is for programs that must decide exactly as such a limiter
+// does. A flood of denied requests then causes denials for everybody else who shares the key, which
+// is why other rules do not count like this.
 //
 // It goes with [limit.FixedWindow] and windows of a length, and with no lease. Costs may be
 // larger than the limit, up to [limit.MaxQuota]: they are denied, and counted. Used of the

@@ -10,13 +10,13 @@ import (
 const (
 	tiers = limit.TierOverload + 1
 
-	// stripes keep cores from waiting for each other: a counter that two of them add to
-	// all the time takes longer than all the rest of a decision in process.
+	// stripes keep cores from waiting for each other: if two of them add to one counter all the
+	// time, that takes longer than the rest of a decision in process.
 	stripes   = 16
 	cacheLine = 64
 )
 
-// outcome is what became of a request under one of its limits.
+// outcome is the outcome of a request under one of its limits.
 type outcome int
 
 const (
@@ -43,7 +43,7 @@ func (c *decisionCounts) add(d *limit.Decision) {
 	c[stripe()].of[d.Tier][o].Add(1)
 }
 
-// sum is how many there were of a tier and outcome.
+// sum returns the number of decisions of a tier and outcome.
 func (c *decisionCounts) sum(tier limit.Tier, o outcome) (n uint64) {
 	for i := range c {
 		n += c[i].of[tier][o].Load()
@@ -51,14 +51,14 @@ func (c *decisionCounts) sum(tier limit.Tier, o outcome) (n uint64) {
 	return n
 }
 
-// stripe is the same one for a goroutine most of the time, and for others mostly another:
-// stacks lie 2 kB apart at least.
+// stripe returns mostly the same stripe for a goroutine, and mostly different ones for different
+// goroutines: their stacks are at least 2 kB apart.
 func stripe() uint64 {
 	var onStack byte
 	return uint64(uintptr(unsafe.Pointer(&onStack))>>11) * 0x9e3779b97f4a7c15 >> 60
 }
 
-// stats are the decisions by tier.
+// stats returns the decisions by tier.
 func (c *decisionCounts) stats() []TierStats {
 	if c == nil {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// DenialLife sets how long a denial of the rule may be remembered in process, 0 to 1
-// second; the default is 1 second. For that long a process may go on to deny what was
-// refunded, reset or raised by another (law 2). 0 remembers none: every request goes to
-// Redis. How many are remembered, [RememberDenials] says.
+// DenialLife sets how long a denial of the rule may be remembered in process, 0 to 1 second; the
+// default is 1 second. For that long a process may continue to deny a key after another process has
+// refunded units, reset the key or raised the limit (law 2). With 0 no denial is remembered: every
+// request goes to Redis. [RememberDenials] sets how many are remembered.
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 0 || d > denialLife {

@@ -1,11 +1,10 @@
-// Package tiered is the door to tierlimit: request limits that a whole fleet of
-// processes holds together.
+// Package tiered is the main package of tierlimit: it enforces request limits over a whole fleet of
+// processes.
 //
-// A [Limiter] connects three tiers. In process, a memory of denials answers what
-// is plainly over the limit without a network trip. Redis decides everything
-// else, atomically and on its own clock. When Redis cannot be reached, a circuit
-// breaker hands decisions to an approximation from this process's own record,
-// which knows how big the fleet is, and hands them back afterwards.
+// A [Limiter] connects three tiers. In process, remembered denials answer requests that are plainly
+// over the limit, without a network trip. Redis decides everything else, atomically and on its own
+// clock. When Redis cannot be reached, a circuit breaker hands decisions to an approximation, which
+// uses this process's own record and the size of the fleet, until Redis is back.
 //
 //	limiter, err := tiered.New(rdb)
 //	search, err := limiter.Rule("search", limit.PerMinute(60))
@@ -17,22 +16,21 @@
 //
 // # What errors mean
 //
-// A denial is not an error and an error is not a denial. With the default outage
-// policy a decision has no error even when Redis is gone; what remains are
-// mistakes of the caller (an empty key, a cost that can never fit), a cancelled
-// context, and a closed limiter. Load is none: what Redis cannot decide in time is decided
-// by the policy, too.
+// A denial is not an error and an error is not a denial. With the default outage policy a decision
+// has no error even when Redis is gone; what remains are mistakes of the caller (an empty key, a
+// cost that can never fit), a cancelled context, and a closed limiter. Load causes no errors:
+// decisions that Redis cannot make in time are made by the policy, too.
 //
-// # Watching it
+// # Monitoring
 //
-// [Limiter.Stats] returns what was decided, and by whom. Package promlimit exports it to Prometheus,
+// [Limiter.Stats] returns counts of decisions by tier. Package promlimit exports it to Prometheus,
 // module otellimit to OpenTelemetry; a program that imports neither links neither. [Logger] and
-// [OnStateChange] tell of outages.
+// [OnStateChange] report outages.
 //
 // # The Redis client
 //
-// [New] takes a client as it is, with its own pool and time-outs. The limiter
-// keeps its deadline whatever they are, but a client that waits longer ties up
-// connections in an outage; New logs what it finds wanting. [Open] makes a client
-// with settings that fit: see there for what they are.
+// [New] takes a client as it is, with its own pool and time-outs. The limiter keeps its deadline
+// whatever they are, but a client that waits longer ties up connections in an outage; New logs
+// unsuitable settings. [Open] makes a client with suitable settings, and its documentation lists
+// them.
 package tiered

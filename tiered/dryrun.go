@@ -7,18 +7,16 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// DryRun lets the rule decide and charge as ever, and never deny: to see what a limit
-// would do before it does it. Others call that shadow mode ([Shadow] is something else:
-// it compares algorithms). Every decision is Allowed and says what it would have been:
-// see DryRun and WouldDeny of [limit.Decision]. Metrics count the outcomes would_allow
-// and would_deny in place of allowed and denied. No call ends with an error: what would
-// have been one is counted as such, and the request allowed without a charge. Only
-// [Rule.Refund] and [Rule.Reset], which decide nothing, have theirs.
+// DryRun lets the rule decide and charge as usual, but never deny, to see what a limit would do
+// before it is enforced. This is also called shadow mode ([Shadow] is something else: it compares
+// algorithms). Every decision is Allowed and has what it would have been: see DryRun and WouldDeny
+// of [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
+// and denied. No call returns an error: errors are only counted, and the request is allowed without
+// a charge. Only [Rule.Refund] and [Rule.Reset], which decide nothing, return errors.
 //
-// In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule
-// were not there. If they grant, it is asked after them, within the same deadline, and charged by
-// itself if the cost fits; if they deny, it is not asked: the request it would have
-// counted does not happen.
+// In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the
+// rule were not there. If they grant, it is asked after them, within the same deadline, and charged
+// by itself if the cost fits; if they deny, it is not asked, because the request does not happen.
 //
 // Instances of a fleet may differ in it: all charge the same counts.
 func DryRun() RuleOption {
@@ -31,10 +29,10 @@ func DryRun() RuleOption {
 // IsDryRun reports whether the rule never denies, see [DryRun].
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
-// isDryRun reports whether a request stands in nobody's way.
+// isDryRun reports whether a request's rule is on a dry run.
 func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
 
-// decideBesideDryRuns is decideTogether where some rules are on a dry run.
+// decideBesideDryRuns is decideTogether if some rules are on a dry run.
 func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	var real []Request
 	for _, q := range requests {
@@ -46,8 +44,8 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	if grants != nil {
 		realGrants = make(Grants, len(real))
 	}
-	// One deadline for both (law 7). Only the dry runs are given it as a context: to the
-	// others it would look like a caller's haste, which says nothing of Redis.
+	// One deadline for both (law 7). Only the dry runs are given it as a context: for the others it
+	// would look like a caller's short deadline, which is no failure of Redis.
 	rest, cancel := context.WithTimeout(ctx, l.config.deadline)
 	defer cancel()
 	var decided []limit.Decision

@@ -12,15 +12,14 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// AllowEach decides several requests in one trip to Redis, each for itself: as if
-// [Rule.AllowN] had been called for one after the other. What is denied keeps nothing else from
-// being granted and charged; for all or none see [Limiter.AllowAll]. A Cost of 0 only looks, as
-// [Rule.Peek] does for a cost of 1. The same rule and key may come several times. There may be
-// no more than [MaxTogether] requests.
+// AllowEach decides several requests in one trip to Redis, independently, as if [Rule.AllowN] had
+// been called for one after the other. A denied request does not affect the others; for all or none
+// see [Limiter.AllowAll]. A Cost of 0 charges nothing, like [Rule.Peek] for a cost of 1. The same
+// rule and key may come several times. There may be no more than [MaxTogether] requests.
 //
-// On a Cluster it takes a trip for each slot that keys lie in, all at the same time. So it does, on one
-// node too, if requests of rules whose algorithm is a log have costs of more than 100,000 units
-// together, which is what a trip writes at most: for each part of them a trip.
+// On a Cluster it takes a trip for each slot of the keys, all at the same time. If requests of
+// rules whose algorithm is a log cost more than 100,000 units together, which is the most that a
+// trip writes, they are divided among several trips, also on one node.
 //
 // Errors and deadline are those of [Rule.AllowN], and of [Limiter.AllowAll] for units that come back.
 // If there is an error, other requests may have been charged.
@@ -57,7 +56,7 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	return e.decisions, nil
 }
 
-// each is requests that are decided together, each for itself.
+// each has requests that are decided in one call, independently of each other.
 type each struct {
 	limiter   *Limiter
 	asked     []question
@@ -108,7 +107,7 @@ func (e *each) decide(ctx context.Context) error {
 	return nil
 }
 
-// parts are the requests of a trip each.
+// parts divides the requests into trips.
 func (e *each) parts(together []int) [][]int {
 	if len(together) == 0 {
 		return nil
@@ -126,7 +125,7 @@ func (e *each) parts(together []int) [][]int {
 	return parts
 }
 
-// divide appends parts of which each is no more than a trip may write (law 7).
+// divide appends parts, none of which writes more than a trip may (law 7).
 func (e *each) divide(parts [][]int, part []int) [][]int {
 	first, work := 0, int64(0)
 	for n, i := range part {
@@ -146,7 +145,7 @@ func (e *each) entries(of []int) []remote.Entry {
 	return entries
 }
 
-// ask has some requests decided by Redis, or if it does not, by their rules' policies.
+// ask has some requests decided by Redis, or if it does not answer, by their rules' policies.
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := e.asked[part[0]].shard()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// assumedInstances is the size of a fleet that nobody has told. A fleet that is larger
-	// lets more through if it is scaled up in an outage, a smaller one less than its limits.
+	// assumedInstances is the assumed size of a fleet if none is set. A larger fleet lets more than
+	// its limits through if it is scaled up in an outage, a smaller one less.
 	assumedInstances = 10
 	mostInstances    = 1_000_000
 )
@@ -28,9 +28,9 @@ const (
 	fleetFileMost  = 1 << 10 // bytes that are read
 )
 
-// fleetFile keeps the largest size of the fleet in recent days, for an instance that starts
-// while Redis is away: it knows then how many share the limits (law 11). It is safe for
-// concurrent use.
+// fleetFile keeps the largest size of the fleet in recent days, for an instance that starts while
+// Redis is lost, which needs to know how many share the limits (law 11). It is safe for concurrent
+// use.
 type fleetFile struct {
 	path string
 	log  *quietLog
@@ -43,10 +43,10 @@ type fleetFile struct {
 // fleetSize is what the file holds, as JSON.
 type fleetSize struct {
 	Instances int       `json:"instances"`
-	Seen      time.Time `json:"seen"` // that size, last
+	Seen      time.Time `json:"seen"` // when that size was last seen
 }
 
-// assumedFleet is how many instances to assume before Redis has told.
+// assumedFleet returns the size to assume until Redis has reported it.
 func (c *config) assumedFleet(file *fleetFile) int {
 	size := c.fleetSize
 	if file != nil {
@@ -58,7 +58,7 @@ func (c *config) assumedFleet(file *fleetFile) int {
 	return size
 }
 
-// read returns the size that the file holds, 0 if there is none that is recent.
+// read returns the size in the file, or 0 if there is no recent one.
 func (f *fleetFile) read(now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,11 +90,10 @@ func readFleetSize(path string) (size fleetSize, err error) {
 	return size, nil
 }
 
-// heard is told of each size that Redis has told. It writes the file if there is something
-// new to say.
+// heard is called with each size that Redis reports. It writes the file if something has changed.
 func (f *fleetFile) heard(size int, now time.Time) {
 	if !f.mu.TryLock() {
-		return // the file is being written; more will be heard soon
+		return // the file is being written; the next heartbeat is soon
 	}
 	defer f.mu.Unlock()
 	grown := size > f.largest.Instances
@@ -110,8 +109,7 @@ func (f *fleetFile) heard(size int, now time.Time) {
 	}
 }
 
-// write replaces the file in one step, unless what is there, from another instance, says
-// more.
+// write replaces the file atomically, unless another instance has written a larger size.
 func (f *fleetFile) write(now time.Time) error {
 	if there, err := readFleetSize(f.path); err == nil && there.Instances > f.largest.Instances && now.Sub(there.Seen) <= fleetFileKeeps {
 		f.largest = there

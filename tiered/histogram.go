@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// histogram counts values in buckets, in a few cache lines and with two atomic additions: a
-// histogram of client_golang took as long as a tenth of a trip where a process is one of
-// many, whose caches are cold each time.
+// histogram counts values in buckets, in a few cache lines and with two atomic additions. A
+// histogram of client_golang took a tenth of a trip's time if a machine ran many processes, so that
+// caches were cold each time.
 type histogram struct {
 	bounds []float64         // upper, ascending
-	counts [16]atomic.Uint64 // by the first bound that is not below; the last has what is above all
+	counts [16]atomic.Uint64 // by the first bound that is not below the value; the last is for values above all bounds
 	sum    atomic.Uint64     // of bits of a float64
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// holding is what a decision that holds units has to say beside its cost.
+// holding has the parameters, beside the cost, of a decision that holds units.
 type holding struct {
 	terms remote.Hold
 	// unknown: it was decided without Redis, which may hold the units all the same.

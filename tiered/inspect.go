@@ -17,8 +17,8 @@ func init() {
 	inspect.Of = func(limiter any) inspect.Inside { return inside{limiter.(*Limiter)} }
 }
 
-// inside lets the live page look at a limiter. What it shows of decisions are the
-// counters that metrics have anyway, so nothing is counted twice.
+// inside lets the live page inspect a limiter. It uses the same counters as the metrics, so nothing
+// is counted twice.
 type inside struct{ l *Limiter }
 
 func (i inside) Context() context.Context { return i.l.ctx }
@@ -50,7 +50,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 	return shown
 }
 
-// inspectedHeld is what is held under the rule's name.
+// inspectedHeld returns what is held under the rule's name.
 func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 	var holds HoldStats
 	holds.add(r.metrics.holds)

@@ -6,8 +6,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// callKey is the key of a call, and what is made of it: once, and in the goroutine of the
-// caller, who alone pays for a long one.
+// callKey is the key of a call, with values computed from it once, in the caller's goroutine, so
+// that a long key costs only its own caller.
 type callKey struct {
 	said string
 	hash uint64         // by which this process remembers it
@@ -17,14 +17,14 @@ type callKey struct {
 
 func (l *Limiter) key(said string) callKey { return callKey{said: said, hash: l.hasher.Hash(said)} }
 
-// kept is the key for who keeps it for longer than a call: without what was said, which may be long.
+// kept returns the key for use beyond the call: without the original key, which may be long.
 func (k *callKey) kept() callKey {
 	other := *k
 	other.said, other.name = "", remote.UserKey(strings.Clone(string(k.inRedis())))
 	return other
 }
 
-// inRedis is the key as it stands in Redis keys: of a long one no more than a hash.
+// inRedis returns the key in the form used in Redis keys: of a long one only a hash.
 func (k *callKey) inRedis() remote.UserKey {
 	if k.name == "" {
 		k.name = remote.NewUserKey(k.said)

@@ -12,26 +12,24 @@ import (
 // mostLeased is the largest part of a limit that may be out on lease, in percent.
 const mostLeased = 50
 
-// Lease lets processes lease units of the rule's keys: have them charged in Redis in
-// advance, and spend them without a trip. At most so many percent of the limit, 1 to 50,
-// are out on lease of a key at any time, over the whole fleet; Redis sees to that. It is
-// worth while for keys that one process is asked for many times a second.
+// Lease lets processes lease units of the rule's keys: the units are charged in Redis in advance,
+// and spent without a trip. At most the given percentage of the limit, 1 to 50, is on lease for a
+// key at any time, over the whole fleet; Redis enforces this. It is worth while for keys that one
+// process is asked for many times a second.
 //
-// A lease lasts an eighth of the window, a second at most, and ends with a fixed window.
-// It is sized by what the process was asked for, and by what there is: half of what may
-// still be on lease, and half of what is free beyond the same percentage of the limit
-// (of the burst under GCRA). So the last units are decided one by one, exactly. Units
-// that are not used go back to Redis; those of a process that crashed stay charged, and
-// leave the window like all others.
+// A lease lasts an eighth of the window, a second at most, and ends with a fixed window. Its size
+// follows the process's demand. It is at most half of what may still be leased, and at most half of
+// what is free beyond the same percentage of the limit (under GCRA, of the burst). So the last
+// units are decided one by one, exactly. Units that are not used go back to Redis; those of a
+// process that crashed stay charged, and leave the window like all others.
 //
-// What it costs: units are charged up to a lease's life before they are spent, so any
-// window may hold as many more as may be out on lease, see [Rule.WorstCase]; to keep
-// within the limit all the same use [LeaseWithinLimit]. And while one process has units
-// on lease, another may be denied for want of them, with a RetryAfter that is longer
-// than it turns out to be.
+// Leases have two costs. Units are charged up to a lease's life before they are spent, so any
+// window may hold as many more as may be on lease, see [Rule.WorstCase]; use [LeaseWithinLimit] to
+// keep within the limit. And while one process has units on lease, another may be denied because
+// they are missing, with a RetryAfter that is longer than necessary.
 //
-// Limits of which that percentage is less than a unit, windows below 100 ms and keys of
-// more than 1 kB have no leases.
+// There are no leases if the percentage of the limit is less than a unit, for windows below 100 ms,
+// and for keys of more than 1 kB.
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		if percent < 1 || percent > mostLeased {
@@ -42,10 +40,9 @@ func Lease(percent int) RuleOption {
 	}
 }
 
-// LeaseWithinLimit is [Lease] for limits that must not be exceeded: Redis is told a limit
-// that is smaller by what may be out on lease. So [Rule.WorstCase] is no larger than
-// without leases, and as long as little is on lease that part of the limit lies idle.
-// Costs above the smaller limit are errors.
+// LeaseWithinLimit is [Lease] for limits that must not be exceeded: in Redis the limit is smaller
+// by what may be on lease. So [Rule.WorstCase] is no larger than without leases, but that part of
+// the limit is unused while little is on lease. Costs above the smaller limit are errors.
 func LeaseWithinLimit(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		err := Lease(percent)(c)
@@ -54,7 +51,7 @@ func LeaseWithinLimit(percent int) RuleOption {
 	}
 }
 
-// newLeases makes what keeps the leases of all rules.
+// newLeases makes the keeper of all rules' leases.
 func (l *Limiter) newLeases() *lease.Keeper {
 	return lease.New(lease.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline, AtOnce: maxBatch,
@@ -66,7 +63,7 @@ func (l *Limiter) newLeases() *lease.Keeper {
 	})
 }
 
-// fromLease decides by the lease held for a key, if it has the units.
+// fromLease decides from the lease of a key, if it has the units.
 func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Decision, bool) {
 	peek := operation == lua.Peek
 	spent, ok := r.limiter.leases.Spend(r.lease, hash, now, cost, peek)
@@ -84,7 +81,7 @@ func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Dec
 	return d, true
 }
 
-// wantLease takes note of what Redis granted, and asks for a lease if it is worth while.
+// wantLease records Redis's grant, and asks for a lease if it is worth while.
 func (r *Rule) wantLease(key *callKey, granted int64) {
 	r.limiter.leases.Granted(r.lease, key.hash, key.inRedis(), granted)
 }

@@ -22,24 +22,24 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// What is not worth an option.
+// Settings without an option.
 const (
-	// denialLife bounds how long a denial is remembered: capacity may come back
-	// earlier than Redis said (law 2).
+	// denialLife bounds how long a denial is remembered, because capacity may come back earlier
+	// than Redis said (law 2).
 	denialLife = time.Second
-	// maxBatch and maxWork bound how long one trip keeps Redis busy: 128 decisions,
-	// or the log units that it writes in a few milliseconds.
+	// maxBatch and maxWork bound how long one trip keeps Redis busy: 128 decisions, or the number
+	// of log units that it writes in some milliseconds.
 	maxBatch = 128
 	maxWork  = 100_000
-	// inFlight is the most trips under way at once.
+	// inFlight is the most trips in flight at once.
 	inFlight = 8
-	// beforeStart is what a limiter's time begins with, so that a window before it is in
-	// no negative time.
+	// beforeStart is the time at which a limiter's clock begins, so that a window before the start
+	// is not negative.
 	beforeStart = 2 * limit.MaxWindow
 )
 
-// Limiter holds limits. Make one per process with [New] or [Open], and close it
-// at the end. It is safe for concurrent use.
+// Limiter enforces limits. Make one per process with [New] or [Open], and close it at the end. It
+// is safe for concurrent use.
 type Limiter struct {
 	config    config
 	client    redis.UniversalClient
@@ -56,38 +56,38 @@ type Limiter struct {
 	metrics   *counters
 	log       *quietLog
 	start     time.Time
-	assumed   int   // instances, before Redis has told
-	born      int64 // when that was, see now
+	assumed   int   // instances, until Redis reports the number
+	born      int64 // when the limiter was made, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
 
-	shadows     sync.Once // starts what compares
+	shadows     sync.Once // starts compareAll
 	comparisons chan comparison
-	instance    string // names this one in Redis
+	instance    string // this instance's name in Redis
 	script      *remote.Script
 	batching    remote.Options
 
 	lines lines // of calls of Wait
 
-	watcher   atomic.Pointer[inspect.Watcher] // nil: nobody watches decisions
-	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: nobody asks
+	watcher   atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
+	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: not needed
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
 }
 
-// New returns a limiter on a client of one node, of Sentinel or of a Cluster. The
-// client stays the caller's: closing it is up to them, after the limiter. Add its hooks, for
-// tracing say, before: of one node the limiter uses a copy that keeps the deadlines of
-// contexts, over the same connections, which does not see hooks that are added later.
+// New returns a limiter on a client of one node, of Sentinel or of a Cluster. The client stays the
+// caller's: closing it is up to them, after the limiter. Add hooks, for example for tracing, before
+// calling New: of a client of one node the limiter uses a copy, with the same connections, that
+// keeps the deadlines of contexts, and the copy does not get hooks that are added later.
 //
-// New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a
-// master, cannot be reached it starts all the same, in outage mode, and says so in the
-// log; a service must not depend on Redis to start. Errors are what waiting would not
-// mend: [limit.ErrAuth], [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
+// cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
+// depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
+// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
@@ -96,7 +96,7 @@ func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	return start(client, c)
 }
 
-// start returns a limiter that has met Redis, or begins without.
+// start returns a limiter that has contacted Redis, or starts without it.
 func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, option.Invalid("the Redis client is nil")
@@ -169,8 +169,8 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 // "/". The name is part of the Redis keys, so all instances must agree on it. A
 // second call with the same name and settings returns the same rule.
 //
-// Errors wrap [limit.ErrInvalidRule], of another rule of that name as a [*ConflictError];
-// [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
+// Errors wrap [limit.ErrInvalidRule], as a [*ConflictError] if a rule of that name has other
+// settings; [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
 // [limit.ErrClosed].
 func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.PrepareRule(name, lim, options...)
@@ -190,8 +190,8 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	return r, nil
 }
 
-// MustRule is [Limiter.Rule] for rules that are written into a program, whose mistakes a first
-// run shows: it panics where Rule returns an error.
+// MustRule is [Limiter.Rule] for rules that are constants of a program, so that the first run shows
+// their mistakes: it panics where Rule returns an error.
 func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) *Rule {
 	r, err := l.Rule(name, lim, options...)
 	if err != nil {
@@ -200,14 +200,14 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 	return r
 }
 
-// ChangeRule puts another limit, and other options, in force under a rule's name at
-// run time, or makes the rule. What was charged goes on to count, as far as the old
-// algorithm remembers it: see "Changing a rule" in docs/algorithms.md. It
-// returns the new rule. Rules are immutable: the old one goes on with the old limit
-// wherever the program still uses it, so keep a rule that may change in an atomic.Pointer.
+// ChangeRule puts another limit and other options in force under a rule's name at run time, or
+// makes the rule. Units that were charged continue to count, as far as the old algorithm remembers
+// them: see "Changing a rule" in docs/algorithms.md. It returns the new rule. Rules are immutable:
+// the old one keeps the old limit wherever the program still uses it, so keep a rule that may
+// change in an atomic.Pointer.
 //
-// Instances of a fleet that change at different times stay correct: each holds the
-// common counts to its own limit. Errors are those of [Limiter.Rule].
+// Instances of a fleet that change at different times stay correct: each applies its own limit to
+// the common counts. Errors are those of [Limiter.Rule].
 func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.PrepareRule(name, lim, options...)
 	if err != nil {
@@ -216,13 +216,13 @@ func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption
 	return r, l.PutInForce(r)
 }
 
-// FleetSize is the number of instances that share the limits: as last heard from
-// Redis, or as assumed (options [FleetSize], [FleetFile]) if it was never heard from.
+// FleetSize returns the number of instances that share the limits: as last reported by Redis, or as
+// assumed (options [FleetSize], [FleetFile]) until then.
 func (l *Limiter) FleetSize() int { return l.shards.FleetSize() }
 
-// State is who decides at the moment. On a Cluster it is the worst state of a master:
-// [Outage] if any counts as lost, so that the keys it holds are decided by the outage
-// policies, while Redis goes on deciding all others. Safe to call as often as one likes.
+// State returns the limiter's state, which says who decides at the moment. On a Cluster it is the
+// worst state of any master: it is [Outage] if one counts as lost, so that the outage policies
+// decide its keys, while Redis continues to decide all others. It is cheap.
 func (l *Limiter) State() State { return l.shards.State() }
 
 // Degraded reports whether Redis, or a master of a Cluster, counts as lost at the moment,
@@ -232,15 +232,15 @@ func (l *Limiter) Degraded() bool { return l.State() == Outage }
 // closeWithin is how much longer than the deadline Close takes at most.
 const closeWithin = 900 * time.Millisecond
 
-// errStillInClient: Close has waited long enough.
+// errStillInClient is the error of a Close that has waited long enough.
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
 
-// Close ends the limiter: decisions that wait for Redis, and all later ones, get
-// [limit.ErrClosed]; leased units and slots are given back; the fleet is told. It waits for trips
-// under way and leaves no goroutine behind; but it takes a second longer than the
-// deadline at most, after which the error says that the client still holds some: if Redis
-// hangs, and the client is a Cluster's that does not keep the deadlines of contexts.
-// Closing again does nothing.
+// Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
+// leased units and slots are given back; the instance leaves the fleet. It waits for trips in
+// flight and leaves no goroutine behind. It takes at most a second longer than the deadline; if
+// goroutines are still inside the client then, it returns an error. That can happen if Redis hangs,
+// and the client is a Cluster's that does not keep the deadlines of contexts. Closing again does
+// nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -267,7 +267,7 @@ func (l *Limiter) Close() error {
 	return err
 }
 
-// endTrips ends all that goes to Redis, and tells the fleet.
+// endTrips ends all calls to Redis, and leaves the fleet.
 func (l *Limiter) endTrips() error {
 	l.leases.Close()
 	l.closeHolds()
@@ -278,7 +278,7 @@ func (l *Limiter) endTrips() error {
 	return l.shards.Leave()
 }
 
-// now is this process's time in nanoseconds, on a clock that only goes forward.
+// now returns this process's time in nanoseconds, on a clock that only goes forward.
 func (l *Limiter) now() int64 {
 	if l.config.virtualClock != nil {
 		return l.config.virtualClock().UnixNano()

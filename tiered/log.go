@@ -9,8 +9,8 @@ import (
 // quietEvery is how often the same thing is logged at most.
 const quietEvery = 10 * time.Second
 
-// quietLog logs each kind of event at most every quietEvery and says how many it
-// left out. It is used off the path of decisions, or for what should never happen.
+// quietLog logs each kind of event at most every quietEvery and says how many it left out. It is
+// used outside the path of decisions, or for events that should never happen.
 type quietLog struct {
 	logger *slog.Logger
 

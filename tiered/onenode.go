@@ -11,18 +11,20 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// errOneNode: what the other nodes of a Cluster hold cannot be asked for by a client that knows one.
+// errOneNode is logged if the client knows only one node of a Cluster, and cannot ask the others
+// for their keys.
 var errOneNode = errors.New("the Redis client is of one node, and the node is one of a Cluster with several masters: " +
 	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
 
-// warnOneNode says that the limiter has such a client. Waiting does not mend that, but decisions
-// are still made; so it is told again and again, and is no error.
+// warnOneNode logs that the limiter has such a client. Waiting does not solve that, but decisions
+// are still made; so it is logged repeatedly instead of being an error.
 func (l *Limiter) warnOneNode(err error) {
 	l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
 		"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 }
 
-// checkNode finds out, once Redis has answered, whether it is a node of a Cluster that has more.
+// checkNode checks, once Redis has answered, whether it is a node of a Cluster with several
+// masters.
 func (l *Limiter) checkNode(s *outage.Shard) {
 	client, ok := l.client.(*redis.Client)
 	if !ok {
@@ -33,12 +35,12 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 		masters, err = remote.MastersBehind(ctx, client)
 		return err
 	})
-	if err == nil && masters > 1 { // if it cannot be told, decisions will
+	if err == nil && masters > 1 { // if this fails, decisions will show it
 		s.Failed(errOneNode)
 	}
 }
 
-// explain says more of why Redis could not be asked.
+// explain adds to an error why Redis could not be asked.
 func (l *Limiter) explain(err error) error {
 	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
 		l.warnOneNode(err)
@@ -49,10 +51,10 @@ func (l *Limiter) explain(err error) error {
 	return err
 }
 
-// behind makes the client that reaches all of what the options' one address leads to: a Cluster's
-// where a node of a Cluster answers that has several masters, since one node's could not ask the
-// others. Managed services give a Cluster by one address. Where only one master is, it stays a
-// client of that address: others, which the node might name, need not be reachable from here.
+// behind makes a client for everything behind the options' one address: a Cluster's client if a
+// node of a Cluster with several masters answers, since a client of one node could not ask the
+// others. Managed services give one address for a Cluster. If there is only one master, the client
+// uses that address: others that the node might name need not be reachable from here.
 func behind(options redis.UniversalOptions) (client redis.UniversalClient, cluster bool) {
 	client = redis.NewUniversalClient(&options)
 	node, ok := client.(*redis.Client)
@@ -64,7 +66,7 @@ func behind(options redis.UniversalOptions) (client redis.UniversalClient, clust
 	if masters, err := remote.MastersBehind(ctx, node); err != nil || masters < 2 {
 		return client, false
 	}
-	_ = node.Close() // nothing is under way
+	_ = node.Close() // nothing is in flight
 	options.IsClusterMode = true
 	return redis.NewUniversalClient(&options), true
 }

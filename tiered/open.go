@@ -13,29 +13,28 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Open is [New] with a client of its own, made from options with the settings
-// that a limiter needs; Close closes it. One node, Sentinel and Cluster are told
-// apart as by redis.NewUniversalClient; and where there is one address, by asking the server: a
-// Cluster of several masters gets a Cluster's client, as if IsClusterMode were set. That takes a
-// second at most, before the time that New takes. If there is no answer, or if slots
-// move away from a Cluster's only master later, the client stays one of one node, and the
-// log says so: where there may be a Cluster behind one address, set IsClusterMode.
+// Open is [New] with its own client, made from options with the settings that a limiter needs;
+// Close closes it. One node, Sentinel and Cluster are distinguished as by redis.NewUniversalClient,
+// and if there is one address, by asking the server: a Cluster of several masters gets a Cluster's
+// client, as if IsClusterMode were set. That takes at most a second, in addition to the time of
+// New. If there is no answer, or if slots move away from a Cluster's only master later, the client
+// stays one of a single node, and this is logged: if there may be a Cluster behind one address, set
+// IsClusterMode.
 //
 // What Open sets, and what to set in a client handed to New:
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
-//     for the read time-out (5 s) instead of the limiter's deadline. (New does so by
-//     itself for its own use of a client of one node, which stays as it is.)
+//     for the read time-out (5 s) instead of the limiter's deadline. (New uses a
+//     copy of a client of one node with this setting.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
 //     the rest only delay the outage mode.
-//   - DialTimeout: 1 s, DialerRetries: 1, where not set. The defaults add up to
-//     over 20 s.
-//   - MaintNotificationsConfig: disabled, where not set: most servers lack them.
+//   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.
+//   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
 //
-// The first Open of a process also sends what go-redis itself logs to the limiter's logger (option
-// [Logger]), until the limiter is closed: instead of to standard error, in a form of its own. That
-// is one setting for the whole process, other clients included: see [KeepLogOfRedis] and
-// [LogOfRedis] to decide otherwise.
+// The first Open of a process also sends go-redis's own log lines to the limiter's logger (option
+// [Logger]) until the limiter is closed; by default go-redis writes them to standard error, in its
+// own format. That setting is for the whole process, including other clients: to change it, see
+// [KeepLogOfRedis] and [LogOfRedis].
 func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, error) {
 	if options == nil {
 		return nil, option.Invalid("Redis options are nil")
@@ -55,7 +54,7 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	return l, err
 }
 
-// openWith is Open, once the limiter's own options are read.
+// openWith is Open with the limiter's own options applied.
 func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1

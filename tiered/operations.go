@@ -9,38 +9,37 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// AllowUpTo grants as much of a cost as fits, and charges exactly that: see
-// Granted of the decision, which is Allowed if that is anything at all. RetryAfter
-// is when a single unit fits. The cost may be larger than the limit.
+// AllowUpTo grants as much of a cost as fits, and charges exactly that: Granted in the decision is
+// the number of units. The decision is Allowed if at least one unit is granted; otherwise
+// RetryAfter is the time until a single unit fits. The cost may be larger than the limit.
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	return r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)
 }
 
-// Peek says what [Rule.AllowN] would decide now, and charges nothing. In an outage
-// it answers from this instance's own record. Metrics count decisions, not peeks.
+// Peek returns what [Rule.AllowN] would decide now, and charges nothing. In an outage it answers
+// from this instance's own record. Metrics count decisions, not peeks.
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	return r.decide(ctx, key, cost, lua.Peek)
 }
 
-// Refund gives units of a decision's charge back: of a request that did not happen,
-// or cost less than was thought. Units that have left the window by now have come
-// back anyway and are not given twice. d is the decision that charged them, with
-// this rule and key; Refund subtracts the units from d.Granted, so no unit is given
-// back twice however often it is called. Do not refund copies of a decision, nor one
-// from several goroutines at once; nor, once a window has passed, a decision that was
-// made without Redis (its ChargedAt is 0): nothing tells then that it is so old.
+// Refund gives back units of a decision's charge, if the request did not happen or cost less than
+// expected. Units that have left the window by now are free already and are not given back twice. d
+// is the decision that charged them, with this rule and key; Refund subtracts the units from
+// d.Granted, so no unit is given back twice however often it is called. Do not refund copies of a
+// decision, nor the same one from several goroutines at once. Do not refund a decision that was
+// made without Redis (its ChargedAt is 0) after a window has passed, because Refund cannot see that
+// it is so old.
 //
-// What is given back: under a sliding log the oldest units that still count, so that
-// the rest leaves no earlier than it should; under a sliding counter and a fixed
-// window those of the sub-window they were charged in; under GCRA as many as the
-// charge's own debt, which shrinks with time, still holds.
+// A sliding log gives back the oldest units that still count, so that the rest leaves no earlier
+// than it should; a sliding counter and a fixed window those of the sub-window they were charged
+// in; GCRA as many as are left of the charge's own debt, which shrinks with time.
 //
-// Do not refund what was charged before the key was reset, nor across a change of the
-// rule's limit: other requests' units may then be given back instead.
+// Do not refund units that were charged before the key was reset, nor across a change of the rule's
+// limit: other requests' units may then be given back instead.
 //
 // Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], or
 // say why Redis could not be reached; the units then stay charged until they leave
@@ -50,7 +49,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		return err
 	}
 	if d.DryRun && d.Granted == 0 {
-		return nil // was let go on without a charge
+		return nil // was allowed without a charge
 	}
 	if units < 1 || units > d.Granted {
 		return fmt.Errorf("%w: %d units of a charge of %d", limit.ErrInvalidRefund, units, d.Granted)
@@ -59,7 +58,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	k := l.key(key)
 	charged, given := d.Granted, units
 	d.Granted -= units
-	if d.ChargedAt != 0 { // else Redis knows nothing of it
+	if d.ChargedAt != 0 { // otherwise Redis has no such charge
 		reply, err := l.shardOf(&k).Decide(ctx, remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: d.ChargedAt,
@@ -77,10 +76,10 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return nil
 }
 
-// Reset makes a key as if never used: in Redis, and in this process. Other processes
-// may remember a denial for up to a second, and spend what they have on lease. Slots that are
-// held stay held, and Redis is told of them again: at once by this process, by others within a
-// third of their [SlotTTL]. Errors are those of [Rule.Refund].
+// Reset makes a key as if never used, in Redis and in this process. Other processes may remember a
+// denial for up to a second, and spend their leased units. Slots stay held, and Redis is told of
+// them again: at once by this process, by others within a third of their [SlotTTL]. Errors are
+// those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.checkCall(ctx, key, 1); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Option sets something for a whole limiter. What it was given is checked by
-// [New], which returns an error that wraps [limit.ErrInvalidOption].
+// Option sets something for a whole limiter. [New] checks its arguments, and returns an error that
+// wraps [limit.ErrInvalidOption].
 type Option func(*config) error
 
 type config struct {
@@ -19,7 +19,7 @@ type config struct {
 	deadline     time.Duration
 	logUpTo      int64
 	counterUpTo  int64
-	fleetSize    int // 0: not told
+	fleetSize    int // 0: not set
 	fleetFile    string
 	coldStart    time.Duration
 	denials      int
@@ -29,8 +29,8 @@ type config struct {
 	virtualClock func() time.Time
 	ownsClient   bool
 	keepRedisLog bool
-	redisLog     *quietLog // of the lines of go-redis; nil: they are not the limiter's
-	hashTags     int       // 0: each user key is one
+	redisLog     *quietLog // for go-redis's log lines; nil: left to go-redis
+	hashTags     int       // 0: each user key is its own
 
 	onStateChange func(State)
 }
@@ -60,8 +60,8 @@ func configure(options []Option) (config, error) {
 	return c, nil
 }
 
-// Prefix sets what all Redis keys of the limiter begin with; the default is "tl".
-// Limiters with the same prefix on the same Redis share limits and fleet.
+// Prefix sets the prefix of all Redis keys of the limiter; the default is "tl". Limiters with the
+// same prefix on the same Redis share limits and fleet.
 func Prefix(prefix string) Option {
 	return func(c *config) error {
 		c.prefix = prefix
@@ -70,16 +70,15 @@ func Prefix(prefix string) Option {
 	}
 }
 
-// HashTags makes the limiter's keys share so many hash tags, 1 to 16,384, and with them
-// slots of a Redis Cluster; without it each user key is its own. A call of the script takes
-// the keys of one slot. So 16 tags for each master let calls carry about eight keys where
-// a master is asked for 128 at a time, at about half of the time for each; see
-// docs/performance.md. The tags' slots lie at equal distances: with few of them, only
-// masters that have equal shares of the slots have equal shares of the work, and it moves
-// in lumps when slots do.
+// HashTags makes the limiter's keys share the given number of hash tags, 1 to 16,384, and with them
+// slots of a Redis Cluster; without it each user key is its own hash tag. A call of the script
+// takes the keys of one slot. So with 16 tags for each master, calls carry about eight keys if a
+// master is asked for 128 at a time, in about half of the time for each; see docs/performance.md.
+// The tags' slots are at equal distances. If there are few tags, only masters with equal shares of
+// the slots have equal shares of the work, and when slots move, the work moves in large parts.
 //
-// All instances must agree on it: it is part of the Redis keys. Changing it starts all
-// counts anew. On a single node it changes nothing but the keys' names.
+// All instances must agree on it: it is part of the Redis keys. Changing it starts all counts at
+// zero. On a single node it changes only the keys' names.
 func HashTags(tags int) Option {
 	return func(c *config) error {
 		if tags < 1 || tags > remote.SlotCount {
@@ -104,11 +103,11 @@ func Deadline(d time.Duration) Option {
 	}
 }
 
-// Thresholds sets the automatic choice of algorithm: a sliding log for limits of
-// up to logUpTo units, a strict sliding counter up to counterUpTo, GCRA above. The
-// burst of that GCRA is a tenth of the limit, but at least counterUpTo: so no limit grants
-// less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst]) is counted
-// by GCRA whatever its size. The defaults are 2,000 and 100,000.
+// Thresholds sets the automatic choice of algorithm: a sliding log for limits of up to logUpTo
+// units, a strict sliding counter up to counterUpTo, GCRA above. The burst of that GCRA is a tenth
+// of the limit, but at least counterUpTo, so that no limit grants less at once than a smaller one.
+// A limit with a burst ([limit.Limit.WithBurst]) is counted by GCRA whatever its size. The defaults
+// are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
@@ -119,11 +118,11 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 	}
 }
 
-// FleetSize sets how many instances to assume until Redis has told the real number, 1 to
-// 1,000,000; the default is 10. It matters to an instance that starts while Redis cannot
-// be reached: it may grant the limit divided by that. Instances that are added then add
-// as much each, so set it to the most that the fleet grows to (an autoscaler's maximum),
-// and to 1 for a service that is one process. See also [FleetFile] and [ColdStart].
+// FleetSize sets how many instances to assume until Redis has reported the real number, 1 to
+// 1,000,000; the default is 10. It matters to an instance that starts while Redis cannot be
+// reached: it may grant the limit divided by this number. Each instance that is added then grants
+// as much, so set it to the largest size of the fleet (an autoscaler's maximum), and to 1 for a
+// service that is one process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		if instances < 1 || instances > mostInstances {
@@ -134,12 +133,12 @@ func FleetSize(instances int) Option {
 	}
 }
 
-// FleetFile names a file that keeps the largest size of the fleet in the last seven days,
-// for instances that start while Redis cannot be reached: they assume that many, or as
-// many as [FleetSize] says if those are more. Every instance writes it, at most once an hour
-// unless the fleet has grown. It may be on a volume that instances share, or on a disk that
-// outlives the process; limiters of different fleets need different files. The folder must exist.
-// If the file cannot be read or written the log says so, and all goes on without it.
+// FleetFile names a file that keeps the largest size of the fleet in the last seven days, for
+// instances that start while Redis cannot be reached: they assume that size, or that of [FleetSize]
+// if it is larger. Every instance writes it, at most once an hour unless the fleet has grown. It
+// may be on a volume that instances share, or on a disk that outlives the process; limiters of
+// different fleets need different files. The folder must exist. If the file cannot be read or
+// written, this is logged, and the limiter works without it.
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		if path == "" {
@@ -150,12 +149,11 @@ func FleetFile(path string) Option {
 	}
 }
 
-// ColdStart sets how long an instance that starts while Redis cannot be reached takes until
-// it grants its whole share of a limit; the default is a minute, and a window that is shorter
-// takes its place. The share grows evenly from a single unit: the instance may have
-// replaced another that granted its share just before, and the longer the time, the less
-// the two grant together. 0 grants the share at once, [limit.MaxWindow] within the limit's
-// whole window, whatever that is.
+// ColdStart sets how long an instance that starts while Redis cannot be reached takes until it
+// grants its whole share of a limit; the default is a minute, or the limit's window if that is
+// shorter. The share grows evenly from a single unit: the instance may have replaced another that
+// granted its share just before, and the longer the time, the less the two grant together. With 0
+// the share is granted at once, with [limit.MaxWindow] over the limit's whole window.
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 || d > limit.MaxWindow {
@@ -166,9 +164,9 @@ func ColdStart(d time.Duration) Option {
 	}
 }
 
-// RememberDenials sets how many denied keys are remembered in process, at about
-// 150 bytes each, 8 to 16 of them allocated at once; the default is 100,000. 0 turns the
-// memory off: every request then goes to Redis.
+// RememberDenials sets how many denied keys are remembered in process, at about 150 bytes each, 8
+// to 16 of them allocated at once; the default is 100,000. 0 turns this off: every request then
+// goes to Redis.
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
 		if keys < 0 || keys > 100_000_000 {
@@ -179,9 +177,9 @@ func RememberDenials(keys int) Option {
 	}
 }
 
-// LedgerKeys sets for how many keys this instance's own grants are recorded, at
-// 72 bytes each, allocated at once; the default is 100,000. It should be at least
-// the number of keys that are active in one window. Rounded up to a power of two.
+// LedgerKeys sets for how many keys this instance's own grants are recorded, at 72 bytes each,
+// allocated at once; the default is 100,000. It should be at least the number of keys that are
+// active in one window. It is rounded up to a power of two.
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {
 		if keys < 1 || keys > 100_000_000 {
@@ -192,10 +190,10 @@ func LedgerKeys(keys int) Option {
 	}
 }
 
-// QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster,
-// at once; the default is 100,000. Further ones are decided at once by the rules' outage
-// policies. So are, up to 100 a millisecond, those that Redis could not decide in time at the
-// rate at which it answers; others are, at the deadline. It is no outage, and no error.
+// QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster, at once;
+// the default is 100,000. Further ones are decided at once by the rules' outage policies. So are up
+// to 100 calls a millisecond that Redis could not decide in time at its present rate; other such
+// calls are decided by the policies at their deadline. This is neither an outage nor an error.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {
@@ -217,11 +215,11 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnStateChange sets a function that is told of each change of [Limiter.State], one
-// after another, on a goroutine of the limiter's own. It must not call Close. On a Cluster,
-// whose state is the worst of its masters', it is told when the first is lost and when the
-// last is back, and not of others in between; the log has each. Should 256 changes wait to
-// be told, further ones are left out.
+// OnStateChange sets a function that is called with each change of [Limiter.State], one after
+// another, on a goroutine of the limiter. It must not call Close. On a Cluster, whose state is the
+// worst of its masters', it is called when the first master is lost and when the last is back, and
+// not for others in between; the log has all changes. If 256 changes wait for the function, further
+// ones are dropped.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {
@@ -251,22 +249,22 @@ type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
 	algorithm    limit.Algorithm
-	need         plan.Need // nothing stated: choose by the size of the limit
+	need         plan.Need // zero: choose by the size of the limit
 	policy       OutagePolicy
-	shadow       float64 // part of the keys; 0: none
+	shadow       float64 // sampled part of the keys; 0: none
 	leased       int     // percent of the limit
-	leasedWithin bool    // it
+	leasedWithin bool    // leases stay within the limit
 	dryRun       bool
 	countDenied  bool
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
 	unsettledSet bool          // by an option, be it to the default
 	slotTTL      time.Duration // 0: the default
-	holdLife     time.Duration // 0: callers say it
+	holdLife     time.Duration // 0: callers must pass it
 }
 
-// Use sets the rule's algorithm; without it the rule chooses by what it needs, see
-// [Need], or by the size of its limit, see [Thresholds].
+// Use sets the rule's algorithm; without it, the algorithm is chosen by the rule's [Need], or by
+// the size of its limit, see [Thresholds].
 func Use(a limit.Algorithm) RuleOption {
 	return func(c *ruleConfig) error {
 		c.algorithm = a

@@ -46,18 +46,17 @@ func OnOutage(p OutagePolicy) RuleOption {
 type State = outage.State
 
 const (
-	// Healthy: Redis decides.
+	// Healthy means that Redis decides.
 	Healthy = outage.Healthy
-	// Outage: Redis counts as lost, and decisions are made by the rules' outage
-	// policies.
+	// Outage means that Redis counts as lost, and the rules' outage policies decide.
 	Outage = outage.Outage
-	// Settling: Redis is back, has lost its memory, or often misses the deadline, and does
-	// not know of all that was granted. A request needs both its yes and that of this
-	// instance's share of the limit; but for rules of policy Allow, where Redis decides.
+	// Settling means that Redis does not know of all grants, because it is just back, has lost
+	// data, or often misses the deadline. A request must fit both in Redis and in this instance's
+	// share of the limit; but for rules of policy Allow, Redis decides alone.
 	Settling = outage.Settling
 )
 
-// newShards makes what knows of Redis's outages.
+// newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
@@ -90,13 +89,13 @@ func (l *Limiter) newShards() *outage.Shards {
 	}
 	if file := l.fleetFile; file != nil {
 		c.Size = func(size int) {
-			l.background.Go(func() { file.heard(size, time.Now()) }) // which may be slow
+			l.background.Go(func() { file.heard(size, time.Now()) }) // writing may be slow
 		}
 	}
 	return outage.New(c)
 }
 
-// outageCounts put what happens to Redis into the limiter's metrics.
+// outageCounts count Redis's outages and losses in the limiter's counters.
 type outageCounts struct{ l *Limiter }
 
 func (c outageCounts) Opened()             { c.l.metrics.opened.Inc() }
@@ -118,7 +117,7 @@ func (c outageCounts) Trip(callers int, took time.Duration, err error) {
 	c.l.metrics.trip(callers, took, err)
 }
 
-// shardOf is the shard of a key.
+// shardOf returns the shard of a key.
 func (l *Limiter) shardOf(key *callKey) *outage.Shard {
 	if l.shard != nil {
 		return l.shard
@@ -126,7 +125,7 @@ func (l *Limiter) shardOf(key *callKey) *outage.Shard {
 	return l.shards.Of(key.inRedis())
 }
 
-// inOutageOf is what is asked of a shard about a key.
+// inOutageOf returns the question to a shard about a key.
 func (r *Rule) inOutageOf(key *callKey, cost int64, operation int) outage.Question {
 	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis(), Cost: cost, Operation: operation}
 }

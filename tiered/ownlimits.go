@@ -7,13 +7,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// ownLimitsKept is for how many keys it is remembered which limit of their own they have, at
-// most: 8 bytes each, and about 100 for those that have one.
+// ownLimitsKept is the number of keys whose own limits are remembered, at 8 bytes each, and about
+// 100 more for those that have one.
 const ownLimitsKept = 1 << 14
 
-// ownLimits remembers which limit of its own a key was held to last, for the live page: only the
-// program knows who has which. Keys that meet in a place push each other out. It is safe for
-// concurrent use.
+// ownLimits remembers the own limit that was last applied to a key, for the live page: only the
+// program knows which key has which limit. A place of the table holds the last key that used it. It
+// is safe for concurrent use.
 type ownLimits struct {
 	seed   maphash.Seed
 	any    atomic.Bool
@@ -32,7 +32,7 @@ func (o *ownLimits) place(rule, key string) (*atomic.Pointer[ownLimit], uint64) 
 	return &o.places[hash%ownLimitsKept], hash
 }
 
-// decided is told of each decision. While a key's limit stays the same it writes nothing.
+// decided is called for each decision. It writes only if a key's limit has changed.
 func (o *ownLimits) decided(r *Rule, key string) {
 	if !r.own && !o.any.Load() {
 		return
@@ -49,7 +49,7 @@ func (o *ownLimits) decided(r *Rule, key string) {
 	}
 }
 
-// of is the limit of its own that a key was held to last, if it is known to have one.
+// of returns the own limit that was last applied to a key, if it is known to have one.
 func (o *ownLimits) of(rule, key string) (limit.Limit, bool) {
 	place, hash := o.place(rule, key)
 	known := place.Load()

@@ -10,14 +10,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// question is one request on its way through the tiers. What is made of it, the key's hash and
-// the shard that has the key, is made once.
+// question is one request on its way through the tiers. The key's hash and shard are computed once.
 type question struct {
 	rule      *Rule
 	key       callKey
 	cost      int64
 	operation int           // lua.Take, lua.TakeUpTo or lua.Peek
-	found     *outage.Shard // nil until shard has looked for it
+	found     *outage.Shard // nil until shard is called
 }
 
 func (r *Rule) ask(key string, cost int64, operation int) question {
@@ -47,12 +46,12 @@ func (q *question) entry() remote.Entry {
 	return e
 }
 
-// inOutage asks the shard.
+// inOutage returns the question to the shard.
 func (q *question) inOutage() outage.Question {
 	return q.rule.inOutageOf(&q.key, q.cost, q.operation)
 }
 
-// needed is how many units must be free for anything to be granted.
+// needed returns how many units must be free for anything to be granted.
 func (q *question) needed() int64 {
 	if q.operation == lua.TakeUpTo {
 		return 1
@@ -93,7 +92,7 @@ func (q *question) decide(ctx context.Context) (limit.Decision, error) {
 	return q.answered(&reply, err)
 }
 
-// answered decides by what Redis said, or by the outage policy if it said nothing.
+// answered decides by Redis's answer, or by the outage policy if there is none.
 func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, error) {
 	r := q.rule
 	switch {
@@ -133,7 +132,7 @@ func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
 	return fits.fallback(q.rule.limiter.now(), err), nil
 }
 
-// fallback decides without Redis, because asking it came to err.
+// fallback decides without Redis, because asking it failed with err.
 func (q *question) fallback(now int64, err error) limit.Decision {
 	asked := q.inOutage()
 	q.key.hold.decidedWithout(outage.MayBeCharged(err))

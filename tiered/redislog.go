@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LogOfRedis has what go-redis itself logs go to a logger: at level WARN, each kind of line at most
-// every 10 s, with how many were left out. By itself go-redis writes lines of its own form to
-// standard error, many of them while a server is away, which say nothing that the limiter's own
-// lines do not. A nil logger discards the lines.
+// LogOfRedis sends go-redis's own log lines to a logger: at level WARN, each kind of line at most
+// every 10 s, with the number left out. By default go-redis writes them to standard error in its
+// own format, many of them while a server is lost, and with no information that the limiter's own
+// lines do not have. A nil logger discards the lines.
 //
-// [Open] and [OpenURL] do so by themselves, with the limiter's logger. LogOfRedis is for programs
-// that use [New], or want another logger for these lines; once it was called, Open leaves the lines
-// alone. Call it when the program starts and before it makes clients: go-redis has one logger for
-// the whole process, for the program's own clients too.
+// [Open] and [OpenURL] do the same with the limiter's logger. LogOfRedis is for programs that use
+// [New], or want another logger for these lines; once it was called, Open does not change
+// go-redis's logger. Call it when the program starts and before it makes clients: go-redis has one
+// logger for the whole process, including the program's own clients.
 func LogOfRedis(logger *slog.Logger) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -27,10 +27,10 @@ func LogOfRedis(logger *slog.Logger) {
 	redis.SetLogger(redisLog{newQuietLog(logger)})
 }
 
-// KeepLogOfRedis has [Open] and [OpenURL] leave go-redis's logger, which is one for the whole
-// process, as it is. Set it if the program has set one of its own before (redis.SetLogger,
-// logging.Disable), or wants go-redis's own lines on standard error. A logger that is set
-// after the first limiter was opened stays in any case.
+// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, which is one for the
+// whole process. Set it if the program has set one of its own before (redis.SetLogger,
+// logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the
+// first limiter was opened stays in any case.
 func KeepLogOfRedis() Option {
 	return func(c *config) error {
 		c.keepRedisLog = true
@@ -38,14 +38,14 @@ func KeepLogOfRedis() Option {
 	}
 }
 
-// redisLog is a logger as go-redis wants it. The kind of a line is its format.
+// redisLog implements go-redis's logger. The kind of a line is its format.
 type redisLog struct{ *quietLog }
 
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
 	l.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
 }
 
-// redisLines is what go-redis logs in this process, once Open has taken it over.
+// redisLines receives go-redis's lines in this process, once Open has set it.
 var redisLines bridge
 
 // bridge sends go-redis's lines to the logger of the limiter that was opened first of those still
@@ -53,19 +53,19 @@ var redisLines bridge
 // may still report something, which goes to the process's logger.
 type bridge struct {
 	mu    sync.Mutex
-	taken bool        // go-redis's logger is set, by Open or by LogOfRedis: it is not set again
+	taken bool        // Open or LogOfRedis has set go-redis's logger
 	open  []*quietLog // of limiters
 	rest  *quietLog   // while none is open
 }
 
-// choose notes that the program has decided where the lines go.
+// choose records that the program has decided where the lines go.
 func (b *bridge) choose() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken = true
 }
 
-// join has lines go to a limiter's logger, until leave.
+// join sends lines to a limiter's logger, until leave.
 func (b *bridge) join(logger *slog.Logger) *quietLog {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *bridge) join(logger *slog.Logger) *quietLog {
 	return log
 }
 
-// leave ends what join began. It takes nil from those who have not joined.
+// leave ends what join began. log is nil for a limiter that has not joined.
 func (b *bridge) leave(log *quietLog) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *bridge) leave(log *quietLog) {
 	}
 }
 
-// Printf is go-redis's.
+// Printf implements go-redis's logger.
 func (b *bridge) Printf(ctx context.Context, format string, args ...any) {
 	b.mu.Lock()
 	log := b.rest

@@ -19,29 +19,29 @@ type Rule struct {
 	limiter    *Limiter
 	name       string
 	asked      limit.Limit // as it was given
-	limit      limit.Limit // with the burst that was chosen for it, if any was
-	inRedis    limit.Limit // what Redis holds it to
+	limit      limit.Limit // with the burst that was chosen for it, if any
+	inRedis    limit.Limit // the limit that Redis enforces
 	config     ruleConfig
 	algorithm  limit.Algorithm
-	why        string // it has this algorithm
+	why        string // the reason for the algorithm
 	capacity   int64
-	mostCost   int64 // that is no mistake: the capacity, or more if what is denied counts
-	sliding    bool  // what is not free of the capacity are the units of the last window
+	mostCost   int64 // largest valid cost: the capacity, or more if denied requests count
+	sliding    bool  // capacity that is not free equals the units of the last window
 	encoded    *remote.Rule
-	denialSalt uint64 // tells this rule under this limit from all others
+	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
 	metrics    ruleMetrics
-	own        bool        // of some keys only, see WithLimit
+	own        bool        // a limit of some keys only, see WithLimit
 	shadow     *shadow     // nil: none
 	lease      *lease.Rule // nil: none
-	slots      *slotTerms  // nil: units are used up, see limit.Concurrent
+	slots      *slotTerms  // nil unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
-	source string // that put it in force, see PutInForceFrom
+	source string // the source that put it in force, see PutInForceFrom
 }
 
-// newRule makes a rule that decisions are to be made by.
+// newRule makes a rule for decisions.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	r, err := l.describedRule(name, lim, c)
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	return r, nil
 }
 
-// describedRule makes a rule that may be looked at, and leaves no trace.
+// describedRule makes a rule that can be inspected, without side effects.
 func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -116,10 +116,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	return r, nil
 }
 
-// WithLimit returns the same rule with another limit: same name, same counts in
-// Redis, same metrics. It is for keys with a limit of their own, such as a
-// tenant's plan; prepare one rule per plan at start. If the rule chose its
-// algorithm by the size of its limit, it chooses again.
+// WithLimit returns the same rule with another limit: same name, same counts in Redis, same
+// metrics. It is for keys with their own limit, such as a tenant's plan; prepare one rule per plan
+// at start. If the rule's algorithm was chosen by the size of its limit, it is chosen again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
@@ -129,9 +128,9 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return other, nil
 }
 
-// WithOutage returns the same rule with another outage policy: same limit, same counts
-// in Redis and on this instance's record, same metrics. It is for call sites that must
-// decide otherwise than the rest without Redis; prepare it at start.
+// WithOutage returns the same rule with another outage policy: same limit, same counts in Redis and
+// on this instance's record, same metrics. It is for call sites that must decide differently
+// without Redis; prepare it at start.
 func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	c := r.config
 	if err := OnOutage(p)(&c); err != nil {
@@ -145,22 +144,20 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	return other, nil
 }
 
-// Name is the rule's name.
+// Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit is the rule's limit; with the burst that was chosen for it, if the rule chose GCRA.
+// Limit returns the rule's limit, with the burst that was chosen for it if GCRA was chosen.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
-// Algorithm is how the rule counts: as it was told, or as it chose by the size of
-// its limit.
+// Algorithm returns how the rule counts: the algorithm that was set, or the one that was chosen.
 func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 
-// OutagePolicy is what the rule does while Redis cannot be reached.
+// OutagePolicy returns what the rule does while Redis cannot be reached.
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
-// WorstCase is the most units that Redis can let through for one key in any
-// window (law 1), see [limit.Algorithm.WorstCase], what may be out on lease included,
-// see [Lease].
+// WorstCase returns the most units that Redis can let through for one key in any window (law 1),
+// see [limit.Algorithm.WorstCase]. It includes units that may be on lease, see [Lease].
 func (r *Rule) WorstCase() int64 {
 	if r.config.countDenied {
 		return r.algorithm.WorstCase(r.limit)
@@ -179,15 +176,15 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 	return r.AllowN(ctx, key, 1)
 }
 
-// AllowN decides whether a request of the given cost may proceed now, and charges
-// it if so. The key says whose request it is: any bytes, not empty.
+// AllowN decides whether a request of the given cost may proceed now, and charges it if so. The key
+// identifies what is limited, such as a user; it may be any bytes, but not empty.
 //
-// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not
-// answered by then, the rule's outage policy decides, without an error. But if ctx is cancelled,
-// or leaves less than three quarters of the limiter's deadline, ctx's error is returned, and
-// nobody has decided: what callers allow themselves of time moves no limit. (If the policy is to decide
-// that early, use a limiter with a shorter [Deadline].) Redis may have charged
-// the cost, if it was asked already.
+// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not answered
+// by then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves
+// less than three quarters of the limiter's deadline, AllowN returns ctx's error and no policy
+// decides, so that callers' own deadlines do not affect limits. (To have the policy decide that
+// early, use a limiter with a shorter [Deadline].) Redis may have charged the cost, if it was asked
+// already.
 //
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
 // [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's

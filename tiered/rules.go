@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// PrepareRule makes a rule as [Limiter.ChangeRule] does, and does not yet put it in
-// force: so that several are changed together, or none if one of them cannot be. See
+// PrepareRule makes a rule as [Limiter.ChangeRule] does, but does not put it in force yet, so that
+// several rules can be changed together, or none if one of them is invalid. See
 // [Limiter.PutInForce]. Errors are those of [Limiter.Rule].
 func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	if l.closed.Load() {
@@ -26,12 +26,12 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 	return l.newRule(name, lim, c)
 }
 
-// PutInForce makes each of the rules the one of its name, all at the same moment: what
-// [Limiter.Rule] returns from then on. A rule decides whether it is in force or not, so
-// what is left to do is to hand out the new ones.
+// PutInForce puts the rules in force under their names, all at the same moment: [Limiter.Rule]
+// returns them from then on. Rules decide whether they are in force or not, so the program must
+// then use the new ones.
 //
-// Errors wrap [limit.ErrInvalidRule], where a rule is nil or of another limiter;
-// nothing has changed then.
+// Errors wrap [limit.ErrInvalidRule], if a rule is nil or of another limiter; nothing has changed
+// then.
 func (l *Limiter) PutInForce(rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
@@ -44,11 +44,10 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 	return nil
 }
 
-// PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path,
-// beside the program's own rules: it takes the place of rules that the same source has put in
-// force, and of no others. What is in force under a rule's name from elsewhere must have the same
-// settings, and stays. So does a rule that [Limiter.Rule] has returned, as the program goes on
-// with it.
+// PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside
+// the program's own rules: it replaces only rules that the same source has put in force. A rule of
+// the same name that was put in force otherwise, or that [Limiter.Rule] has returned to the
+// program, must have the same settings, and stays.
 //
 // Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has
 // changed then.
@@ -85,11 +84,11 @@ func (l *Limiter) checkOwn(rules []*Rule) error {
 // equal reports whether two rules of a name have the same settings.
 func (r *Rule) equal(o *Rule) bool { return r.limit == o.limit && r.config == o.config }
 
-// ConflictError says that a rule cannot be had because another one of its name, with other
+// ConflictError reports that a rule cannot be made because another rule of its name, with other
 // settings, is in force. It wraps [limit.ErrInvalidRule].
 type ConflictError struct {
 	Refused, InForce *Rule
-	by               string // whom InForce is
+	by               string // where InForce is from
 }
 
 // conflict is the error of a rule that cannot be had because of this one. The limiter's mu must
@@ -111,7 +110,7 @@ func (e *ConflictError) Error() string {
 // Unwrap returns [limit.ErrInvalidRule].
 func (e *ConflictError) Unwrap() error { return limit.ErrInvalidRule }
 
-// settings tells what most often differs between two rules.
+// settings describes the settings that differ most often between two rules.
 func (r *Rule) settings() string {
 	s := fmt.Sprintf("%v (%v, outage %v", r.asked, r.algorithm, r.config.policy)
 	if r.config.dryRun {

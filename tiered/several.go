@@ -60,7 +60,7 @@ func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) 
 		case err != nil && len(allowed) == 0:
 			return nil, nil, err
 		case err != nil:
-			return allowed, nil, nil // who is next will be told
+			return allowed, nil, nil // the next caller gets the error
 		case d.Allowed || len(allowed) == 0:
 			_ = q.end(&d, nil)
 		}

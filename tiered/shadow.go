@@ -14,23 +14,21 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Shadow lets a part of the rule's keys, above 0 and up to 1, also run the exact log,
-// and counts how often it would have decided otherwise: the live error of the rule's
-// approximation, see [ShadowStats]. Nothing else
-// depends on it: it is asked after the decision was made, in trips of its own, by one
-// goroutine; what that does not keep up with is left out, and counted. Of a rule that
-// is a log itself there is nothing to compare. The limit must be one that a log can hold: at most
-// 100,000 units.
+// Shadow also decides requests of a part of the rule's keys, above 0 and up to 1, by the exact log,
+// and counts how often the log decides differently: this measures the error of the rule's algorithm
+// in production, see [ShadowStats]. It does not affect decisions: the log is asked after the
+// decision was made, in separate trips, by one goroutine; comparisons that it cannot keep up with
+// are left out and counted. For a rule that is a log itself there is nothing to compare. The limit
+// must be at most 100,000 units, which a log can hold.
 //
-// Which keys are in the sample is the same in all instances of a fleet. Each takes the
-// memory of a log in Redis, see [plan.Candidate.Bytes], and one more decision of
-// Redis's time per request. The sample is no secret: a client that can choose keys can choose
-// sampled ones.
+// All instances of a fleet sample the same keys. Each sampled key takes the memory of a log in
+// Redis, see [plan.Candidate.Bytes], and the time of one more decision per request. The sample is
+// not secret: a client that can choose keys can choose sampled ones.
 //
-// Compared are [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The
-// log does not learn of units that were charged or given back otherwise; do not use
-// the numbers of rules with many of those. It is asked some milliseconds late, which
-// makes decisions differ that are so close.
+// Compared are [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The log does not
+// count units that were charged or given back in other ways, so the numbers are wrong for rules
+// with many of those. It is asked some milliseconds late, so decisions within so short a time of a
+// change may differ.
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
 		if !(part > 0 && part <= 1) {
@@ -42,9 +40,9 @@ func Shadow(part float64) RuleOption {
 }
 
 const (
-	// shadowQueue is how many comparisons may wait: some hundred kB at most.
+	// shadowQueue is how many comparisons may wait, which take at most some hundred kB.
 	shadowQueue = 1024
-	// shadowBatch is how many go in one trip, so that none holds Redis for long.
+	// shadowBatch is how many are made in one trip, so that none blocks Redis for long.
 	shadowBatch = 16
 )
 
@@ -55,7 +53,7 @@ type shadow struct {
 	encoded   *remote.Rule
 	quota     int64
 	salt      uint64
-	threshold uint64 // keys whose salted hash is up to it are in the sample
+	threshold uint64 // keys whose salted hash is at most this are sampled
 
 	*shadowCounts
 }
@@ -100,7 +98,7 @@ type comparison struct {
 // compare has a decision compared later, if its key is in the sample. It never waits.
 func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
-		return // a cost above the limit, as a large burst grants, is none that a log knows
+		return // a log cannot decide a cost above the limit, which a large burst may grant
 	}
 	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.config.virtualClock; virtual != nil {
@@ -113,8 +111,8 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	}
 }
 
-// sampled is the same in every process, unlike what the hasher of this one says. Two
-// rules sample different keys.
+// sampled returns the same result in every process, unlike this process's hasher. Different rules
+// sample different keys.
 func (s *shadow) sampled(key string) bool {
 	return xxhash.Sum64String(key)^s.salt <= s.threshold
 }
@@ -132,7 +130,7 @@ func (l *Limiter) compareAll() {
 	}
 }
 
-// more adds what waits already. Virtual time differs from one to the next.
+// more adds comparisons that wait already. In virtual time, each may have another time.
 func (l *Limiter) more(first comparison) []comparison {
 	batch := []comparison{first}
 	for first.clock == 0 && len(batch) < shadowBatch {
@@ -146,8 +144,8 @@ func (l *Limiter) more(first comparison) []comparison {
 	return batch
 }
 
-// compareBatch asks the exact log. Errors are counted and nothing more: whether Redis
-// is lost is for users' decisions to find out.
+// compareBatch asks the exact log. Errors are only counted: users' decisions determine whether
+// Redis is lost.
 func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
 	batch = slices.DeleteFunc(batch, func(c comparison) bool {
 		if c.shard.Breaker.Closed() {

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Slot is units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
-// may be called on nil, which is no slot, and are safe for concurrent use.
+// Slot has units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
+// may be called on nil, which is not held, and are safe for concurrent use.
 type Slot struct {
 	rule     *Rule
 	key      callKey
@@ -19,9 +19,9 @@ type Slot struct {
 	released atomic.Bool
 }
 
-// Release gives the units back, and returns when Redis has been told, which is within the
-// limiter's deadline; if it cannot be reached it is told later. Releasing again, or a slot that
-// was lost, does nothing.
+// Release gives the units back. It returns when Redis has been told, within the limiter's deadline;
+// if Redis cannot be reached, it is told later. Releasing again, or releasing a lost slot, does
+// nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
 		return
@@ -37,7 +37,7 @@ func (s *Slot) Release() {
 		switch now := l.now(); {
 		case err != nil:
 			h.Unknown(now, l.unsettledUntil(now))
-		case reply.Granted != units: // Redis knew of fewer: it has lost its memory of them
+		case reply.Granted != units: // Redis had fewer: it has lost data
 			h.Unknown(now, now)
 		default:
 			h.Left(now, reply.Remaining)
@@ -46,9 +46,9 @@ func (s *Slot) Release() {
 	r.unitsCameBack(&s.key)
 }
 
-// Held reports whether the slot is held: it was not released, and its time is not over. It takes
-// the time of reading a clock, and is right also directly after this process stood still, when no
-// timer has fired yet: ask it before each step that must not be done without the slot.
+// Held reports whether the slot is held: it was not released, and has not expired. It costs no more
+// than reading a clock, and is right even directly after this process was paused, before any timer
+// has fired. Call it before each step that must not be done without the slot.
 func (s *Slot) Held() bool {
 	switch {
 	case s == nil:
@@ -59,7 +59,7 @@ func (s *Slot) Held() bool {
 	return s.local.Held(s.rule.limiter.now())
 }
 
-// closed is the channel of what has ended.
+// closed is the channel of slots that have ended.
 var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Lost returns a channel that is closed when the slot is lost or released. It may be closed some

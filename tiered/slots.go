@@ -10,13 +10,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, 100 ms to
-// 10 minutes; the default is 10 seconds. Processes tell Redis three times in that time that they
-// are alive, in one batch for all keys. A process that cannot, because it stands still or Redis
-// cannot be reached, loses its slots after that time, and knows it (see [Slot.Held]).
+// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, 100 ms to 10
+// minutes; the default is 10 seconds. Processes tell Redis three times in that time that they are
+// alive, in one batch for all keys. A process that cannot, because it is paused or Redis cannot be
+// reached, loses its slots after that time, and knows it (see [Slot.Held]).
 //
-// A short one frees the slots of a process that crashed sooner; a long one lets processes keep
-// theirs through longer pauses.
+// With a short TTL the slots of a crashed process are free sooner; with a long one processes keep
+// their slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
@@ -32,17 +32,17 @@ const (
 	longestSlotTTL = lua.LongestSlot * time.Microsecond
 	// slotDenialLife is how long a denial is remembered: slots come back at any time.
 	slotDenialLife = 25 * time.Millisecond
-	// acquireAgain is when to ask again for slots that others hold: nothing tells when they come
-	// back.
+	// acquireAgain is how often to ask for slots that other processes hold, because nothing reports
+	// when they are released.
 	acquireAgain = 50 * time.Millisecond
 )
 
-// slotTerms are those of a rule with a limit of [limit.Concurrent].
+// slotTerms are the parameters of a rule with a limit of [limit.Concurrent].
 type slotTerms struct {
 	ttl time.Duration
 }
 
-// describedSlotsRule is describedRule for limits on what is held at the same time.
+// describedSlotsRule is describedRule for concurrency limits.
 func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	meaningless := ""
 	switch {

@@ -10,13 +10,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Stats is what a limiter has counted since it was made, and the state that it is in. Counters never
-// decrease. They are read one after another while decisions go on, so that two of them may differ
-// by what was decided in between.
+// Stats has a limiter's counters since it was made, and its state. Counters never decrease. They
+// are read one after another while decisions are made, so they may be inconsistent by the decisions
+// in between.
 //
 // Package promlimit exports all of it to Prometheus, module otellimit to OpenTelemetry.
 type Stats struct {
-	// Since is when the limiter was made, with all counters at 0.
+	// Since is the time at which the limiter was made, with all counters at 0.
 	Since time.Time
 	// State is [Limiter.State].
 	State State
@@ -42,22 +42,22 @@ type Stats struct {
 	Missed MissedStats
 	// Outages is how often a circuit breaker opened; each master of a Cluster has one.
 	Outages uint64
-	// MemoryLosses is how often Redis was found to have lost its memory, or a part of it.
+	// MemoryLosses is how often Redis was found to have lost its data, or a part of it.
 	MemoryLosses uint64
-	// UnchargedUnits is how many units were granted without Redis and are still to be charged
-	// there.
+	// UnchargedUnits is the number of units that were granted without Redis and are still to be
+	// charged there.
 	UnchargedUnits int64
-	// ChargedBackUnits is how many units were granted without Redis, or forgotten by it, and have
-	// been charged there afterwards.
+	// ChargedBackUnits is the number of units that were granted without Redis, or lost by it, and
+	// have been charged there afterwards.
 	ChargedBackUnits uint64
 
 	// RememberedDenials is the number of keys whose denial this process remembers.
 	RememberedDenials int
-	// LeasedUnits is how many units this process has on lease and has not spent.
+	// LeasedUnits is the number of units that this process has on lease and has not spent.
 	LeasedUnits int64
-	// Holds are those of costs that are known afterwards, see [Rule.Hold].
+	// Holds has the numbers of holds, for costs that are known afterwards, see [Rule.Hold].
 	Holds HoldStats
-	// Slots are those of limits on what is held at the same time, see [Rule.Acquire].
+	// Slots has the numbers of slots of concurrency limits, see [Rule.Acquire].
 	Slots SlotStats
 }
 
@@ -65,8 +65,8 @@ type Stats struct {
 type SlotStats struct {
 	// Units are held now.
 	Units int64
-	// Lost is how many slots were lost before they were released: Redis could not be told in time
-	// that this process is alive.
+	// Lost is the number of slots that were lost before they were released, because Redis could not
+	// be told in time that this process is alive.
 	Lost uint64
 }
 
@@ -84,18 +84,18 @@ type ShardStats struct {
 type BreakerState uint8
 
 const (
-	// BreakerClosed: trips go to Redis.
+	// BreakerClosed means that trips go to Redis.
 	BreakerClosed BreakerState = iota
-	// BreakerHalfOpen: Redis counts as lost, and a probe is under way.
+	// BreakerHalfOpen means that Redis counts as lost, and a probe is in flight.
 	BreakerHalfOpen
-	// BreakerOpen: Redis counts as lost.
+	// BreakerOpen means that Redis counts as lost.
 	BreakerOpen
 )
 
 // String returns "closed", "half-open" or "open".
 func (s BreakerState) String() string { return breaker.State(s).String() }
 
-// RuleStats is what all rules of one name have decided.
+// RuleStats counts the decisions of all rules of one name.
 type RuleStats struct {
 	Name string
 	// Decisions has an element for each tier, in the order of [limit.Tier]. It counts rules that
@@ -111,7 +111,7 @@ type RuleStats struct {
 	Shadow *ShadowStats
 }
 
-// TierStats is how many decisions a tier has made.
+// TierStats counts the decisions of a tier.
 type TierStats struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
@@ -120,7 +120,7 @@ type TierStats struct {
 	HeldBack uint64
 }
 
-// ErrorStats is how many calls ended with an error, by reason.
+// ErrorStats counts calls that ended with an error, by reason.
 type ErrorStats struct {
 	Invalid   uint64 // a mistake of the caller: the key, the cost or the rule is invalid
 	Cancelled uint64 // the caller's context ended before there was an answer
@@ -131,37 +131,37 @@ type ErrorStats struct {
 // Total returns the sum of all reasons.
 func (e ErrorStats) Total() uint64 { return e.Invalid + e.Cancelled + e.Closed + e.Other }
 
-// ShadowStats is how decisions of sampled keys compare with those of the exact log.
+// ShadowStats compares decisions of sampled keys with those of the exact log.
 type ShadowStats struct {
 	Agreed, WronglyAllowed, WronglyDenied uint64
 	// Comparisons that were not made, because too many waited, or because asking the log failed.
 	LeftOutQueueFull, LeftOutError uint64
 }
 
-// SourceStats says how loading rules from a source, such as a file, went.
+// SourceStats has the results of loading rules from a source, such as a file.
 type SourceStats struct {
 	Name string
 	// Loads is how often its rules were put in force, Failures how often they could not be.
 	Loads, Failures uint64
 	// InForce reports whether the source as last read is in force.
 	InForce bool
-	// LastSuccess is when what is in force was loaded; zero if nothing ever was.
+	// LastSuccess is the time at which the rules in force were loaded, or zero if none ever were.
 	LastSuccess time.Time
 }
 
 // TripStats describes the round trips to Redis.
 type TripStats struct {
-	// Seconds is how long each took, up to the deadline. The time that calls wait for a trip to
-	// begin is not included.
+	// Seconds has the duration of each trip, up to the deadline, without the time that calls wait
+	// for a trip to begin.
 	Seconds Histogram
-	// Calls is how many calls one trip answered.
+	// Calls has the number of calls that each trip answered.
 	Calls Histogram
-	// Errors is how many trips failed, by kind: "timeout", "unreachable", "auth", "unavailable",
-	// "protocol" and "other". It always has all kinds.
+	// Errors has the number of trips that failed, by kind: "timeout", "unreachable", "auth",
+	// "unavailable", "protocol" and "other". It always has all kinds.
 	Errors map[string]uint64
 }
 
-// MissedStats is how many decisions Redis should have made and did not, by reason.
+// MissedStats counts decisions that Redis should have made and did not, by reason.
 type MissedStats struct {
 	NoRoom    uint64 // more calls waited than Redis could have decided in time
 	NotInTime uint64 // no answer before the deadline, or an error
@@ -172,8 +172,8 @@ type MissedStats struct {
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, inclusive and ascending.
 	Bounds []float64
-	// Counts is how many values each bucket holds. Unlike Prometheus's, a bucket does not include
-	// those below it. There is one more than bounds: the last bucket has no bound.
+	// Counts has the number of values in each bucket. Unlike Prometheus's, a bucket does not
+	// include those below it. There is one more than bounds: the last bucket has no bound.
 	Counts []uint64
 	// Sum is the sum of all values.
 	Sum float64
@@ -187,10 +187,10 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Stats returns what the limiter has counted, and its state. It makes no trip to Redis and delays no
-// decision. It reads all counters of all rules, at some microseconds per rule: call it once a
-// second, say, and not for every request. The result belongs to the caller. After Close it says
-// what was counted until then. Stats is safe for concurrent use.
+// Stats returns the limiter's counters and state. It makes no trip to Redis and delays no decision.
+// It reads all counters of all rules, which takes some microseconds per rule, so do not call it for
+// every request. The result belongs to the caller. After Close it returns the counters up to then.
+// Stats is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
 	c := l.metrics
 	uncharged, _ := l.ledger.Waiting()
@@ -263,8 +263,8 @@ func (f *failures) stats() ErrorStats {
 
 // SourceLoaded tells [Stats] that rules were loaded from a source, such as a file, which is named
 // by its path, and put in force (see [Limiter.PutInForceFrom]); or, with an error, that they could
-// not be. Package rulesfile calls it. So may a program that loads rules from elsewhere. It is safe
-// for concurrent use.
+// not be. Package rulesfile calls it. Programs that load rules from elsewhere may call it, too. It
+// is safe for concurrent use.
 func (l *Limiter) SourceLoaded(source string, err error) {
 	c := l.metrics
 	c.mu.Lock()

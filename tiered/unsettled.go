@@ -6,18 +6,18 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// UnsettledPolicy says what becomes of a [Hold] that comes to its end and was not settled,
+// UnsettledPolicy says what happens to a [Hold] that ends without having been settled, for example
 // because its process died.
 type UnsettledPolicy uint8
 
 const (
-	// Keep counts it as what was held, until that leaves the window. It is the default, and right
-	// where what was held has most likely been used.
+	// Keep counts the held units until they leave the window. It is the default; use it if they
+	// have most likely been used.
 	Keep UnsettledPolicy = iota
-	// GiveBack gives back what was held: right where an unfinished job costs nothing. It happens
-	// with the next decision about the key, and processes remember a denial for at most a second
-	// (see [DenialLife]). Redis then looks for what has ended with each decision of the rule: that
-	// takes 1.4 to 2.5 times the processor time of a decision without.
+	// GiveBack gives the held units back; use it if an unfinished job costs nothing. They are given
+	// back by the next decision about the key, but processes may remember a denial for up to a
+	// second (see [DenialLife]). With GiveBack, Redis checks for ended holds with each decision of
+	// the rule, which takes 1.4 to 2.5 times the processor time of a decision without.
 	GiveBack
 )
 
@@ -32,7 +32,7 @@ func (p UnsettledPolicy) String() string {
 	return fmt.Sprintf("UnsettledPolicy(%d)", p)
 }
 
-// UnsettledPolicy is what becomes of the rule's holds that nobody settles.
+// UnsettledPolicy returns what happens to the rule's holds that nobody settles.
 func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 
 // Unsettled sets what becomes of holds that nobody has settled when they come to their end; the

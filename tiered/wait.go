@@ -11,22 +11,22 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Wait waits until a cost is granted, and charges it. If that cannot be before ctx's
-// deadline it returns at once with [limit.ErrWouldExceedDeadline] and charges
-// nothing; the decision's RetryAfter then says when it can be at the earliest.
+// Wait waits until a cost is granted, and charges it. If that is not possible before ctx's
+// deadline, it returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the
+// decision's RetryAfter is then the earliest time at which it is possible.
 //
-// The callers in one process that wait for the same key of a rule form one line: first come,
-// first served. The first of them asks for those behind it as well, so Redis is asked once for
-// each release, however many wait. A large cost in front keeps smaller ones behind it waiting.
-// Each process has a line of its own, and callers of [Rule.AllowN] stand in none: between
-// different lines and such callers, capacity goes to the one that asks first once it is back.
+// Callers in one process that wait for the same key of a rule form one queue, which is served in
+// order. The first of them asks for those behind it as well, so Redis is asked once for each
+// release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
+// has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such
+// callers, capacity goes to the one that asks first when it is free.
 //
-// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count what is granted; and a
-// denial each time that the first in line was told to wait, and for each caller that is turned
-// away without asking Redis.
+// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count grants, and a denial each
+// time that the first in the queue has to wait, and for each caller that is turned away without
+// asking Redis.
 func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
-		return r.AllowN(ctx, key, cost) // which says what is wrong; and a dry run never waits
+		return r.AllowN(ctx, key, cost) // returns the error; and a dry run never waits
 	}
 	w := r.newWaiter(ctx, key, cost)
 	return w.wait(remote.WithoutDecideBy(ctx)) // it would decide for those behind it, too
@@ -66,14 +66,14 @@ type waiter struct {
 	deadline time.Time // zero: none
 	told     chan struct{}
 
-	denied   bool          // when it was first and asked, which has been counted
-	place    *list.Element // nil: it is done
+	denied   bool          // it was first and denied, which has been counted
+	place    *list.Element // nil: done
 	decision limit.Decision
 	slot     *Slot // of a rule with slots
 	err      error
 }
 
-// end counts what a waiter ends with that has not been counted as a decision.
+// end counts a waiter's result, unless it has been counted as a decision.
 func (w *waiter) end() (limit.Decision, error) {
 	switch {
 	case w.err == nil:
@@ -91,13 +91,13 @@ func (w *waiter) end() (limit.Decision, error) {
 func (w *waiter) tell() {
 	select {
 	case w.told <- struct{}{}:
-	default: // it has been told to look, and has not yet
+	default: // it has been woken, but has not looked yet
 	}
 }
 
 // ask asks for who is first, and for those behind who want the same.
 func (q *line) ask(ctx context.Context, w *waiter) {
-	// No more can be granted than the limit, and one more tells when the next is.
+	// No more than the limit can be granted, and one more request tells when the next is possible.
 	most := min(w.rule.capacity/w.cost+1, max(1, maxWork/w.cost))
 	q.lines.mu.Lock()
 	count := int64(0)
@@ -109,7 +109,7 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 		q.askFor(ctx, w, 1)
 		return
 	}
-	go q.askFor(context.WithoutCancel(ctx), w, count) // it is not for one alone, who may leave
+	go q.askFor(context.WithoutCancel(ctx), w, count) // it is for several callers, of which each may leave
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
@@ -137,6 +137,6 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	if r.algorithm.Same(limit.GCRA()) {
 		return time.Duration(min(float64(more)/float64(r.limit.Quota())*window, float64(limit.MaxWindow)))
 	}
-	windows := (first + more - 1) / r.WorstCase() // of which none lets more through
+	windows := (first + more - 1) / r.WorstCase() // no window lets more through
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }

@@ -1,4 +1,4 @@
-// Package lease has units of keys charged in Redis in advance, to be spent by this process without
-// a trip, and gives back what is not used. The units themselves are in [local.Leases]; this is who
-// asks for them, on the terms of a rule ([Terms]), and when.
+// Package lease charges units of keys in Redis in advance, so that this process can spend them
+// without a trip, and gives back those that are not used. The units themselves are in
+// [local.Leases]; this package requests them, on the terms of a rule ([Terms]).
 package lease

@@ -13,36 +13,35 @@ import (
 )
 
 const (
-	// leasedKeys is for how many keys a process can hold leases, or find out whether
-	// to, at once. It takes 80 bytes for each, once there is a rule with leases.
+	// leasedKeys is the number of keys for which a process can have leases, or measure demand, at a
+	// time. Each takes 80 bytes, once there is a rule with leases.
 	leasedKeys = 8192
-	// mostRenewals is how many leases are asked for at once; keys beyond go on to be
-	// decided in Redis.
+	// mostRenewals is how many leases are requested at a time; further keys are decided in Redis.
 	mostRenewals = 64
-	// endIdleEvery is how often unused leases are looked for, while there are leases.
+	// endIdleEvery is how often unused leases are ended, while there are leases.
 	endIdleEvery = 50 * time.Millisecond
 )
 
-// Rule is what of a rule matters for its leases. It is immutable.
+// Rule has the properties of a rule that its leases need. It is immutable.
 type Rule struct {
 	*Terms
 	Outage *outage.Rule
-	// ForgetDenial is told of the hash of a key of which units were given back.
+	// ForgetDenial is called with the hash of a key of which units were given back.
 	ForgetDenial func(hash uint64)
 }
 
-// Config is what a keeper needs of whoever uses it. All functions may be called from several
-// goroutines at a time.
+// Config has the dependencies of a keeper. All functions may be called from several goroutines at a
+// time.
 type Config struct {
-	Context  context.Context // ends what runs in the background, which Go starts
+	Context  context.Context // ends background work, which Go starts
 	Go       func(func())
 	Now      func() int64  // the time in ns, on a clock that does not go backwards
 	Deadline time.Duration // of asking for a lease
-	AtOnce   int           // leases that are given back at once, at most
-	// Virtual says that Now is no real time. Everything is done in the goroutines that call.
+	AtOnce   int           // most leases that are given back at a time
+	// Virtual says that Now is not real time. Then everything is done in the calling goroutines.
 	Virtual bool
 	Shard   func(key remote.UserKey) *outage.Shard
-	// NotGivenBack is told why units stay charged though they were not spent.
+	// NotGivenBack is called with the reason why unspent units stay charged.
 	NotGivenBack func(error)
 }
 
@@ -52,8 +51,8 @@ type Keeper struct {
 	trips sync.WaitGroup
 
 	mu       sync.Mutex           // guards the fields below
-	table    *local.Leases[*Rule] // nil until a rule needs it; not changed after
-	wake     chan struct{}        // told when there are leases; made with table
+	table    *local.Leases[*Rule] // nil until a rule needs it; then not changed
+	wake     chan struct{}        // signals that there are leases; made with table
 	underWay int
 	closed   bool
 }
@@ -61,7 +60,7 @@ type Keeper struct {
 // New returns a keeper without leases.
 func New(c Config) *Keeper { return &Keeper{c: c} }
 
-// Begin readies the keeper for a rule with leases: it must come before all else about one.
+// Begin prepares the keeper for rules with leases. It must be called before other methods.
 func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,8 +72,8 @@ func (k *Keeper) Begin() {
 	}
 }
 
-// begin lets one more trip for leases be made; end must follow it. It returns false if
-// there are enough, and once the keeper is closed.
+// begin permits one more trip for leases; end must follow it. It returns false if there are enough
+// trips, or the keeper is closed.
 func (k *Keeper) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,10 +92,10 @@ func (k *Keeper) end() {
 	k.trips.Done()
 }
 
-// Spend takes units of the lease that is held for a key, if it has them; or only looks.
+// Spend takes units of the lease of a key, if it has them; with peek it takes none.
 func (k *Keeper) Spend(r *Rule, hash uint64, now, cost int64, peek bool) (local.Spent, bool) {
 	if k.c.Virtual {
-		k.endIdle() // nothing does so in real time
+		k.endIdle() // no background goroutine does so in virtual time
 	}
 	if peek {
 		return k.table.Peek(hash^r.Salt, now, cost)
@@ -104,7 +103,7 @@ func (k *Keeper) Spend(r *Rule, hash uint64, now, cost int64, peek bool) (local.
 	return k.table.Spend(hash^r.Salt, now, cost)
 }
 
-// Granted takes note of what Redis granted, and asks for a lease if it is worth while.
+// Granted records Redis's grant, and requests a lease if it is worth while.
 func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64) {
 	want := k.table.Wanted(hash^r.Salt, k.c.Now(), granted, r.Life, r.Most)
 	if want == 0 {
@@ -126,8 +125,7 @@ func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64
 	go renew() // end is waited for
 }
 
-// renew asks for a lease, in place of the one that is held for the key, if there is
-// one.
+// renew requests a lease, in place of the key's present one, if any.
 func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	hash := q.Hash ^ r.Salt
 	terms := remote.Lease{ID: k.table.NextID(), Most: r.Most, Reserve: r.Reserve, Life: r.Life}
@@ -141,8 +139,8 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	}
 	entries = append(entries, remote.Entry{Key: string(q.Key), Rule: r.Outage.Encoded, Operation: lua.Lease, Cost: q.Cost, Lease: &terms})
 	sent := k.c.Now()
-	sent -= sent % int64(time.Microsecond) // Redis may have looked at its clock at that very moment
-	// Not in a caller's time: who charges in advance must not charge for nobody.
+	sent -= sent % int64(time.Microsecond) // Redis may have read its clock at this very moment
+	// Not within a caller's deadline: units charged in advance must not be lost when it ends.
 	s := k.c.Shard(q.Key)
 	replies, err := s.DecideAll(context.Background(), entries, k.c.Deadline)
 	now := k.c.Now()
@@ -172,7 +170,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	}
 }
 
-// keep runs in the background: it gives back what is not used.
+// keep runs in the background: it gives back unused leases.
 func (k *Keeper) keep() {
 	for {
 		select {
@@ -210,8 +208,8 @@ func (k *Keeper) Close() {
 	}
 }
 
-// giveBack returns what is left of leases to Redis. Where Redis is lost the units stay
-// charged there until they leave the window.
+// giveBack returns the rest of leases to Redis. If Redis is lost the units stay charged there until
+// they leave the window.
 func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
@@ -238,15 +236,15 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	}
 }
 
-// unrecord takes what is left of a lease out of the ledger: before Redis is told, since
-// this instance's own record may say less than Redis, never more.
+// unrecord removes the rest of a lease from the ledger. It runs before Redis is told, since this
+// instance's record may have less than Redis, but never more.
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key := remote.UserKey(e.Key)
 	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
 	k.c.Shard(key).Returned(&q, e.Left, false)
 }
 
-// unspent is the refund of what is left of a lease.
+// unspent returns the refund of the rest of a lease.
 func unspent(e *local.Ended[*Rule]) remote.Entry {
 	return remote.Entry{
 		Key: e.Key, Rule: e.Owner.Outage.Encoded, Operation: lua.Refund,
@@ -254,10 +252,10 @@ func unspent(e *local.Ended[*Rule]) remote.Entry {
 	}
 }
 
-// Drop forgets the lease held for a key: what it was charged to is no more.
+// Drop forgets the lease of a key, whose state in Redis was reset.
 func (k *Keeper) Drop(r *Rule, hash uint64) { k.table.End(hash ^ r.Salt) }
 
-// Left is how many units are held on lease and not spent.
+// Left returns the number of leased units that are not spent.
 func (k *Keeper) Left() int64 {
 	k.mu.Lock()
 	table := k.table

@@ -8,15 +8,15 @@ import (
 	"github.com/tierlimit/tierlimit/local"
 )
 
-// Terms are those on which units of a rule's keys are leased.
+// Terms are the terms on which units of a rule's keys are leased.
 type Terms struct {
-	Most    int64 // units out on lease of a key, over the fleet
+	Most    int64 // most units of a key on lease, over the fleet
 	Reserve int64 // units that stay free
 	Life    time.Duration
-	Salt    uint64 // tells the rule under this limit from all others
+	Salt    uint64 // differs for each rule and limit
 }
 
-// A lease lasts so long at most, and so many fit into a window.
+// The longest life of a lease, and how many fit into a window.
 const (
 	Longest   = time.Second
 	PerWindow = 8
@@ -24,23 +24,23 @@ const (
 
 const (
 	shortestWindow = 100 * time.Millisecond // shorter ones have no leases
-	// Drift: a process counts its leases as this part shorter than Redis does,
-	// since clocks do not run at the same speed. A quartz is off by a tenth of that.
+	// Drift is the divisor of the part by which a process counts its leases as shorter than Redis
+	// does, since clocks do not run at the same speed. A quartz clock is off by a tenth of that.
 	Drift = 1000
 )
 
-// NewTerms returns the terms on which a limit is leased, nil if it is not, and the limit
-// that Redis is to hold. At most so many percent are out on lease, and within says that the limit
-// must hold all the same.
+// NewTerms returns the terms on which a limit is leased, or nil if it is not, and the limit that
+// Redis enforces. At most the given percentage is on lease; within says that the limit must hold
+// including leases.
 //
-// Law 1. Let an algorithm grant at most B units in any window, and let at most L of a
-// key's be out on lease at any moment. Take any window. A unit spent in it was charged
-// in it, or it was charged before and on lease when the window began. Of the former
-// there are at most B, since what is refunded was not spent and a refund never grants
-// more than if its charge had not been; of the latter, at most L. So it holds B + L at
-// most. L is kept because a lease counts in Redis from its charge on for its whole life,
-// and the process counts that life from before it asked. Fixed windows do not add L: a
-// lease ends with its window, so there a unit is spent in the window it was charged in.
+// Law 1. Let an algorithm grant at most B units in any window, and let at most L of a key's be out
+// on lease at any moment. Take any window. A unit spent in it was charged in it, or it was charged
+// before and on lease when the window began. Of the former there are at most B, since what is
+// refunded was not spent and a refund never grants more than if its charge had not been; of the
+// latter, at most L. So it holds at most B + L. L is kept because a lease counts in Redis from its
+// charge on for its whole life, and the process counts that life from before it asked. Fixed
+// windows do not add L: a lease ends with its window, so there a unit is spent in the window it was
+// charged in.
 func NewTerms(h local.Hasher, rule string, lim limit.Limit, a limit.Algorithm, percent int, within bool) (*Terms, limit.Limit) {
 	t := &Terms{Most: lim.Quota() * int64(percent) / 100, Life: min(Longest, lim.Window()/PerWindow)}
 	if t.Most < 1 || lim.Window() < shortestWindow {

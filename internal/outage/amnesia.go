@@ -8,16 +8,16 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// memory is what this instance knows of Redis's memory.
+// memory detects whether Redis has lost its data.
 //
-// Redis loses it by FLUSHALL, a restart, or a failover to a replica that is empty or
-// behind. Then it would grant everyone a second quota. Every instance finds out by
-// itself, and charges once more what it granted itself, each key after its next use.
+// Redis loses it by FLUSHALL, a restart, or a failover to a replica that is empty or behind. Then
+// it would grant everyone a second quota. Every instance detects this by itself, and charges again
+// what it granted itself, each key after its next use.
 type memory struct {
 	mu         sync.Mutex // guards the rest
-	place      string     // that it was heard in
+	place      string     // of the last heartbeat
 	generation string
-	// heartbeats that were heard, oldest first: a stale replica says which it knows of.
+	// answered heartbeats, oldest first; a stale replica reports the newest that it has.
 	heartbeats []heartbeat
 }
 
@@ -28,14 +28,14 @@ type heartbeat struct {
 
 const heartbeatsKept = 64
 
-// remembers compares what a heartbeat found with what is known. since is from when on Redis
-// has forgotten.
+// remembers compares the result of a heartbeat with earlier ones. If Redis has lost data, since is
+// the time from which on they are lost.
 func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	remembers = true
 	switch {
-	case m.generation == "", m.place != h.Place: // another place has another memory
+	case m.generation == "", m.place != h.Place: // data of another place cannot be compared
 		m.heartbeats = nil
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
@@ -57,8 +57,8 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	return remembers, since
 }
 
-// forgot begins an incident, or goes on with the one there is: Redis has lost its memory
-// of what was granted since a time.
+// forgot begins or continues an incident, because Redis has lost what was granted since the given
+// time.
 func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
@@ -93,7 +93,7 @@ func (s *Shard) forgot(since int64) {
 	}
 }
 
-// suspect asks for a heartbeat at once: Redis counts less than this instance alone was
+// suspect triggers a heartbeat at once, because Redis counts less than this instance alone was
 // granted. It never waits.
 func (s *Shard) suspect() {
 	select {

@@ -2,16 +2,16 @@ package outage
 
 import "time"
 
-// change is a change of a shard's state; or without a shard, of which are in use.
+// change is a change of a shard's state, or without a shard, of the shards in use.
 type change struct {
 	shard *Shard
 	to    State
 }
 
-// changesKept is how many changes may wait to be told.
+// changesKept is how many changes may wait to be reported.
 const changesKept = 256
 
-// changed has a change told. It never waits.
+// changed queues a change to be reported. It never waits.
 func (s *Shard) changed(to State) {
 	s.times.changed.Store(time.Now().UnixNano())
 	s.all.tell(change{s, to})
@@ -24,8 +24,7 @@ func (l *Shards) tell(c change) {
 	}
 }
 
-// tellChanges runs in the background: it logs each shard's changes, and tells who wants
-// to know of the limiter's.
+// tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed.
 func (l *Shards) tellChanges() {
 	told := Healthy
 	for {
@@ -53,7 +52,7 @@ func (l *Shards) tellChanges() {
 	}
 }
 
-// log says what a shard's state is now, what it was and for how long, and why.
+// log logs a shard's new state, the previous one and its duration, and the reason.
 func (s *Shard) log(to State) {
 	now := time.Now()
 	if s.told == Healthy {
@@ -63,10 +62,10 @@ func (s *Shard) log(to State) {
 	if to == Healthy {
 		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
 	}
-	if s.where.Load() == nil { // else the line has the master
+	if s.where.Load() == nil { // otherwise the line has the master
 		args = append(args, "address", s.Address())
 	}
-	// An older error has nothing to do with it: Redis may settle without having been lost.
+	// An older error is not the reason: a shard may settle without Redis having been lost.
 	if err := s.reason(); err != nil && (to == Outage || s.times.failed.Load() >= s.unwell.Add(-recently).UnixNano()) {
 		args = append(args, "error", err)
 	}
@@ -84,8 +83,7 @@ func (s *Shard) log(to State) {
 // recently is how long before a change of state a failure counts as its cause.
 const recently = 10 * time.Second
 
-// warn and info log what happened to a shard: each kind by itself, and on a Cluster
-// saying to which master.
+// warn and info log an event of a shard, with its master if it is on a Cluster.
 func (s *Shard) warn(kind, message string, args ...any) {
 	s.all.Log.Warn(s.kind(kind), message, append(args, s.name()...)...)
 }

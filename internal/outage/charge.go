@@ -13,25 +13,25 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Charging back is bounded in volume and rate, so that it is not noticed by others who
-// use Redis: of so many keys at a time, one batch after another, each followed by a
-// pause of so many times what it took.
+// Charging back is bounded in volume and rate, so that it does not affect other users of Redis:
+// batches of a bounded number of keys, each followed by a pause in proportion to the time that it
+// took.
 const (
 	chargedAtOnce = 64
 	chargePauses  = 2
 )
 
-// charger tells Redis what was granted without it: each unit once (law 3), with its age.
+// charger charges units in Redis that were granted without it, each once (law 3), with its age.
 type charger struct {
 	wake chan struct{}
-	// busy: units have been taken out of the journal, and Redis may not know of them.
+	// busy says that units were taken out of the journal, which Redis may not have yet.
 	busy atomic.Bool
-	// dropped asks for what is being charged to be left: Redis has lost its memory, and
-	// all of it will be charged again.
+	// dropped asks to abandon the pending charges: Redis has lost its data, and all of it will be
+	// charged again.
 	dropped atomic.Bool
 
-	// Of the charging goroutine alone: what is being charged, and since when. It has one
-	// sequence until it is known to be charged, by which Redis charges it once.
+	// Used only by the charging goroutine: the pending charges, and since when. They keep their
+	// sequence until they are known to be charged, so that Redis charges them once.
 	pending  []ledger.Debt
 	since    time.Time
 	sequence int64
@@ -45,7 +45,7 @@ func (s *Shard) wakeCharger() {
 	}
 }
 
-// Owes reports whether there are units that Redis will yet be told of.
+// Owes reports whether there are units still to be charged in Redis.
 func (s *Shard) Owes() bool {
 	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
 }
@@ -70,8 +70,8 @@ func (s *Shard) chargeBack() {
 	}
 }
 
-// chargeSome charges a batch. It returns how long to wait until the next one, 0 if there
-// is nothing to charge, or no Redis.
+// chargeSome charges a batch. It returns the pause before the next one, or 0 if there is nothing to
+// charge or Redis is lost.
 func (s *Shard) chargeSome() (pause time.Duration) {
 	l, c := s.all, &s.charger
 	if !s.Breaker.Closed() {
@@ -106,8 +106,8 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	return max(time.Millisecond, pause)
 }
 
-// charge charges debts in Redis, and returns those of which it is not known whether they
-// were. again: they were sent before.
+// charge charges debts in Redis, and returns those of which it is not known whether they were
+// charged. again says that they were sent before.
 func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
 	l := s.all
 	var mu sync.Mutex // guards unknown
@@ -122,7 +122,7 @@ func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 		if len(e.Charges) == 0 {
 			continue
 		}
-		trips.Go(func() { // they share one
+		trips.Go(func() { // they share a trip
 			reply, err := s.Decide(l.Context, e)
 			switch {
 			case err == nil:
@@ -164,8 +164,8 @@ func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Ch
 	return charges
 }
 
-// debt is what GCRA would hold of a debt now, if this instance's share were the limit.
-// The fleet's debt is the sum of its instances' at most.
+// debt returns what would be left of a debt under GCRA now, if this instance's share were the
+// limit. The fleet's debt is at most the sum of its instances'.
 func (r *Rule) debt(d ledger.Debt, now int64, fleet int) int64 {
 	share := d.Share * float64(r.Limit.Quota())
 	if share == 0 {

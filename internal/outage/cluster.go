@@ -11,7 +11,7 @@ import (
 // shard.
 const maxShards = 256
 
-// clusterMap says which shard has which slot of a Cluster.
+// clusterMap maps the slots of a Cluster to shards.
 type clusterMap struct {
 	routes atomic.Pointer[routes]
 }
@@ -19,18 +19,18 @@ type clusterMap struct {
 // routes are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*Shard                // all there ever were: they are used again
+	shards []*Shard                // all there ever were, for reuse
 	used   []*Shard                // those whose masters have slots
 }
 
 // where is a shard's place in a Cluster.
 type where struct {
 	addr  string // of its master
-	slots int    // that it has; 0: it is not in use
-	fleet uint16 // the slot in which the fleet meets
+	slots int    // number of its slots; 0: not in use
+	fleet uint16 // the slot of the fleet's key
 }
 
-// newClusterMap is the map of a Cluster that nothing is known of yet.
+// newClusterMap returns the map of a Cluster whose masters are not known yet.
 func newClusterMap(first *Shard) *clusterMap {
 	m := &clusterMap{}
 	first.where.Store(&where{slots: remote.SlotCount})
@@ -38,8 +38,8 @@ func newClusterMap(first *Shard) *clusterMap {
 	return m
 }
 
-// Of is the shard of a key. Should its slot have moved just now, that is the wrong
-// one: the client finds the right master all the same.
+// Of returns the shard of a key. If its slot has just moved, that is the wrong shard, but the
+// client finds the right master.
 func (l *Shards) Of(key remote.UserKey) *Shard {
 	if l.cluster == nil {
 		return l.first
@@ -48,7 +48,7 @@ func (l *Shards) Of(key remote.UserKey) *Shard {
 	return r.shards[r.of[l.Slot(key)]]
 }
 
-// At is the shard of that [Shard.Index].
+// At returns the shard of that [Shard.Index].
 func (l *Shards) At(index int) *Shard {
 	if l.cluster == nil {
 		return l.first
@@ -56,7 +56,7 @@ func (l *Shards) At(index int) *Shard {
 	return l.cluster.routes.Load().shards[index]
 }
 
-// Only is the shard of all keys, nil on a Cluster.
+// Only returns the single shard, or nil on a Cluster.
 func (l *Shards) Only() *Shard {
 	if l.cluster != nil {
 		return nil
@@ -64,7 +64,7 @@ func (l *Shards) Only() *Shard {
 	return l.first
 }
 
-// InUse are those whose masters have slots; without a Cluster, the one there is.
+// InUse returns the shards whose masters have slots; without a Cluster, the single one.
 func (l *Shards) InUse() []*Shard {
 	if l.cluster == nil {
 		return l.alone
@@ -78,7 +78,7 @@ func (s *Shard) inUse() bool {
 	return w == nil || w.slots > 0
 }
 
-// has says which groups of the ledger are the shard's.
+// has returns a function that reports whether a group of the ledger is the shard's.
 func (s *Shard) has() func(group int) bool {
 	if s.all.cluster == nil {
 		return func(int) bool { return true }
@@ -95,7 +95,7 @@ func (s *Shard) kind(of string) string {
 	return of + " " + strconv.Itoa(s.index)
 }
 
-// name is what log lines call the shard.
+// name returns the shard's name for log lines.
 func (s *Shard) name() []any {
 	w := s.where.Load()
 	if w == nil || w.addr == "" {

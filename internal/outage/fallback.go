@@ -12,12 +12,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Without decides without Redis, by the rule's outage policy. Whatever the
-// policy, what is granted goes into the ledger: it counts if the policy of
-// another rule, or of the same one later, asks; and Redis will be told.
+// Without decides without Redis, by the rule's outage policy. Under any policy, grants are recorded
+// in the ledger: they count for other rules' and later policies, and Redis will be charged for
+// them.
 //
-// err is what came of asking Redis. If Redis may have decided all the same, what is
-// granted here is not charged there later: once for that decision is the most (law 3).
+// err is the error of asking Redis. If Redis may have charged the decision nevertheless, it is not
+// charged there later, because a decision is charged at most once (law 3).
 func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
 	l, r := s.all, q.Rule
 	s.Missed(err)
@@ -44,16 +44,16 @@ func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
 	return d
 }
 
-// Undo takes back what [Shard.Without] has just granted because of err: another decision of the
-// same group denies.
+// Undo takes back a grant that [Shard.Without] has just made because of err, since another decision
+// of the same group denies.
 func (s *Shard) Undo(q *Question, err error) {
 	a := q.account()
 	a.Charged = MayBeCharged(err)
 	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
 }
 
-// TierWithout is who decides if asking Redis came to err: that it had no time is load while it
-// answers others.
+// TierWithout returns the tier that decides after err. If Redis answers other calls, a missed
+// deadline counts as overload.
 func (s *Shard) TierWithout(err error) limit.Tier {
 	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.Breaker.Closed() {
 		return limit.TierOverload
@@ -61,14 +61,13 @@ func (s *Shard) TierWithout(err error) limit.Tier {
 	return limit.TierFallback
 }
 
-// MayBeCharged reports whether Redis may have charged what it was asked for, although that ended
-// with an error.
+// MayBeCharged reports whether Redis may have charged a decision that ended with an error.
 func MayBeCharged(err error) bool {
 	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 }
 
-// RetryWithin is the longest RetryAfter that is told without Redis: it may be back by then,
-// and have more to give than this instance's share (law 11).
+// RetryWithin is the longest RetryAfter without Redis, which may be back by then, and grant more
+// than this instance's share (law 11).
 const RetryWithin = 5 * time.Second
 
 // granted puts the ledger's answer into a decision.
@@ -80,7 +79,7 @@ func granted(d *limit.Decision, g ledger.Grant) {
 func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 	a, now := q.account(), s.all.Now()
 	known := ledger.Known{Granted: reply.Granted}
-	if !s.isUncounted(q.Rule) { // or else others' grants are missing
+	if !s.isUncounted(q.Rule) { // otherwise others' grants are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, q.Rule.Capacity, q.Rule.Sliding
 	}
 	if s.all.Ledger.Learn(&a, now, known) {
@@ -95,15 +94,15 @@ func (s *Shard) Leased(q *Question, units int64) {
 	s.all.Ledger.Learn(&a, s.all.Now(), ledger.Known{Granted: units})
 }
 
-// Returned records that units are given back. withoutRedis says that they were granted so, and
-// need not be charged any more.
+// Returned records that units are given back. withoutRedis says that they were granted without
+// Redis, and need not be charged any more.
 func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {
 	a := q.account()
 	s.all.Ledger.Return(&a, s.all.Now(), units, withoutRedis)
 }
 
-// Used records units that were used, whether or not they fit. charged says that Redis knows of them,
-// or may; else it will be told.
+// Used records units that were used, whether or not they fit. charged says that Redis has charged
+// them, or may have; otherwise they will be charged.
 func (s *Shard) Used(q *Question, units int64, charged bool) {
 	a := q.account()
 	a.Charged = charged

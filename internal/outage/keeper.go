@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// How often an instance is heard of in Redis, after what silence it no longer
-// counts, how often a lost Redis is tried again, and how long New waits for it.
+// How often an instance sends heartbeats, after what silence it no longer counts, how often a lost
+// Redis is probed, and how long New waits for it.
 const (
 	heartbeatEvery = time.Second
 	FleetTTL       = 5 * time.Second
@@ -20,8 +20,8 @@ const (
 	StartWithin    = time.Second
 )
 
-// Meet makes the first contact: it joins the fleet and measures the way. It
-// returns an error only for what waiting would not mend.
+// Meet makes the first contact: it joins the fleet and measures the round trip. It returns only
+// errors that waiting does not solve.
 func (l *Shards) Meet() error {
 	if l.cluster != nil {
 		if err := l.meetCluster(); err != nil {
@@ -47,7 +47,7 @@ func (s *Shard) meet() error {
 	return s.notMet(err)
 }
 
-// notMet starts without Redis, unless waiting would not mend that.
+// notMet starts without Redis, unless waiting does not solve the error.
 func (s *Shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
@@ -82,9 +82,8 @@ func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
 	return best, nil
 }
 
-// WithinStart does something for as long as New may wait. A client that does not honour
-// deadlines must not hold up New, so it is left behind when the time is over; Close waits
-// for it.
+// WithinStart runs f for as long as New may wait. A client that does not honour deadlines must not
+// delay New, so f's goroutine is left behind when the time is over; Close waits for it.
 func (l *Shards) WithinStart(f func(context.Context) error) error {
 	done := make(chan error, 1)
 	l.Go(func() {
@@ -100,8 +99,8 @@ func (l *Shards) WithinStart(f func(context.Context) error) error {
 	}
 }
 
-// keep runs in the background: it renews the membership in the fleet, and while
-// Redis is lost, probes for it.
+// keep runs in the background: it renews the membership in the fleet, and probes Redis while it is
+// lost.
 func (s *Shard) keep() {
 	timer := time.NewTimer(heartbeatEvery)
 	defer timer.Stop()
@@ -133,7 +132,7 @@ func (s *Shard) keep() {
 	}
 }
 
-// untilNextHeartbeat is spread out, so that a fleet does not heartbeat in step.
+// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide.
 func (s *Shard) untilNextHeartbeat() time.Duration {
 	every := heartbeatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
@@ -153,9 +152,9 @@ func (s *Shard) heartbeat() {
 	done(err)
 }
 
-// probe asks whether Redis is back. The first heartbeat may have to connect, which
-// takes several round trips; only the second must keep the deadline, or else
-// decisions would not keep it either and the breaker would open again at once.
+// probe checks whether Redis is back. The first heartbeat may have to connect, which takes several
+// round trips; only the second must keep the deadline. Without that, decisions might miss the
+// deadline and open the breaker again at once.
 func (s *Shard) probe() {
 	err := s.Breaker.Probe(func() error {
 		if err := s.Heartbeat(StartWithin); err != nil {
@@ -169,13 +168,13 @@ func (s *Shard) probe() {
 	}
 }
 
-// heartbeatOnce renews the membership, and acts on what it learns.
+// heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	owes, sent := s.Owes(), s.all.Now()
-	// What is lost is looked at last: whoever says that it owes nothing has said what it lost.
+	// Losses are read last, so that an instance that reports no debts has reported its losses.
 	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
 	if remote.IsMoving(err) {
-		return nil // Redis is there; it will say more when the slot has moved
+		return nil // Redis answers; later heartbeats work when the slot has moved
 	}
 	if err != nil {
 		return err
@@ -195,7 +194,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat renews the membership in the fleet, and acts on what it learns. It returns an error if that
+// Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that
 // takes longer than d.
 func (s *Shard) Heartbeat(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.all.Context, d)
@@ -210,8 +209,8 @@ func (s *Shard) Heartbeat(d time.Duration) error {
 	return nil
 }
 
-// breakerChanged runs under the breaker's lock, so it only takes note and passes the
-// news on.
+// breakerChanged runs under the breaker's lock, so it only records the change and queues the
+// report.
 func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
@@ -233,7 +232,7 @@ func (s *Shard) turned() {
 	}
 }
 
-// Failed takes note of why Redis could not be asked.
+// Failed records why Redis could not be asked.
 func (s *Shard) Failed(err error) {
 	if s.all.Explain != nil {
 		err = s.all.Explain(err)
@@ -242,7 +241,7 @@ func (s *Shard) Failed(err error) {
 	s.times.failed.Store(time.Now().UnixNano())
 }
 
-// reason is why Redis could not be asked last, nil if it never failed.
+// reason returns the last error of asking Redis, or nil if it never failed.
 func (s *Shard) reason() error {
 	if err := s.failure.Load(); err != nil {
 		return *err

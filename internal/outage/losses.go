@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// losses are the rules of which some instance has lost records of what it granted without Redis,
-// and until when that matters, on the limiter's clock. They are immutable.
+// losses has the rules of which some instance has lost records of grants without Redis, and until
+// when that matters, on the limiter's clock. It is immutable.
 type losses map[string]int64
 
 // of reports whether records of a rule are lost that still matter.
@@ -16,7 +16,7 @@ func (l losses) of(rule string, now int64) bool {
 	return l[rule] > now || l[remote.AnyRule] > now
 }
 
-// any reports whether any rule's are.
+// any reports whether records of any rule are lost that still matter.
 func (l losses) any(now int64) bool {
 	for _, until := range l {
 		if until > now {
@@ -34,7 +34,7 @@ func (l losses) rules() (names []string) {
 	return names
 }
 
-// lostRules are the rules of which this instance has lost records.
+// lostRules returns the rules of which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
 	now := s.all.Now()
 	for _, loss := range s.all.Ledger.Lost(s.has(), now) {
@@ -43,7 +43,7 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 	return lost
 }
 
-// heardOf takes note of what is lost, as a heartbeat told at now.
+// heardOf records the losses that a heartbeat reported at now.
 func (e *incident) heardOf(lost []remote.Loss, now int64) {
 	heard := make(losses, len(lost))
 	for _, loss := range lost {
@@ -52,7 +52,7 @@ func (e *incident) heardOf(lost []remote.Loss, now int64) {
 	e.lost.Store(&heard)
 }
 
-// losses are those that were heard of.
+// losses returns the reported losses.
 func (e *incident) losses() losses {
 	if lost := e.lost.Load(); lost != nil {
 		return *lost
@@ -60,9 +60,9 @@ func (e *incident) losses() losses {
 	return nil
 }
 
-// settles reports whether a rule is still settling of an incident, with Redis there. After a
-// window nothing counts any more of what Redis has not heard of; and once all instances have
-// charged what they granted, Redis has not heard of what was lost only.
+// settles reports whether a rule is still settling after an incident, once Redis is back. After a
+// window, grants that Redis does not know no longer count; and once all instances have charged
+// their grants, Redis lacks only those whose records were lost.
 func (e *incident) settles(rule string, window time.Duration, now int64) bool {
 	if e == nil || e.isOver(window, now) {
 		return false

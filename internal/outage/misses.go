@@ -9,30 +9,30 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Decisions miss Redis often if at least so many have, one in so many of all, for so many
-// deadlines: a moment in which many miss it together is no such time.
+// Decisions miss Redis often if at least a given number did, and one in a given number of all, over
+// a given number of deadlines. A single moment in which many miss it together does not count.
 const (
 	missesLeast = 5
 	missesPart  = 5
 	missesLast  = 3
-	missesApart = time.Second // and more belong to different times
+	missesApart = time.Second // misses further apart are counted separately
 )
 
-// misses watches whether decisions often miss Redis, though not often enough for the breaker
-// to open: it is as slow as the deadline, or some of what it is sent gets lost.
+// misses detects that decisions often miss Redis, though not often enough for the breaker to open:
+// Redis is as slow as the deadline, or some packets get lost.
 //
-// Who hears Redis is granted all that is left of the limit, and who does not grants its share
-// beside that. So while that lasts a shard settles: shares are fixed, and Redis does not
-// decide alone (law 11).
+// Calls that Redis answers are granted all that is left of the limit, and calls that it does not
+// answer are granted this instance's share in addition. So meanwhile the shard settles: shares are
+// fixed, and Redis does not decide alone (law 11).
 type misses struct {
 	mu          sync.Mutex // guards the rest
-	began, last int64      // of a time of misses, on the limiter's clock
+	began, last int64      // of a series of misses, on the limiter's clock
 	missed      int64      // decisions after the first
 	answered    int64      // decisions before
 }
 
-// miss takes note of a decision that missed Redis, when so many were answered in all, and
-// reports whether that happens often.
+// miss records a decision that missed Redis, with the number answered in all, and reports whether
+// that happens often.
 func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,20 +8,20 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Rule is what of a limiter's rule matters without Redis. It is immutable.
+// Rule has the properties of a limiter's rule that are needed without Redis. It is immutable.
 type Rule struct {
 	Name      string
 	Limit     limit.Limit
 	Algorithm limit.Algorithm
 	Policy    Policy
 	Encoded   *remote.Rule
-	Capacity  int64  // what Redis can have free at most
-	Sliding   bool   // what is not free of it are the units of the last window
-	Salt      uint64 // tells the rule's name and window from all others
+	Capacity  int64  // the most that can be free in Redis
+	Sliding   bool   // capacity that is not free equals the units of the last window
+	Salt      uint64 // differs for each rule name and window
 	Number    uint8  // of the name in the ledger
 }
 
-// Question is what was asked for.
+// Question is a request for units.
 type Question struct {
 	Rule      *Rule
 	Hash      uint64 // of the key, by which this process remembers it
@@ -30,14 +30,14 @@ type Question struct {
 	Operation int // lua.Take, lua.TakeUpTo or lua.Peek
 }
 
-// account is what the ledger has to know of the key.
+// account returns the key's account for the ledger.
 func (q *Question) account() ledger.Account {
 	return ledger.Account{
 		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Rule: q.Rule.Number,
 	}
 }
 
-// decision is what is the same in all decisions of a tier.
+// decision returns the fields that all decisions of a tier have in common.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.Limit.Quota(), Algorithm: r.Algorithm}
 }

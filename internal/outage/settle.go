@@ -8,21 +8,21 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Settling reports whether decisions of the rule need this instance's agreement, with
-// Redis there: see [Shard.Reserve].
+// Settling reports whether decisions of the rule also need this instance's agreement: see
+// [Shard.Reserve].
 func (s *Shard) Settling(r *Rule) bool { return r.Policy != Allow && s.isUncounted(r) }
 
 // isUncounted reports whether Redis may not know of all grants of the rule.
 func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.Window()) }
 
-// Uncounted reports whether Redis may not know of all grants of a rule by that name, which count for
-// as long as the window.
+// Uncounted reports whether Redis may not know of all grants of a rule by that name that still
+// count, with the given window.
 func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 	e := s.incident.Load()
 	return e != nil && e.settles(rule, window, s.all.Now())
 }
 
-// Reserved is what this instance's share has room for, until Redis has said what it grants.
+// Reserved has units that are reserved in this instance's share until Redis has answered.
 type Reserved struct {
 	Units int64 // kept for the question
 	Free  int64 // left beside them
@@ -30,7 +30,7 @@ type Reserved struct {
 
 // Reserve asks this instance's share of the limit while Redis does not know of all grants (law 11):
 // both must agree. The share is asked first, since that takes no trip. If it has no room, ok is
-// false, and d says so. Otherwise [Shard.Release] must follow.
+// false, and d is the denial. Otherwise [Shard.Release] must follow.
 func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	a := q.account()
 	least, most := q.Cost, q.Cost
@@ -50,14 +50,14 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	return Reserved{g.Granted, g.Free}, limit.Decision{}, true
 }
 
-// Release gives back what was reserved, once Redis has answered or not: what it granted has been
-// recorded by then, and what is granted without it will be.
+// Release gives back the reserved units once Redis has answered or failed: by then Redis's grants
+// have been recorded, and grants without it will be.
 func (s *Shard) Release(q *Question, own Reserved) {
 	a := q.account()
 	s.all.Ledger.Undo(&a, s.all.Now(), own.Units, false)
 }
 
-// TierSettling is who decides if this instance's share stands in the way.
+// TierSettling returns the tier of denials by this instance's share.
 func (s *Shard) TierSettling() limit.Tier {
 	if e := s.incident.Load(); e != nil && e.load.Load() {
 		return limit.TierOverload
@@ -65,14 +65,14 @@ func (s *Shard) TierSettling() limit.Tier {
 	return limit.TierFallback
 }
 
-// settleAtLeast is for how long an incident goes on after Redis is back: others who come
-// back must have been heard of, though they still count as members from before.
+// settleAtLeast is the least duration of an incident after Redis is back: other instances that come
+// back must have sent a heartbeat, though they still count as members from before.
 const settleAtLeast = time.Second
 
-// settle ends an incident if it is over: when a heartbeat that said this instance has charged
-// all it granted found no other that has not, and all there were, or none more within
-// the time for which they count as members; but for rules of which somebody has lost
-// records. Or else after the longest window.
+// settle ends an incident if it is over: when a heartbeat that reported that this instance has
+// charged all its grants found no other that has not, and found all instances from before, or no
+// further ones within the time for which they count as members. Rules of which some instance has
+// lost records settle on. Otherwise the incident ends after the longest window.
 func (s *Shard) settle(heard remote.Heard) {
 	e := s.incident.Load()
 	if e == nil {
@@ -94,8 +94,8 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 }
 
-// settlesSoon reports whether an incident may end before a window has passed, if the
-// instances hear of each other.
+// settlesSoon reports whether an incident may end before a window has passed, if all instances
+// report that they have charged.
 func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()
 	return e != nil && !e.forgotten.Load()

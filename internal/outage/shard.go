@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Shard is what is known of the Redis that holds a key: whether it can be reached, who
-// shares it, and whether it knows of all grants. One node has one, a Cluster one for each
-// master: what happens to one of them does not concern the others' keys.
+// Shard is the state of the Redis server that has a key: whether it can be reached, how many
+// instances share it, and whether it knows of all grants. A single node has one shard, a Cluster
+// one for each master, so the loss of a master does not affect the others' keys.
 //
 // It is safe for concurrent use.
 type Shard struct {
@@ -27,24 +27,24 @@ type Shard struct {
 	memory  memory
 	misses  misses
 
-	suspicions chan struct{} // that Redis has lost its memory
-	told       State         // last, of the goroutine that tells changes
+	suspicions chan struct{} // that Redis has lost its data
+	told       State         // last state reported by tellChanges
 	toldAt     time.Time     // when that was
-	unwell     time.Time     // since when it is not healthy, as told
+	unwell     time.Time     // since when it is not healthy, as reported
 	times      times
 
-	where atomic.Pointer[where] // in the Cluster; nil if there is none
+	where atomic.Pointer[where] // place in the Cluster; nil without one
 
 	silence atomic.Pointer[silence] // nil while Redis answers
-	failure atomic.Pointer[error]   // the last one; nil: none so far
+	failure atomic.Pointer[error]   // the last failure; nil: none so far
 
-	// incident is the outage, or what follows one; nil while Redis decides alone. It is
-	// changed under mu only.
+	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed
+	// only under mu.
 	incident atomic.Pointer[incident]
 	mu       sync.Mutex
 }
 
-// newShard makes a shard. assumed is the fleet's size until it is heard.
+// newShard makes a shard. assumed is the fleet's size until Redis reports it.
 func (l *Shards) newShard(index, assumed int) *Shard {
 	s := &Shard{
 		all:        l,
@@ -59,43 +59,42 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 	return s
 }
 
-// Index tells the shard from the others. It does not change.
+// Index returns the shard's number, which does not change.
 func (s *Shard) Index() int { return s.index }
 
-// run starts what a shard does in the background.
+// run starts the shard's background work.
 func (s *Shard) run() {
 	s.all.Go(s.keep)
 	s.all.Go(s.chargeBack)
 }
 
-// incident is an outage, from the cut until Redis alone decides again. Shares of limits
-// are fixed for as long as it lasts (law 11), also when Redis is lost once more before
-// it is over.
+// incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed
+// for as long as it lasts (law 11), even if Redis is lost again before it is over.
 type incident struct {
 	number  uint32
 	fleet   int  // instances before the cut; 0 if the process began without Redis
 	newborn bool // it did
 
-	// load: Redis is there all the time, and too slow for many.
+	// load says that Redis answers all the time, but is too slow for many decisions.
 	load atomic.Bool
-	// The limiter's times: of the cut; and since when Redis is back, 0 if it is not.
+	// Times on the limiter's clock: of the cut; and since when Redis is back, 0 if it is not.
 	cut, back atomic.Int64
-	// forgotten: Redis has lost its memory of what was granted since forgottenSince.
-	// What other instances granted before, of keys that they are not asked for any more,
-	// it will not hear of again. So a whole window must pass.
+	// forgotten says that Redis has lost what was granted since forgottenSince. Other instances
+	// charge a key again only when it is used, so some grants are never charged again, and a whole
+	// window must pass.
 	forgotten      atomic.Bool
 	forgottenSince int64 // under the shard's mu
-	// charged: all instances have charged what they granted and have a record of. From then
-	// on only those rules settle of which records were lost.
+	// charged says that all instances have charged the grants that they have records of. From then
+	// on only rules of which records were lost settle.
 	charged atomic.Bool
-	lost    atomic.Pointer[losses] // nil: nothing was heard of any
+	lost    atomic.Pointer[losses] // nil: none was reported
 }
 
 // lost begins an incident. Like back it is called under the breaker's lock.
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.uncharged(); e != nil { // it goes on
+	if e := s.uncharged(); e != nil { // it continues
 		e.load.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
@@ -104,8 +103,8 @@ func (s *Shard) lost(now int64) {
 	s.begin(now)
 }
 
-// uncharged is the incident in which not all instances have charged what they granted, nil if there
-// is none. One in which they have is not gone on with: Redis has decided alone since.
+// uncharged returns the incident if not all instances have charged their grants, else nil. If they
+// have, a new loss begins a new incident, because Redis has decided alone since.
 func (s *Shard) uncharged() *incident {
 	if e := s.incident.Load(); e != nil && !e.charged.Load() {
 		return e
@@ -130,7 +129,7 @@ func (s *Shard) begin(now int64) *incident {
 	return e
 }
 
-// since is when what is noticed now began.
+// since returns when a loss that is noticed now began.
 func (s *Shard) since(now int64) int64 {
 	if silence := s.silence.Load(); silence != nil {
 		return min(now, silence.began)
@@ -145,15 +144,15 @@ func (s *Shard) back(now int64) {
 	}
 }
 
-// end ends an incident, if Redis has not been lost once more.
+// end ends an incident, unless Redis has been lost again.
 func (s *Shard) end(e *incident) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return e.back.Load() != 0 && s.Breaker.Closed() && s.incident.CompareAndSwap(e, nil)
 }
 
-// endBut ends an incident, but for those rules of which records were lost. It reports whether that
-// is new.
+// endBut ends an incident except for rules of which records were lost. It reports whether that is a
+// change.
 func (s *Shard) endBut(e *incident) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +164,8 @@ func (e *incident) isOver(window time.Duration, now int64) bool {
 	return back != 0 && now-back >= int64(window)
 }
 
-// fleetSize is how many instances share what is in this shard: as heard from it, or else
-// from another master, or else as assumed.
+// fleetSize returns how many instances share this shard: as reported by its master, or else by
+// another master, or else as assumed.
 func (s *Shard) fleetSize() int {
 	if s.fleet.Heard() {
 		return s.fleet.Size()
@@ -174,7 +173,7 @@ func (s *Shard) fleetSize() int {
 	return s.all.FleetSize()
 }
 
-// fleetBefore is how many instances there were before the cut, who may come back yet.
+// fleetBefore returns the number of instances before the cut that may still come back.
 func (s *Shard) fleetBefore(e *incident) int {
 	if e.newborn && s.fleet.Heard() {
 		return s.all.Assumed
@@ -182,10 +181,10 @@ func (s *Shard) fleetBefore(e *incident) int {
 	return e.fleet
 }
 
-// Outage is what shares depend on now.
+// Outage returns the parameters of shares at present.
 func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load()) }
 
-// outageOf is what shares of a rule's limit depend on now.
+// outageOf returns the parameters of shares of a rule's limit at present.
 func (s *Shard) outageOf(r *Rule) ledger.Outage {
 	e := s.incident.Load()
 	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
@@ -230,5 +229,5 @@ func (s *Shard) leave() error {
 	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
 		return err
 	}
-	return nil // it ends by itself
+	return nil // it expires by itself
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Config is what shards have in common, and what they need of whoever uses them. All functions
-// may be called from several goroutines at a time.
+// Config has the common parameters and dependencies of shards. All functions may be called from
+// several goroutines at a time.
 type Config struct {
-	// Context ends all that runs in the background; what was started by Go is then waited for
-	// by who has made it.
+	// Context ends all background work; its owner then waits for what was started with Go.
 	Context context.Context
 	Go      func(func())
 	// Now is the time in ns, on a clock that does not go backwards. It was Born when the process
@@ -30,34 +29,34 @@ type Config struct {
 	Instance  string        // names this one in Redis, uniquely
 	Ledger    *ledger.Ledger
 
-	// Connect makes what a shard asks its master by; assumed is the fleet's size until it is
-	// heard. Trips ask the shard's Breaker first, and end with [Shard.TripEnded].
+	// Connect makes a shard's connection to its master; assumed is the fleet's size until it is
+	// reported. Trips ask the shard's Breaker first, and end with [Shard.TripEnded].
 	Connect func(s *Shard, assumed int) (Decider, Membership)
 
-	// Masters asks a Cluster which masters have which slots, and Refresh makes the client ask
-	// anew. Slot is the slot of a key. Without a Cluster they are nil.
+	// Masters returns which masters of a Cluster have which slots, and Refresh makes the client ask
+	// the Cluster again. Slot returns the slot of a key. Without a Cluster they are nil.
 	Masters func(context.Context) (*remote.Masters, error)
 	Refresh func(context.Context)
 	Slot    func(remote.UserKey) uint16
 
-	// Address is where Redis is, if it is one node and that is known; for people.
+	// Address is Redis's address, if it is a single node and the address is known; for log lines.
 	Address string
-	// Explain says more of why Redis could not be asked; Hint what may be wrong with the
-	// settings if it could not be reached at the start, or "". Met is told once a shard has been
-	// answered for the first time at the start, Size of the fleet's size at each heartbeat, and Heartbeat before
-	// each. All may be nil.
+	// Explain adds details to the error of asking Redis. Hint returns what may be wrong with the
+	// settings if Redis cannot be reached at the start, or "". Met is called when a shard's first
+	// heartbeat at the start was answered, Size with the fleet's size at each heartbeat, and
+	// Heartbeat before each. All may be nil.
 	Explain   func(error) error
 	Hint      func(error) string
 	Met       func(*Shard)
 	Size      func(int)
 	Heartbeat func()
-	// Changed is told when [Shards.State] is another. May be nil.
+	// Changed is called when [Shards.State] has changed. It may be nil.
 	Changed func(State)
-	// Turned is told when a shard's breaker opens or closes; it must not wait. Forgotten is told when
-	// a shard's Redis has lost its memory. Both may be nil.
+	// Turned is called when a shard's breaker opens or closes; it must not wait. Forgotten is
+	// called when a shard's Redis has lost its data. Both may be nil.
 	Turned    func()
 	Forgotten func(*Shard)
-	// Unreadable is told of a key in Redis that cannot be read, and so cannot be charged.
+	// Unreadable is called if a key in Redis cannot be read, and so cannot be charged.
 	Unreadable func(error)
 
 	Counts Counts
@@ -68,7 +67,7 @@ type Config struct {
 type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
-	// Answered is how many decisions have been made in time so far.
+	// Answered returns how many decisions have been made in time so far.
 	Answered() int64
 	Close()
 }
@@ -82,16 +81,16 @@ type Membership interface {
 	MoveTo(slot uint16, size int)
 }
 
-// Counts are told what happens, to be counted.
+// Counts counts events.
 type Counts interface {
 	Opened()             // the breaker
-	Forgot()             // Redis has lost its memory
+	Forgot()             // Redis has lost its data
 	Charged(units int64) // that were granted without Redis
 	Missed(why Miss)     // a decision, though Redis was not lost
 	Trip(callers int, took time.Duration, err error)
 }
 
-// Log logs each kind of event, at most so often.
+// Log logs events, each kind at a limited rate.
 type Log interface {
 	Warn(kind, message string, args ...any)
 	Info(kind, message string, args ...any)
@@ -101,7 +100,7 @@ type Log interface {
 // for concurrent use.
 type Shards struct {
 	Config
-	first   *Shard      // the only one but on a Cluster
+	first   *Shard      // the only one, except on a Cluster
 	alone   []*Shard    // that
 	cluster *clusterMap // nil: no Cluster
 
@@ -112,7 +111,7 @@ type Shards struct {
 	longest   atomic.Int64  // window of all rules
 }
 
-// New returns shards that have not met Redis yet, see [Shards.Meet].
+// New returns shards without contact to Redis, see [Shards.Meet].
 func New(c Config) *Shards {
 	l := &Shards{Config: c, changes: make(chan change, changesKept), spent: spent{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
@@ -124,7 +123,7 @@ func New(c Config) *Shards {
 	return l
 }
 
-// AddWindow says that there is a rule of that window.
+// AddWindow records the window of a rule.
 func (l *Shards) AddWindow(window time.Duration) {
 	for {
 		if longest := l.longest.Load(); int64(window) <= longest || l.longest.CompareAndSwap(longest, int64(window)) {
@@ -133,10 +132,10 @@ func (l *Shards) AddWindow(window time.Duration) {
 	}
 }
 
-// Longest is the longest window of any rule.
+// Longest returns the longest window of any rule.
 func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
 
-// Run starts what is done in the background.
+// Run starts the background work.
 func (l *Shards) Run() {
 	l.Go(l.tellChanges)
 	for _, s := range l.InUse() {
@@ -147,15 +146,15 @@ func (l *Shards) Run() {
 	}
 }
 
-// Close fails decisions that wait, and lets no more in. It waits for trips under way.
+// Close fails waiting decisions and refuses further ones. It waits for trips in flight.
 func (l *Shards) Close() {
 	_ = l.every(func(s *Shard) error { s.Decider.Close(); return nil })
 }
 
-// Leave ends the memberships in the fleet, where Redis is there.
+// Leave ends the memberships in the fleet, where Redis can be reached.
 func (l *Shards) Leave() error { return l.every((*Shard).leave) }
 
-// every does something for all shards at the same time, those not in use included.
+// every calls f for all shards at the same time, including those not in use.
 func (l *Shards) every(f func(*Shard) error) error {
 	shards := l.alone
 	if l.cluster != nil {
@@ -170,7 +169,7 @@ func (l *Shards) every(f func(*Shard) error) error {
 	return errors.Join(errs...)
 }
 
-// FleetSize is the number of instances that share the limits: as last heard from Redis, or as
+// FleetSize returns the number of instances that share the limits: as last reported by Redis, or as
 // assumed.
 func (l *Shards) FleetSize() int {
 	assumed, heard := 0, 0
@@ -187,7 +186,7 @@ func (l *Shards) FleetSize() int {
 	return assumed
 }
 
-// Heard reports whether Redis has told the fleet's size.
+// Heard reports whether Redis has reported the fleet's size.
 func (l *Shards) Heard() bool {
 	for _, s := range l.InUse() {
 		if s.fleet.Heard() {
@@ -197,7 +196,7 @@ func (l *Shards) Heard() bool {
 	return false
 }
 
-// State is the worst state of a shard.
+// State returns the worst state of any shard.
 func (l *Shards) State() State {
 	state := Healthy
 	for _, s := range l.InUse() {
@@ -206,7 +205,7 @@ func (l *Shards) State() State {
 	return state
 }
 
-// BreakerState is that of the shard that is furthest from closed.
+// BreakerState returns the breaker state that is furthest from closed.
 func (l *Shards) BreakerState() breaker.State {
 	state := breaker.Closed
 	for _, s := range l.InUse() {
@@ -215,7 +214,7 @@ func (l *Shards) BreakerState() breaker.State {
 	return state
 }
 
-// Reason is why a lost Redis could not be asked last, nil if none is lost.
+// Reason returns the last error of asking a lost Redis, or nil if none is lost.
 func (l *Shards) Reason() (reason error) {
 	for _, s := range l.InUse() {
 		if err := s.reason(); err != nil && s.State() == Outage {

@@ -2,19 +2,19 @@ package outage
 
 import "time"
 
-// silence is since when Redis has not answered: since the first trip of those that failed, with
-// none answered after it, began.
+// silence is the time since which Redis has not answered: the start of the first failed trip after
+// which none was answered.
 //
-// If it becomes an outage, that is when the outage began, and not three deadlines later, when
-// the breaker opens: what leaves the window until then, and is granted by nobody, would be
-// missing in all shares for as long as the outage lasts. So shares are fixed as of that moment
-// (law 11), under the number that the incident will have.
+// If it becomes an outage, the outage began at that time, and not three deadlines later, when the
+// breaker opens. Units that leave the window in between, and that nobody grants, would otherwise be
+// missing in all shares for as long as the outage lasts. So shares are fixed as of that time (law
+// 11), under the number that the incident will have.
 type silence struct {
 	number uint32
 	began  int64
 }
 
-// TripEnded is told of each trip, before its callers learn what became of it.
+// TripEnded is called for each trip, before its callers get their answers.
 func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
 	s.all.Counts.Trip(callers, took, err)
 	if err != nil {

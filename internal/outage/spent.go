@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// spent is how long the limiter has been in each state. It is safe for concurrent use.
+// spent counts how long the limiter has been in each state. It is safe for concurrent use.
 type spent struct {
 	mu    sync.Mutex
 	state State
 	since time.Time
 	times [Settling + 1]time.Duration
-	ended time.Time // when the limiter was closed; zero: it is open
+	ended time.Time // when the limiter was closed; zero if it was not
 }
 
-// enter counts what passes from now on for a state.
+// enter counts the time from now on for a state.
 func (s *spent) enter(to State, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +22,7 @@ func (s *spent) enter(to State, now time.Time) {
 	s.state, s.since = to, now
 }
 
-// until is how long each state has lasted so far.
+// until returns how long each state has lasted so far.
 func (s *spent) until(now time.Time) map[State]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,6 +44,6 @@ func (s *spent) end(now time.Time) {
 	s.ended = now
 }
 
-// TimeSpent is how long the limiter has been in each state since [New]. On a Cluster the worst
+// TimeSpent returns how long the limiter has been in each state since [New]. On a Cluster the worst
 // state of any master is the limiter's.
 func (l *Shards) TimeSpent() map[State]time.Duration { return l.spent.until(time.Now()) }

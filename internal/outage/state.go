@@ -2,18 +2,17 @@ package outage
 
 import "fmt"
 
-// State says who decides at the moment.
+// State says who makes decisions at the moment.
 type State uint8
 
 const (
-	// Healthy: Redis decides.
+	// Healthy means that Redis decides.
 	Healthy State = iota
-	// Outage: Redis counts as lost, and decisions are made by the rules' outage
-	// policies.
+	// Outage means that Redis counts as lost, and the rules' outage policies decide.
 	Outage
-	// Settling: Redis is back, has lost its memory, or often misses the deadline, and does
-	// not know of all that was granted. A request needs both its yes and that of this
-	// instance's share of the limit; but for rules of policy Allow, where Redis decides.
+	// Settling means that Redis does not know of all grants, because it is just back, has lost
+	// data, or often misses the deadline. A request must fit both in Redis and in this instance's
+	// share of the limit; but for rules of policy Allow, Redis decides alone.
 	Settling
 )
 
@@ -30,7 +29,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", s)
 }
 
-// worse is the worse of two states: from healthy to settling to outage.
+// worse returns the worse of two states, in the order healthy, settling, outage.
 func worse(a, b State) State {
 	if a == Outage || b == Outage {
 		return Outage

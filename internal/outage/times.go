@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// times are when things last happened to a shard, for people: in Unix nanoseconds.
+// times has the times of a shard's last events, for display, in Unix nanoseconds.
 type times struct {
 	changed, failed atomic.Int64
 }
 
-// Since is since when the shard has been in its state.
+// Since returns the time since which the shard has been in its state.
 func (s *Shard) Since() time.Time { return time.Unix(0, s.times.changed.Load()) }
 
-// LastFailure is when Redis could not be asked last, and why; nil if it always could.
+// LastFailure returns when Redis last could not be asked, and the error; nil if it always could.
 func (s *Shard) LastFailure() (at time.Time, reason error) {
 	if reason = s.reason(); reason == nil {
 		return time.Time{}, nil
@@ -21,7 +21,7 @@ func (s *Shard) LastFailure() (at time.Time, reason error) {
 	return time.Unix(0, s.times.failed.Load()), reason
 }
 
-// Address is where the shard's Redis is; "" if that is not known.
+// Address returns the address of the shard's Redis, or "" if it is not known.
 func (s *Shard) Address() string {
 	if w := s.where.Load(); w != nil {
 		return w.addr

@@ -5,36 +5,35 @@ import (
 	"sync/atomic"
 )
 
-// credit is units of one key that are granted without the set's lock: all that were free
-// when Take last looked, until the sub-window ends. As units leave, more get free and not
-// fewer, and whoever else changes the record takes back what is left of the credit first.
-// So each of them may be granted (law 11), by one atomic operation. Who looked at the clock
-// before that and comes only now is served as of then, too.
+// credit has units of one key that are granted without the set's lock until the sub-window ends:
+// all that were free when Take last looked. As units leave the window, more become free and not
+// fewer, and any other change of the record first takes back the rest of the credit. So each of
+// these units may be granted (law 11), by one atomic operation. A caller that read the clock before
+// the sub-window ended but arrives later is served as of its time.
 //
-// What was granted is put on record when the credit ends, which anything does that takes
-// the set's lock.
+// Grants are recorded when the credit ends; anything that takes the set's lock ends it.
 type credit struct {
-	// left is the units that are left, in the lower half, and in the upper half a number
-	// that is another one for each credit: who compares and swaps has the one it looked at.
+	// left has the remaining units in its lower half, and in its upper half a number that differs
+	// for each credit, so that a compare-and-swap succeeds only on the credit that was read.
 	left atomic.Uint64
-	// What is asked for must be of the tag, which is 0 if there is no credit, and before the
-	// end. Both change only while nothing is left.
+	// A request must have the same tag, which is 0 if there is no credit, and a time before ends.
+	// Both change only while nothing is left.
 	tag  atomic.Uint64
 	ends atomic.Int64
 
 	issued uint32 // units; 0: there is none. This and record are under the set's lock.
-	record uint32 // its position in the set
+	record uint32 // the record's position in the set
 }
 
 const mostCredit = math.MaxUint32
 
-// tag tells a key's credits apart by what they depend on: the limit and the outage that
-// the share was fixed in.
+// tag distinguishes a key's credits by what they depend on: the limit, and the outage in which the
+// share was fixed.
 func (a *Account) tag(o Outage) uint64 {
 	return a.Hash ^ (uint64(a.Quota)<<32 | uint64(a.Quota)>>32) ^ uint64(o.Number)*0x9e3779b97f4a7c15
 }
 
-// spend grants cost units if they are left, and says what is left then.
+// spend grants cost units if they are left, and returns what is left then.
 func (c *credit) spend(tag uint64, now, cost int64) (left int64, ok bool) {
 	for {
 		was := c.left.Load()
@@ -48,8 +47,8 @@ func (c *credit) spend(tag uint64, now, cost int64) (left int64, ok bool) {
 	}
 }
 
-// issue makes units of the record at position i a credit; there must be none. More than
-// fit are granted under the lock.
+// issue makes units of the record at position i a credit; there must be none yet. Units that do not
+// fit into it are granted under the lock.
 func (c *credit) issue(i int, tag uint64, ends, units int64) {
 	if units < 1 || units > mostCredit {
 		return
@@ -60,7 +59,7 @@ func (c *credit) issue(i int, tag uint64, ends, units int64) {
 	c.left.Store(c.left.Load() | uint64(units))
 }
 
-// end takes back what is left, and returns what was granted.
+// end takes back the rest, and returns the number of units that were granted.
 func (c *credit) end() (granted int64) {
 	number := c.left.Load() >> 32
 	left := c.left.Swap((number + 1) << 32)
@@ -70,7 +69,7 @@ func (c *credit) end() (granted int64) {
 	return granted
 }
 
-// lock locks the set of a hash, and puts on record what was granted from its credit.
+// lock locks the set of a hash, and records the grants from its credit.
 func (l *Ledger) lock(hash uint64) *ledgerSet {
 	set := l.set(hash)
 	l.lockSet(set)
@@ -95,7 +94,7 @@ func (l *Ledger) lockSet(set *ledgerSet) {
 	l.journalMore(e, newest, granted)
 }
 
-// settleCredits puts on record what was granted from credits.
+// settleCredits records the grants from all credits.
 func (l *Ledger) settleCredits() {
 	for i := range l.sets {
 		if set := &l.sets[i]; set.credit.tag.Load() != 0 {

@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// groups tell keys apart by what holds them in Redis: the slots of a Cluster. Some may be
-// charged while others cannot be reached, and some be forgotten while others are not.
+// groups divide keys by where Redis stores them: by the slots of a Cluster. Some may be charged
+// while others cannot be reached, and Redis may lose the data of some but not of others.
 type groups struct {
 	of    func(key string) int
 	lines []atomic.Int64 // of the journal, by group
 
-	mu        sync.Mutex // guards forgotten, and who changes the ledger's generation
+	mu        sync.Mutex // guards forgotten, and changes of the ledger's generation
 	forgotten []forgetting
 }
 
-// forgetting is what Redis last forgot of a group.
+// forgetting is Redis's last data loss in a group.
 type forgetting struct {
-	generation uint32 // of the ledger, that began with it
+	generation uint32 // of the ledger, which began with it
 	since      int64
 }
 
@@ -30,7 +30,7 @@ func (l *Ledger) GroupBy(count int, of func(key string) int) {
 	l.groups.forgotten = make([]forgetting, count)
 }
 
-// WaitingIn is how many keys of some groups have units to be charged.
+// WaitingIn returns the number of keys of the given groups that have units to be charged.
 func (l *Ledger) WaitingIn(in func(group int) bool) (keys int64) {
 	if l.journal.lines.Load() == 0 {
 		return 0
@@ -43,7 +43,7 @@ func (l *Ledger) WaitingIn(in func(group int) bool) (keys int64) {
 	return keys
 }
 
-// forgottenSince is since when Redis has forgotten a group's units, if it did so between
+// forgottenSince returns the time since which Redis has lost a group's units, if it did so between
 // two generations of the ledger.
 func (g *groups) forgottenSince(group int, from, to uint32) (since int64, forgotten bool) {
 	g.mu.Lock()

@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// journal is what the ledger knows of units that were granted without Redis and have
-// not been charged there: a line for each record that has any, beside the record and
-// under the same lock. Who charges them takes lines out by [Ledger.Uncharged].
+// journal has the units that were granted without Redis and have not been charged there: a line for
+// each record that has any, beside the record and under the same lock. [Ledger.Uncharged] takes
+// lines out, to charge them.
 type journal struct {
 	lines  atomic.Int64
 	units  atomic.Int64
 	taking sync.Mutex    // held while lines are taken out
-	next   atomic.Uint64 // set to look at
+	next   atomic.Uint64 // next set to search
 }
 
-// line is the units of a key by sub-window, as in its record. It has 128 bytes: many keys
-// may get their first in a moment, and memory that was never touched before takes longer
-// than all else then.
+// line is the units of a key by sub-window, as in its record. It has only 128 bytes: many keys may
+// get a line at the same moment, and then touching new memory takes longer than anything else.
 type line struct {
 	owner  any
 	key    string
 	window time.Duration
 	newest int64
-	units  int64 // in all; 0: the line is free
+	units  int64 // total; 0: the line is free
 	group  int32
 	counts [ledgerCounts]uint32
 }
@@ -42,10 +41,10 @@ type Debt struct {
 	Parts []Part // by time, oldest first
 }
 
-// Part is units that were granted about At.
+// Part is a number of units that were granted about At.
 type Part struct{ Units, At int64 }
 
-// Waiting is how many units are to be charged, and of how many keys.
+// Waiting returns the number of units to be charged, and of their keys.
 func (l *Ledger) Waiting() (units, keys int64) {
 	if l.journal.lines.Load() > 0 {
 		l.settleCredits()
@@ -53,9 +52,9 @@ func (l *Ledger) Waiting() (units, keys int64) {
 	return l.journal.units.Load(), l.journal.lines.Load()
 }
 
-// Forgotten says that Redis has forgotten what was granted since a time, of the keys of
-// some groups. Each of them is charged again with what this instance granted since, once,
-// after its next use.
+// Forgotten records that Redis has lost what was granted since a time, for the keys of some groups.
+// What this instance granted since then is charged again, once for each key, after the key's next
+// use.
 func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
 	g := &l.groups
 	g.mu.Lock()
@@ -69,7 +68,7 @@ func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
 	l.generation.Store(generation)
 }
 
-// heal puts into the journal what Redis has forgotten of a key.
+// heal puts the units that Redis has lost of a key into the journal.
 func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
 	r := &set.records[i]
 	generation := l.generation.Load()
@@ -146,7 +145,7 @@ func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (r
 	return removed
 }
 
-// line is the line of the record at position i, nil if it has none.
+// line returns the line of the record at position i, or nil if it has none.
 func (l *Ledger) line(set *ledgerSet, i int) *line {
 	if lines := l.lines[set.index]; lines != nil && lines[i] != nil && lines[i].units > 0 {
 		return lines[i]
@@ -154,7 +153,7 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 	return nil
 }
 
-// loseLine makes a line go with its record.
+// loseLine removes the line of a record that is evicted.
 func (l *Ledger) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.lose(set.rules[i], int(e.group), set.records[i].gone)
@@ -175,9 +174,8 @@ func (l *Ledger) countLine(e *line, n int64) {
 	l.groups.lines[e.group].Add(n)
 }
 
-// Uncharged takes the units of up to most keys of some groups out of the journal, to be
-// charged in Redis now. Each call goes on where the last one ended; there are none left
-// when it returns nothing.
+// Uncharged takes the units of up to most keys of some groups out of the journal, to be charged in
+// Redis now. Each call continues where the last one ended; when it returns nothing, none are left.
 func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt {
 	l.journal.taking.Lock()
 	defer l.journal.taking.Unlock()
@@ -240,8 +238,8 @@ func (e *line) advance(index int64) {
 	e.newest = max(e.newest, index)
 }
 
-// add counts units, up to what a count can hold: a limit of so many units that are
-// granted by one instance without Redis is then charged with less.
+// add counts units, up to the capacity of a count: if one instance grants more units without Redis,
+// fewer are charged.
 func (e *line) add(index, units int64) {
 	count := &e.counts[index%ledgerCounts]
 	units = min(units, math.MaxUint32-int64(*count))
@@ -249,8 +247,8 @@ func (e *line) add(index, units int64) {
 	e.units += units
 }
 
-// parts are the units that still count, each sub-window's at the middle of it: in
-// simulations that kept the fleet nearest to its limit.
+// parts returns the units that still count, those of each sub-window at its middle: in simulations
+// this kept the fleet nearest to its limit.
 func (e *line) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
 	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {

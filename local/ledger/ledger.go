@@ -8,54 +8,52 @@ import (
 	"time"
 )
 
-// Ledger records this instance's own grants of about the last window, for each
-// key, at all times; and decides from that record when Redis is out of reach.
-// Because it is kept before an outage too, the start of one grants no second
-// quota. It is safe for concurrent use.
+// Ledger records this instance's own grants of about the last window, for each key, at all times,
+// and decides from these records when Redis cannot be reached. Because they are kept before an
+// outage too, its start grants no second quota. It is safe for concurrent use.
 //
-// A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The
-// table has a fixed number of them, in sets that are locked one by one; when a set
-// is full, the record nearest to having nothing in its window makes way, of a rule that has at
-// least as many there as that of the newcomer (place), and what it had
-// becomes arrears of keys that come new to the set (overflow.go). But for that an absent
-// record equals an empty one.
+// A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed
+// number of them, in sets that are locked one by one. When a set is full, the record whose window
+// will be empty first is evicted, among those of rules that have at least as many records in the
+// set as the new record's rule (place). Its units become arrears of new keys of the set
+// (overflow.go). Apart from that, an absent record equals an empty one.
 //
-// What part of a limit is this instance's is in share.go, and what must be charged
-// in Redis afterwards in journal.go.
+// This instance's part of a limit is computed in share.go; journal.go has what must be charged in
+// Redis afterwards.
 type Ledger struct {
 	sets  []ledgerSet
-	lines []*[ledgerWays]*line // of the sets: pointers in these would shift their records
+	lines []*[ledgerWays]*line // of the sets; here, as pointers in the sets would shift their records
 	mask  uint64
 
 	groups     groups
-	generation atomic.Uint32 // of Redis's memory, see Forgotten
+	generation atomic.Uint32 // of Redis's data, see Forgotten
 	journal    journal
 	losses     losses
 	rules      rules
-	overflows  []*overflow // of the sets; nil if nothing has made way in one
+	overflows  []*overflow // of the sets; nil if nothing was evicted from one
 }
 
 // Account is a key under its limit. Owner is for who charges units that were granted without
 // Redis there: the ledger keeps it, and does not look at it.
 type Account struct {
-	Hash   uint64        // salted, so that windows of different length are told apart
+	Hash   uint64        // salted, so that windows of different length have different records
 	Window time.Duration // of the limit
 	Quota  int64         // of the whole fleet
 	Owner  any
 	Key    string
-	// Rule is the number of the rule, see [Ledger.RuleNumber]: a record makes way for others of its
-	// rule first.
+	// Rule is the number of the rule, see [Ledger.RuleNumber]: records are evicted for others of
+	// their rule first.
 	Rule uint8
-	// Charged: what is granted may have been charged in Redis already, so it is not to
-	// be charged there afterwards (law 3).
+	// Charged says that grants may have been charged in Redis already, so they must not be charged
+	// there afterwards (law 3).
 	Charged bool
 }
 
-// Grant is the answer to who asked for units.
+// Grant is the answer to a request for units.
 type Grant struct {
 	Granted    int64
 	Free       int64         // units that are left
-	RetryAfter time.Duration // until what was asked for fits, if nothing was granted
+	RetryAfter time.Duration // until the requested units fit, if nothing was granted
 }
 
 const ledgerWays = 8 // records per set
@@ -63,9 +61,9 @@ const ledgerWays = 8 // records per set
 type ledgerSet struct {
 	mu      sync.Mutex // guards all but index, and the set's lines; see lock
 	index   int
-	tags    [ledgerWays]uint8 // of the records' hashes: to look into one record, not all
+	tags    [ledgerWays]uint8 // of the records' hashes, so that usually one record is read and not all
 	rules   [ledgerWays]uint8 // of the records, see Account
-	credit  credit            // with it, records start where cache lines do
+	credit  credit            // its size aligns the records to cache lines
 	records [ledgerWays]record
 }
 
@@ -99,7 +97,7 @@ func (l *Ledger) Add(a *Account, now, cost int64) {
 // Take grants cost units at now if this instance's own grants of the last window
 // leave room for them within its share of the limit.
 //
-// What it says to be free may be a little less than what is: see credit.
+// Grant.Free may be slightly too small, see credit.
 func (l *Ledger) Take(a *Account, o Outage, now, cost int64) Grant {
 	if o.Number != 0 && !a.Charged {
 		if left, ok := l.set(a.Hash).credit.spend(a.tag(o), now, cost); ok {
@@ -114,13 +112,13 @@ func (l *Ledger) TakeUpTo(a *Account, o Outage, now, cost int64) Grant {
 	return l.take(a, o, now, 1, cost, true)
 }
 
-// Reserve grants up to most units if at least least fit, until Redis has said what it
-// grants: follow it by Undo.
+// Reserve grants up to most units if at least least fit, until Redis has answered; then call Undo.
 func (l *Ledger) Reserve(a *Account, o Outage, now, least, most int64) Grant {
 	return l.take(a, o, now, least, most, false)
 }
 
-// Free is what Take would leave room for now, and when a cost that does not fit will.
+// Free returns the units that Take could grant now, and the time until a cost that does not fit
+// will.
 func (l *Ledger) Free(a *Account, o Outage, now, cost int64) (free int64, retryAfter time.Duration) {
 	g := l.take(a, o, now, cost, 0, false)
 	return g.Free, g.RetryAfter
@@ -133,7 +131,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
-	var fresh record // is stored only if it has something to say
+	var fresh record // is stored only if it is not empty
 	r := &fresh
 	var owed arrears
 	if i >= 0 {
@@ -149,12 +147,12 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	used := r.used(newest, length, now)
 	reached := o.reached(quota, a.Window, now)
 	owed = owed.at(now)
-	// One unit is free all the same: nobody is turned away altogether because of others' keys.
+	// One unit is free nevertheless, so that no key is denied everything because of others' keys.
 	unrecorded := min(owed.units, reached-1)
 	free := max(0, reached-used-unrecorded)
 	switch {
 	case least > quota:
-		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit for as long as the quota is so small
+		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit while the quota is so small
 	case least > free:
 		wait := max(r.wait(newest, length, now, quota-least), o.reaches(used+least, quota, a.Window, now))
 		if unrecorded > 0 {
@@ -174,7 +172,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 		}
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, newest, granted)
-			if o.Number != 0 { // or else the share is that of the moment
+			if o.Number != 0 { // otherwise the share is that of the moment
 				set.credit.issue(i, a.tag(o), (newest+1)*length, free-granted)
 			}
 		}
@@ -182,7 +180,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	return Grant{Granted: granted, Free: free - granted}
 }
 
-// Used is how many units of the last window are on record.
+// Used returns the recorded units of the last window.
 func (l *Ledger) Used(a *Account, now int64) int64 {
 	length := subWindow(a.Window)
 	set := l.lock(a.Hash)
@@ -195,18 +193,16 @@ func (l *Ledger) Used(a *Account, now int64) int64 {
 	return r.used(r.advance(length, now), length, now)
 }
 
-// Return takes back up to units of what was granted in the last window, the oldest
-// first: what is left then leaves no earlier than it should. uncharged says that they
-// were granted without Redis: they then need not be charged there either, if they
-// have not been yet.
+// Return takes back up to the given units of those granted in the last window, the oldest first, so
+// that the rest leaves no earlier than it should. uncharged says that they were granted without
+// Redis; then they need not be charged there, if they have not been yet.
 func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
 	l.takeBack(a, now, units, false, uncharged)
 }
 
-// Undo takes back units that have just been reserved, or with journaled, granted by
-// Take. They are the newest; if the oldest went in their place, those granted before
-// would leave later than without the two calls, and the later the more often that
-// happened.
+// Undo takes back units that have just been reserved, or with journaled, granted by Take. It
+// removes the newest units; if it removed the oldest, earlier units would leave later than without
+// the two calls, and later still with each repetition.
 func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
 	l.takeBack(a, now, units, true, journaled && !a.Charged)
 }
@@ -263,11 +259,11 @@ func (l *Ledger) newRecord(a *Account) record {
 	return record{hash: a.Hash, size: recordSize(a), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one that is nearest to having nothing in its window: of
-// those of its own rule, and of rules that have at least as many records in the set as its own
-// then would. So who floods the table with keys of one rule pushes out that rule's records, once it has
-// its part of each set, and not the fewer of other rules, however little those have in their
-// windows (law 11). What has nothing makes way first.
+// place stores a record in place of the one whose window will be empty first: among those of its
+// own rule, and of rules that have at least as many records in the set as its own then would. So a
+// flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
+// those of rules with fewer records, however little these have in their windows (law 11). Empty
+// records are evicted first.
 func (s *ledgerSet) place(l *Ledger, r record, rule uint8, now int64) int {
 	own := s.recordsOf(rule) + 1
 	least, lightest := 0, math.Inf(1)

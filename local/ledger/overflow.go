@@ -1,26 +1,26 @@
 package ledger
 
-// overflow is what is known of the records of a set that made way while they had something in
-// their windows. A key that comes without a record may have had one of them: if it were granted
-// its share anew, whoever floods the table with keys would have as many shares as they like
-// (law 11). So it starts with arrears, of as many units as any of those records had.
+// overflow describes the records of a set that were evicted while they had units in their windows.
+// A key without a record may have had one of them: if it were granted its share again, a flood of
+// keys would get any number of shares (law 11). So it starts with arrears of as many units as any
+// of those records had.
 type overflow struct {
-	made [sizeClasses]arrears // what keys without a record may owe, by the sizes of their records
+	made [sizeClasses]arrears // of keys without a record, by size class
 	owed [ledgerWays]arrears  // of the records in the set
 }
 
-// sizeClasses is how many kinds of limits are told apart: what makes way under one is not owed
-// under another.
+// sizeClasses is the number of classes of limits that are distinguished: records evicted in one
+// class cause no arrears in another.
 const sizeClasses = 4
 
-// arrears are the most units that a key may have been granted beside those on its record: so many at
-// first, and after gone so many, until all have left their windows.
+// arrears are the most units that a key may have been granted in addition to those on its record:
+// units until gone, then those of later, until all have left their windows.
 type arrears struct {
 	units, gone int64
 	later       struct{ units, gone int64 }
 }
 
-// at is what is left of them at a moment.
+// at returns what is left of them at a moment.
 func (d arrears) at(now int64) arrears {
 	if d.gone <= now {
 		d.units, d.gone = d.later.units, d.later.gone
@@ -32,10 +32,10 @@ func (d arrears) at(now int64) arrears {
 	return d
 }
 
-// over is when nothing is left of it.
+// over returns the time at which nothing is left.
 func (d arrears) over() int64 { return max(d.gone, d.later.gone) }
 
-// raise makes them at least so many units until then.
+// raise makes them at least the given units until gone.
 func (d *arrears) raise(units, gone int64) {
 	switch {
 	case units >= d.units && gone >= d.over():
@@ -47,7 +47,7 @@ func (d *arrears) raise(units, gone int64) {
 	}
 }
 
-// makeWay takes note of the record at position i, which makes way for one of a size.
+// makeWay records the eviction of the record at position i, in favour of one of the given size.
 func (l *Ledger) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.loseLine(set, i)
 	r, owed := &set.records[i], l.owed(set, size)
@@ -68,7 +68,7 @@ func (l *Ledger) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.owe(set, i, owed)
 }
 
-// owed is what a key owes that has no record, which would be of this size.
+// owed returns the arrears of a key without a record, whose record would be of this size.
 func (l *Ledger) owed(set *ledgerSet, size uint8) arrears {
 	if o := l.overflows[set.index]; o != nil {
 		return o.made[size%sizeClasses]
@@ -76,7 +76,7 @@ func (l *Ledger) owed(set *ledgerSet, size uint8) arrears {
 	return arrears{}
 }
 
-// owes is what the key of the record at position i owes.
+// owes returns the arrears of the key of the record at position i.
 func (l *Ledger) owes(set *ledgerSet, i int) arrears {
 	if o := l.overflows[set.index]; o != nil {
 		return o.owed[i]

@@ -11,46 +11,45 @@ const (
 	ledgerCounts  = ledgerBuckets + 1 // the oldest sub-window overlaps the window in part
 )
 
-// A count has 16 bits. One that would pass them halves the precision of all.
+// A count has 16 bits. If one would overflow, the precision of all is halved.
 const (
 	countMost = 1<<16 - 1
 	maxShift  = 32
-	// maxCount is the most units that a sub-window counts. A rest above it still
-	// rounds up to countMost.
+	// maxCount is the most units that a sub-window counts; with its rest rounded up, the count is
+	// still at most countMost.
 	maxCount = countMost<<maxShift - 1
 )
 
-// record fills one cache line of 64 bytes. All its sub-windows have the same
-// length; who uses it knows which.
+// record fills one cache line of 64 bytes. All its sub-windows have the same length, which is not
+// stored.
 type record struct {
 	hash uint64
-	// gone is when the newest sub-window will have left the window. So its number
-	// is gone/length - ledgerCounts.
+	// gone is the time at which the newest sub-window will have left the window. So its number is
+	// gone/length - ledgerCounts.
 	gone int64
-	// The count of sub-window i, in units of 2^shift, is at position i mod
-	// ledgerCounts. Rest are the units of the newest one below that, which are
-	// rounded up when the next one begins: so costs of 1 are counted exactly at any
-	// shift while they matter, and late rather than early afterwards.
+	// The count of sub-window i, in units of 2^shift, is at position i mod ledgerCounts. rest has
+	// the units of the newest one below 2^shift, which are rounded up when the next one begins. So
+	// costs of 1 are counted exactly at any shift in the newest sub-window, and rounded up
+	// afterwards.
 	counts [ledgerCounts]uint16
 	part   uint16 // of the limit: see share.go
 	rest   uint32
 	at     uint32
 	shift  uint8
 	size   uint8 // see weight
-	// generation of Redis's memory that these grants are in, as far as they were
-	// made or confirmed by it.
+	// generation of Redis's data that has these grants, as far as Redis made or confirmed them.
 	generation uint8
 	frozen     bool
 }
 
-// recordSize is the logarithm of an account's quota and window, for weight.
+// recordSize returns the logarithm of an account's quota and window, for weight.
 func recordSize(a *Account) uint8 {
 	return uint8(bits.Len64(uint64(a.Quota)) + bits.Len64(uint64(a.Window)))
 }
 
-// weight is what would be forgotten with the record: units as a part of the quota,
-// and for how long yet as a part of the window; but for a factor that is the same
-// for all, and to within a factor of 4.
+// weight measures what would be forgotten with the record: its units as a part of the quota, times
+// their remaining time as a part of the window. It is exact to within a factor of 4, apart from a
+// factor that is the same for all records.
 func (r *record) weight(now int64) float64 {
 	if r.gone <= now {
 		return 0
@@ -58,18 +57,18 @@ func (r *record) weight(now int64) float64 {
 	return math.Ldexp(float64(r.total())*float64(r.gone-now), -int(r.size))
 }
 
-// subWindow is the length of a sub-window, rounded up: a record forgets late
-// rather than early.
+// subWindow returns the length of a sub-window, rounded up, so that a record forgets late rather
+// than early.
 func subWindow(window time.Duration) int64 {
 	return (int64(window) + ledgerBuckets - 1) / ledgerBuckets
 }
 
-// count is the units of sub-window index, but for the rest of the newest.
+// count returns the units of sub-window index, without the rest of the newest.
 func (r *record) count(index int64) int64 {
 	return int64(r.counts[index%ledgerCounts]) << r.shift
 }
 
-// total is the sum of all units.
+// total returns the sum of all units.
 func (r *record) total() int64 {
 	sum := int64(0)
 	for _, n := range r.counts {
@@ -78,13 +77,12 @@ func (r *record) total() int64 {
 	return sum<<r.shift + int64(r.rest)
 }
 
-// sure is the units that are less than a window old, for certain: all but those of
-// the sub-window that the window overlaps in part.
+// sure returns the units that are certainly less than a window old: all but those of the sub-window
+// that the window overlaps in part.
 func (r *record) sure(newest int64) int64 { return r.total() - r.count(newest+1) }
 
-// advance clears the sub-windows that have left the window by now, and returns the
-// number of the newest one. That lies after now if a caller with a later one came
-// first.
+// advance clears the sub-windows that have left the window by now, and returns the number of the
+// newest one. That may be later than now, if a caller with a later time came first.
 func (r *record) advance(length, now int64) (newest int64) {
 	newest = r.gone/length - ledgerCounts
 	if now < (newest+1)*length {
@@ -107,7 +105,7 @@ func (r *record) advance(length, now int64) (newest int64) {
 	return current
 }
 
-// used is the sliding-counter estimate of the units granted in the last window.
+// used returns the sliding-counter estimate of the units granted in the last window.
 func (r *record) used(newest, length, now int64) int64 {
 	total := r.total()
 	oldest := r.count(newest + 1) // the positions go round
@@ -118,7 +116,7 @@ func (r *record) used(newest, length, now int64) int64 {
 	return total - oldest + mulDivUp(oldest, length-into, length)
 }
 
-// wait is how long until no more than room units are in the window.
+// wait returns the time until at most room units are in the window.
 func (r *record) wait(newest, length, now, room int64) time.Duration {
 	later := r.total()
 	for index := newest; ; index++ { // the last one leaves all of them behind
@@ -142,14 +140,14 @@ func (r *record) wait(newest, length, now, room int64) time.Duration {
 func (r *record) add(newest, cost int64) {
 	n := r.count(newest) + int64(r.rest)
 	n += min(cost, maxCount-n)
-	for n > countMost<<r.shift { // or else a rest could not be rounded up
+	for n > countMost<<r.shift { // so that a rest can be rounded up
 		r.coarser()
 	}
 	r.counts[newest%ledgerCounts] = uint16(n >> r.shift)
 	r.rest = uint32(n & (1<<r.shift - 1))
 }
 
-// coarser halves all counts, rounded up. The newest is about to be set.
+// coarser halves all counts, rounded up, except the newest, which the caller sets.
 func (r *record) coarser() {
 	for i, n := range r.counts {
 		r.counts[i] = n/2 + n%2
@@ -176,7 +174,7 @@ func (r *record) remove(newest, index, n int64) (removed int64) {
 	return removed
 }
 
-// mulDivUp is x*y/m rounded up. The product may pass 64 bits, the result may not.
+// mulDivUp returns x*y/m rounded up. The product may exceed 64 bits, the result may not.
 func mulDivUp(x, y, m int64) int64 {
 	hi, lo := bits.Mul64(uint64(x), uint64(y))
 	quotient, rest := bits.Div64(hi, lo, uint64(m))

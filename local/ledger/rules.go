@@ -11,7 +11,7 @@ type rules struct {
 	numbers map[string]uint8
 }
 
-// RuleNumber is the number of the rule of a name, see [Account].
+// RuleNumber returns the number of the rule of a name, see [Account].
 func (l *Ledger) RuleNumber(name string) uint8 {
 	l.rules.mu.Lock()
 	defer l.rules.mu.Unlock()

@@ -5,38 +5,36 @@ import (
 	"time"
 )
 
-// Outage is what this instance's share of a limit depends on besides its own
-// grants. While Redis decides it is zero but for Fleet, and a share is that of the
-// moment.
+// Outage has the parameters, besides its own grants, of this instance's share of a limit. While
+// Redis decides, all fields but Fleet are zero, and the share is that of the moment.
 type Outage struct {
-	// Number tells outages apart; 0: there is none.
+	// Number identifies the outage; 0 means none.
 	Number uint32
-	// Cut is when it began.
+	// Cut is the time at which it began.
 	Cut int64
-	// Fleet is how many instances share the limit.
+	// Fleet is the number of instances that share the limit.
 	Fleet int
-	// Newborn says that this process began without Redis, at Born: it may have
-	// replaced one that had its share already. So its own share grows from a single
-	// unit to all of it within ColdStart, or within the window if that is shorter.
+	// Newborn says that this process began without Redis, at Born. It may have replaced one that
+	// had used its share already, so its own share grows from a single unit to all of it within
+	// ColdStart, or within the window if that is shorter.
 	Newborn   bool
 	Born      int64
 	ColdStart time.Duration
 }
 
-// Known is what Redis said of a key, in a reply that charged or denied units.
+// Known is Redis's information about a key, from a reply that charged or denied units.
 type Known struct {
 	Granted int64 // in this reply
-	// Free of the Capacity, in units. Capacity is 0 if what was free is of no use,
-	// because Redis does not know of all grants.
+	// Free is how many units of Capacity are free. Capacity is 0 if Free cannot be used, because
+	// Redis does not know of all grants.
 	Free, Capacity int64
-	// Sliding says that Capacity less Free are the units of the last window, or
-	// more. If not, the least that was free in the last window says more than what
-	// is free now.
+	// Sliding says that Capacity less Free are the units of the last window, or more. If not, the
+	// least that was free in the last window is used instead of what is free now.
 	Sliding bool
 }
 
-// The share of an instance in an outage (law 11), own being its own grants of the
-// last window at the cut, used those of the fleet in Redis's last reply, of that age:
+// The share of an instance in an outage (law 11). own are its own grants of the last window at the
+// cut, and used those of the fleet in Redis's last reply, which is of the given age:
 //
 //	own + (limit - used)/fleet * (1 - age/window)
 //	limit/fleet                                     if the key is not known
@@ -47,10 +45,9 @@ type Known struct {
 // age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
 // key's first use after the cut.
 
-// Learn records a reply of Redis: what it granted, and how much was free. It
-// reports whether Redis has forgotten: it counts less than half of what this
-// instance alone was granted for sure. (It may count a little less because replies
-// overtake each other.)
+// Learn records a reply of Redis: what it granted, and how much was free. It reports whether Redis
+// has lost data, because it counts less than half of what this instance alone was certainly
+// granted. (It may count a little less because replies overtake each other.)
 func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
@@ -81,7 +78,7 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 
 const wholePart = 1<<16 - 1
 
-// learn takes the free part of the limit from a reply.
+// learn records the free part of the limit from a reply.
 func (r *record) learn(a *Account, now int64, k Known) {
 	free := uint16(uint64(max(0, k.Free)) * wholePart / uint64(k.Capacity))
 	at := milliseconds(now)
@@ -91,17 +88,16 @@ func (r *record) learn(a *Account, now int64, k Known) {
 	r.part, r.at, r.frozen = free, at, false
 }
 
-// milliseconds go round in 49 days, and half of that is taken for the future. So what
-// was learnt very long ago may be taken for something newer, which the bound allows.
+// milliseconds wrap around after 49 days, and half of that range counts as the future. So very old
+// information may be taken for newer, which the bound allows.
 func milliseconds(now int64) uint32 { return uint32(now / int64(time.Millisecond)) }
 
-// age is how long before a moment the free part was learnt; 0 if it was after.
+// age returns how long before a moment the free part was learned, or 0 if it was after.
 func (r *record) age(at uint32) time.Duration {
 	return time.Duration(max(0, int32(at-r.at))) * time.Millisecond
 }
 
-// share is this instance's part of the limit. In an outage it is fixed by the first
-// call.
+// share returns this instance's part of the limit. In an outage it is fixed by the first call.
 func (r *record) share(o Outage, a *Account, now int64) int64 {
 	if o.Number == 0 {
 		return r.shareAt(o, a, now)
@@ -113,7 +109,7 @@ func (r *record) share(o Outage, a *Account, now int64) int64 {
 	return shareOf(r.part, a.Quota)
 }
 
-// shareAt is the share as of a moment.
+// shareAt returns the share as of a moment.
 func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	length := subWindow(a.Window)
 	fleet := int64(max(1, o.Fleet))
@@ -128,8 +124,8 @@ func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
 	return min(a.Quota, own+int64(free+0.5))
 }
 
-// spend takes units that were granted here, while Redis decides but was not heard in time,
-// out of what was free. They are own grants from now on, which raise the share: each grant
+// spend subtracts units that were granted here, while Redis decides but did not answer in time,
+// from what was free. They are own grants from now on, which raise the share; otherwise each grant
 // would make room for the next one.
 func (r *record) spend(o Outage, a *Account, now, units int64) {
 	if r.frozen {
@@ -143,12 +139,12 @@ func (r *record) spend(o Outage, a *Account, now, units int64) {
 	}
 }
 
-// fresh is what is left at a moment of the part that was free: the older, the less.
+// fresh returns the rest, at a moment, of the part that was free: it decreases with age.
 func (r *record) fresh(a *Account, at int64) float64 {
 	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
 }
 
-// partOf is a share as a part of the quota, rounded up.
+// partOf returns a share as a part of the quota, rounded up.
 func partOf(share, quota int64) uint16 {
 	return uint16((min(share, quota)*wholePart + quota - 1) / quota)
 }
@@ -159,14 +155,14 @@ func shareOf(part uint16, quota int64) int64 {
 	return max(1, int64(part)*quota/wholePart)
 }
 
-// coldStart is how long the share of a limit takes to grow to all of it.
+// coldStart returns how long the share of a limit takes to grow to all of it.
 func (o *Outage) coldStart(window time.Duration) int64 {
 	return int64(min(o.ColdStart, window))
 }
 
-// reached is how much of a share a process may use that began without Redis. It may have
-// replaced one that was granted its share just before; so what it may grant grows evenly
-// with the time since it began (law 11). A single unit is free at once.
+// reached returns how much of a share a process may use that began without Redis. It may have
+// replaced one that used its share just before, so this grows evenly with the time since it began
+// (law 11). A single unit is free at once.
 func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
 	since, all := now-o.Born, o.coldStart(window)
 	if !o.Newborn || since >= all {
@@ -175,7 +171,7 @@ func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
 	return max(1, mulDivUp(share, max(0, since), all)) // rounded up: the first unit at once
 }
 
-// reaches is how long until that many units of a share may be used.
+// reaches returns the time until that many units of a share may be used.
 func (o *Outage) reaches(units, share int64, window time.Duration, now int64) time.Duration {
 	if !o.Newborn {
 		return 0
