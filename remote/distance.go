@@ -21,8 +21,8 @@ const (
 	// farAway is how long answers take from a server on another machine, in µs, at least. On the
 	// same machine all compete for its cores, and what is saved by sharing batches is gained.
 	farAway = 150
-	// busyPart is how much longer than the way answers take if a server is busy: half as long again.
-	busyPart = 1.5
+	// busyPart is how much longer than the way answers take if a server is busy: twice as long.
+	busyPart = 2
 	// distancePeriod is for how long at least the fastest answer is remembered, in µs: ways change
 	// seldom, and a server that is busy must not look far away after a while.
 	distancePeriod = 10 * 60 * 1_000_000

@@ -27,8 +27,8 @@ func TestDistance(t *testing.T) {
 	if !d.isFar() {
 		t.Error("a server that takes 400 µs, whenever it is asked, is not far away")
 	}
-	if now = d.repeated(now, 700, 200); d.isFar() {
-		t.Error("it is busy when its answers take 700 µs, and counts as far away")
+	if now = d.repeated(now, 900, 200); d.isFar() {
+		t.Error("it is busy when its answers take 900 µs, and counts as far away")
 	}
 	now = d.repeated(now, 410, 200)
 	if d.answered(now, 1_000_000); !d.isFar() {
