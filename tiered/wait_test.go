@@ -317,7 +317,12 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 		_, err := r.Wait(t.Context(), "k", 1)
 		served <- err
 	}()
-	redistest.Eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 1 })
+	redistest.Eventually(t, "it waits, for a second at most", func() bool {
+		l.lines.mu.Lock()
+		defer l.lines.mu.Unlock()
+		q := l.lines.of[lineID{"r", "k"}]
+		return q != nil && !q.next.IsZero() && q.next.Sub(q.asked) <= lookAgain
+	})
 	server.Resume()
 	client := server.Client(t)
 	redistest.Eventually(t, "Redis, which has units free again, is asked", func() bool {
