@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/tierlimit/tierlimit/bench/internal/proxy"
@@ -41,31 +40,9 @@ func (e environment) behindNetwork() (environment, proxy.Proxy, error) {
 // driveRandomly makes calls that do not wait for each other, at random moments (a Poisson process):
 // as many as have so many callers under way on average, if nobody waits for others.
 func driveRandomly(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
-	if ready != nil {
-		if err := ready(); err != nil {
-			return nil, err
-		}
+	random := rand.New(rand.NewPCG(5, uint64(callers)))
+	pause := func() time.Duration {
+		return time.Duration(random.ExpFloat64() / float64(callers) * float64(farRoundTrip))
 	}
-	var mu sync.Mutex // guards whole
-	whole := &load{}
-	var running sync.WaitGroup
-	random, pick, started := rand.New(rand.NewPCG(5, uint64(callers))), w.picker(0), time.Now()
-	for at := time.Duration(0); at < span && ctx.Err() == nil; at += time.Duration(random.ExpFloat64() / float64(callers) * float64(farRoundTrip)) {
-		time.Sleep(time.Until(started.Add(at)))
-		key, came := pick(), time.Now()
-		running.Go(func() {
-			ctx, cancel := callerContext(ctx)
-			defer cancel()
-			var one load
-			one.call(ctx, s.decides[0], key)
-			took := time.Since(came)
-			mu.Lock()
-			defer mu.Unlock()
-			whole.add(&one)
-			whole.latency.add(took)
-		})
-	}
-	running.Wait()
-	whole.took = time.Since(started)
-	return whole, nil
+	return driveApart(ctx, s, w, 1, pause, span, ready)
 }

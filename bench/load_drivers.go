@@ -16,6 +16,12 @@ const burstRate = 20_000
 
 // driveBursts makes calls in bursts of so many at the same moment, whether answers come or not.
 func driveBursts(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
+	pause := time.Duration(callers) * time.Second / burstRate
+	return driveApart(ctx, s, w, callers, func() time.Duration { return pause }, span, ready)
+}
+
+// driveApart makes calls that do not wait for each other: so many together, and after each pause again.
+func driveApart(ctx context.Context, s *subject, w *workload, together int, pause func() time.Duration, span time.Duration, ready func() error) (*load, error) {
 	if ready != nil {
 		if err := ready(); err != nil {
 			return nil, err
@@ -25,9 +31,9 @@ func driveBursts(ctx context.Context, s *subject, w *workload, callers int, span
 	whole := &load{}
 	var running sync.WaitGroup
 	pick, started := w.picker(0), time.Now()
-	for at := time.Duration(0); at < span && ctx.Err() == nil; at += time.Duration(callers) * time.Second / burstRate {
+	for at := time.Duration(0); at < span && ctx.Err() == nil; at += pause() {
 		time.Sleep(time.Until(started.Add(at)))
-		for range callers {
+		for range together {
 			key, came := pick(), time.Now()
 			running.Go(func() {
 				ctx, cancel := callerContext(ctx)

@@ -3,47 +3,17 @@ package remote
 import (
 	"context"
 	"errors"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// lateAnswers is a connection on which answers come late, by so many ns.
-type lateAnswers struct {
-	net.Conn
-	late *atomic.Int64
-}
-
-func (c lateAnswers) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	time.Sleep(time.Duration(c.late.Load()))
-	return n, err
-}
-
-// lateClient is a client whose answers come late once that is set.
-func lateClient(t testing.TB, server *redistest.Server) (*redis.Client, *atomic.Int64) {
-	t.Helper()
-	late := &atomic.Int64{}
-	o := *server.Client(t).Options()
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return lateAnswers{conn, late}, err
-	}
-	client := redis.NewClient(&o)
-	t.Cleanup(func() { _ = client.Close() })
-	return client, late
-}
-
 // Law 7: a call that was given less time than the deadline ends then. The trip that it began goes on
 // for as long as the deadline lets it, so that it has not failed, and those it carries are answered.
 func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
-	client, late := lateClient(t, redistest.Start(t))
+	client, late := redistest.Start(t).LateClient(t)
 	const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
 	b, trips := newBatcher(t, client, func(o *Options) { o.Deadline, o.Inline = deadline, true })
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())

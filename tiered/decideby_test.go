@@ -3,44 +3,15 @@ package tiered
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
-
-// lateAnswers is a connection on which answers come late, by so many ns.
-type lateAnswers struct {
-	net.Conn
-	late *atomic.Int64
-}
-
-func (c lateAnswers) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	time.Sleep(time.Duration(c.late.Load()))
-	return n, err
-}
-
-// lateClient is a client whose answers come late once that is set: Redis itself is as fast as ever.
-func lateClient(t testing.TB, server *redistest.Server) (*redis.Client, *atomic.Int64) {
-	t.Helper()
-	late := &atomic.Int64{}
-	o := *server.Client(t).Options()
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return lateAnswers{conn, late}, err
-	}
-	client := redis.NewClient(&o)
-	t.Cleanup(func() { _ = client.Close() })
-	return client, late
-}
 
 // healthy fails the test unless nothing counts as an outage, or as a sign of one.
 func healthy(t *testing.T, l *Limiter) {
@@ -56,7 +27,7 @@ func healthy(t *testing.T, l *Limiter) {
 func TestLaws3And6DecideBy(t *testing.T) {
 	t.Parallel()
 	const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
-	client, late := lateClient(t, redistest.Start(t))
+	client, late := redistest.Start(t).LateClient(t)
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(10*time.Second), FleetSize(1))
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
 	mustAllow(t, r, "k", 1)
@@ -91,7 +62,7 @@ func TestLaws3And6DecideBy(t *testing.T) {
 func TestLaw11DecideByIsNoMiss(t *testing.T) {
 	t.Parallel()
 	const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
-	client, late := lateClient(t, redistest.Start(t))
+	client, late := redistest.Start(t).LateClient(t)
 	told := &states{}
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline), FleetSize(1), RememberDenials(0), OnStateChange(told.add))
 	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
@@ -139,7 +110,7 @@ func TestLaw11DecideByIsNoMiss(t *testing.T) {
 func TestDecideByCountsForAllCalls(t *testing.T) {
 	t.Parallel()
 	const slow, little = 2 * time.Second, 100 * time.Millisecond
-	client, late := lateClient(t, redistest.Start(t))
+	client, late := redistest.Start(t).LateClient(t)
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(5*time.Second), FleetSize(1))
 	r := newRule(t, l, "r", limit.PerHour(100))
 	jobs := newRule(t, l, "jobs", limit.Concurrent(5))
