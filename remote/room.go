@@ -1,6 +1,10 @@
 package remote
 
-import "math"
+import (
+	"context"
+	"math"
+	"time"
+)
 
 // room decides how many calls may wait: those that will be answered in time, at the rate at which
 // calls are answered. It is guarded by the batcher's lock.
@@ -42,6 +46,24 @@ func (r *room) mayTurnAway(now int64) bool {
 	}
 	r.turnedAway += turnAwayEvery
 	return true
+}
+
+// TurnAway is for callers that are denied without Redis although it is there. It returns at once for
+// few of them, see room.mayTurnAway, and for the others once the time that a decision may take is
+// over, or ctx ends.
+func (b *Batcher) TurnAway(ctx context.Context) {
+	b.mu.Lock()
+	atOnce := b.room.mayTurnAway(localTime())
+	b.mu.Unlock()
+	if atOnce {
+		return
+	}
+	over := time.NewTimer(TimeLeft(ctx, b.opt.Deadline))
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+	case <-over.C:
+	}
 }
 
 // mayWait returns how many calls may wait that must be answered within the given µs.

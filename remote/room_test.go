@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +61,40 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	}
 	if turnedAway < 100_000 || turnedAway > 101_000 {
 		t.Errorf("%d of a million calls in a second were turned away, want 100,000 and 500 at the start", turnedAway)
+	}
+}
+
+// Laws 6 and 7: of those who are denied without Redis although it is there, few are answered at once,
+// and the others at the end of their time.
+func TestLaws6And7FewAreTurnedAwayAtOnceWithoutAsking(t *testing.T) {
+	t.Parallel()
+	client, _ := redistest.Embedded(t)
+	b, _ := newBatcher(t, client, deadline(time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	var turnedAway atomic.Int64
+	var callers sync.WaitGroup
+	began := time.Now()
+	for range 5000 {
+		callers.Go(func() {
+			b.TurnAway(ctx)
+			turnedAway.Add(1)
+		})
+	}
+	redistest.Eventually(t, "some are turned away", func() bool { return turnedAway.Load() >= turnAwayAtOnce })
+	n := turnedAway.Load()
+	if most := turnAwayAtOnce + time.Since(began).Microseconds()/turnAwayEvery + 1; n > min(most, 4999) {
+		t.Errorf("%d of 5000 were turned away within %v, want %d at most", n, time.Since(began), most)
+	}
+	cancel()
+	callers.Wait()
+	began = time.Now()
+	in := DecideBy(t.Context(), began.Add(10*time.Millisecond))
+	for range 2 * turnAwayAtOnce {
+		callers.Go(func() { b.TurnAway(in) })
+	}
+	callers.Wait()
+	if took := time.Since(began); took < 10*time.Millisecond {
+		t.Errorf("all were turned away after %v", took)
 	}
 }
 

@@ -128,7 +128,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 		return decisions, nil
 	}
 	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, grants: grants, acquires: acquires}
-	if !g.reserve() {
+	if !g.reserve(ctx) {
 		return decisions, nil
 	}
 	var parts [][]int

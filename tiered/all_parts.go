@@ -40,7 +40,7 @@ type granting struct {
 
 // reserve asks this instance's record for all requests whose rules are settling. It reports
 // false, and decides all, if it denies one.
-func (g *together) reserve() bool {
+func (g *together) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
 		s := q.shard()
@@ -58,6 +58,7 @@ func (g *together) reserve() bool {
 		own, denial, ok := s.Reserve(&asked)
 		if !ok {
 			g.denyBy(i, denial)
+			s.TurnAway(ctx)
 			return false
 		}
 		if g.reserved == nil {

@@ -33,14 +33,15 @@ type decisionCounts [stripes]struct {
 	_  [(cacheLine - int(tiers)*int(outcomes)*8%cacheLine) % cacheLine]byte
 }
 
-func (c *decisionCounts) add(d *limit.Decision) {
+// add counts a decision. It returns how many of the same tier and outcome its stripe has counted.
+func (c *decisionCounts) add(d *limit.Decision) uint64 {
 	o := denied
 	if d.Allowed {
 		o = allowed
 	} else if d.HeldBack {
 		o = heldBack
 	}
-	c[stripe()].of[d.Tier][o].Add(1)
+	return c[stripe()].of[d.Tier][o].Add(1)
 }
 
 // sum returns the number of decisions of a tier and outcome.

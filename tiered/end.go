@@ -27,7 +27,9 @@ func (r *Rule) count(key string, d *limit.Decision, err error) {
 		r.metrics.failed.count(err)
 		return
 	}
-	r.metrics.decisions.add(d)
+	if n := r.metrics.decisions.add(d); d.Tier != limit.TierRedis {
+		r.limiter.yield(n)
+	}
 	if own := r.limiter.ownLimits.Load(); own != nil {
 		own.decided(r, key)
 	}

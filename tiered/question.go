@@ -113,6 +113,7 @@ func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
 	s, asked := q.shard(), q.inOutage()
 	own, d, ok := s.Reserve(&asked)
 	if !ok {
+		s.TurnAway(ctx)
 		return d, nil
 	}
 	fits := *q

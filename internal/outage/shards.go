@@ -69,6 +69,8 @@ type Decider interface {
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
 	// Answered returns how many decisions have been made in time so far.
 	Answered() int64
+	// TurnAway delays a caller that is denied without Redis, if many are.
+	TurnAway(ctx context.Context)
 	Close()
 }
 
@@ -109,6 +111,7 @@ type Shards struct {
 	incidents atomic.Uint32 // of all shards, the last one's number
 	sequences atomic.Int64  // of all shards' charges
 	longest   atomic.Int64  // window of all rules
+	asking    atomic.Int64  // calls that wait for Redis
 }
 
 // New returns shards without contact to Redis, see [Shards.Meet].
@@ -134,6 +137,9 @@ func (l *Shards) AddWindow(window time.Duration) {
 
 // Longest returns the longest window of any rule.
 func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
+
+// Asked reports whether any call waits for Redis.
+func (l *Shards) Asked() bool { return l.asking.Load() > 0 }
 
 // Run starts the background work.
 func (l *Shards) Run() {

@@ -69,6 +69,8 @@ func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]re
 	return nil, m.err
 }
 
+func (m *master) TurnAway(context.Context) {}
+
 // units is how many it was told to charge.
 func (m *master) units() (units int64) {
 	for _, e := range m.charged {

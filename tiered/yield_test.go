@@ -1,0 +1,90 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 7: callers that are denied in memory and ask again at once do not keep the processors from
+// those who wait for Redis. Without yielding, each trip takes as long as the time slices of all others,
+// and one call in ten misses the deadline.
+func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
+	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(100_000))
+	r := newRule(t, l, "r", limit.PerMinute(100), Use(limit.GCRA()))
+	const callers, keys, span = 64, 1000, 3 * time.Second
+	var all sync.WaitGroup
+	var decided [tiers]atomic.Int64
+	var stop atomic.Bool
+	for i := range callers {
+		all.Go(func() {
+			for n := i; !stop.Load(); n += 7919 { // nothing here may let others run
+				d, err := r.Allow(context.Background(), "k"+strconv.Itoa(n%keys))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				decided[d.Tier].Add(1)
+			}
+		})
+	}
+	time.Sleep(span)
+	stop.Store(true)
+	all.Wait()
+	if n := decided[limit.TierLocal].Load(); n < 1000*callers {
+		t.Errorf("only %d were denied in memory, so this says nothing", n)
+	}
+	if n := decided[limit.TierOverload].Load() + decided[limit.TierFallback].Load(); n > decided[limit.TierRedis].Load()/50 {
+		t.Errorf("%d of %d that asked Redis missed it, want none, or a few if the machine paused", n, n+decided[limit.TierRedis].Load())
+	}
+}
+
+// Law 6: callers that are denied by this instance's share while Redis does not know of all grants, and
+// ask again at once, are answered at the end of their time, but for some.
+func TestLaw6CallersDeniedByShareDoNotSpin(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
+	r, other := newRule(t, l, "r", limit.PerHour(10)), another(t, l)
+	other(true)
+	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustAllow(t, r, "k", 5) // all of its share
+	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+
+	ctx, cancel := context.WithCancel(t.Context())
+	const callers = 50_000
+	var denied, told atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range callers {
+		all.Go(func() {
+			var ds []limit.Decision
+			d, err := limit.Decision{}, error(nil)
+			if i%2 == 0 {
+				d, err = r.Allow(ctx, "k")
+			} else if ds, err = l.AllowAll(ctx, Request{Rule: r, Key: "k", Cost: 1}); err == nil {
+				d = ds[0]
+			}
+			if err == nil && !d.Allowed && d.Degraded() {
+				denied.Add(1)
+			}
+			told.Add(1)
+		})
+	}
+	redistest.Eventually(t, "some are denied", func() bool { return told.Load() >= 500 })
+	if n, most := told.Load(), 600+100*(time.Since(began).Milliseconds()+1); n > most {
+		t.Errorf("%d were denied within %v, want %d at most", n, time.Since(began), most)
+	}
+	cancel()
+	all.Wait()
+	if n := denied.Load(); n < 500 {
+		t.Errorf("%d were denied by their share", n)
+	}
+}
