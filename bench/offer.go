@@ -68,7 +68,8 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 }
 
 func (o *offered) call(ctx context.Context, d decide, key string, end time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	// Contexts of one parent share its lock: thousands of calls would wait for each other, not for Redis.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	started := time.Now()
 	what, err := d(ctx, key)
 	ended := time.Now()

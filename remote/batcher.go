@@ -90,6 +90,7 @@ type Batcher struct {
 	failed   bool  // the last trip
 	slow     bool  // Redis, or the last trip failed
 	last     cargo // of the last trip
+	delay    int64 // µs that the last trip took besides, in this process
 
 	closed bool
 	reaper *time.Timer

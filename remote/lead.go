@@ -25,6 +25,8 @@ const (
 	fullBatch = 32
 	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow: it has a
 	// queue of trips from many processes, and one trip at a time of each keeps it busy.
+	// It does as well while a trip has been in flight for longer than that, and than the last one was
+	// delayed by this process: if that has no time to read answers, Redis may have answered long ago.
 	slowPart = 8
 )
 
@@ -69,8 +71,9 @@ func (b *Batcher) mayStart() bool {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
+	most := deadline/slowPart + b.delay
 	for _, t := range b.trips {
-		if t.ends > 0 && t.ends < localTime()+deadline-deadline/slowPart {
+		if t.ends > 0 && t.ends < localTime()+deadline-most {
 			return false // it has already taken long
 		}
 	}

@@ -48,10 +48,17 @@ func (r *room) mayTurnAway(now int64) bool {
 	return true
 }
 
-// TurnAway is for callers that are denied without Redis although it is there. It returns at once for
+// TurnsAway reports whether a call is turned away at once now, as Decide would do with [ErrNoRoom].
+func (b *Batcher) TurnsAway() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queue.entries >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(localTime())
+}
+
+// DelayDenied is for callers that are denied without Redis although it is there. It returns at once for
 // few of them, see room.mayTurnAway, and for the others once the time that a decision may take is
 // over, or ctx ends.
-func (b *Batcher) TurnAway(ctx context.Context) {
+func (b *Batcher) DelayDenied(ctx context.Context) {
 	b.mu.Lock()
 	atOnce := b.room.mayTurnAway(localTime())
 	b.mu.Unlock()

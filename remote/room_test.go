@@ -64,9 +64,32 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	}
 }
 
+// Who would be turned away at once can know it before anything is reserved for it.
+func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	b, _, rule := hang(t, time.Second)
+	var waiting sync.WaitGroup
+	for i := range 20 {
+		waiting.Go(func() { _, _ = b.Decide(t.Context(), Entry{Key: fmt.Sprint(i), Rule: rule, Cost: 1}) })
+	}
+	defer waiting.Wait()
+	redistest.Eventually(t, "they wait", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.queue.entries == 20 })
+	if b.TurnsAway() {
+		t.Error("nothing is known of how fast Redis answers, and calls are turned away")
+	}
+	for most, want := range map[float64]bool{27: false, 25: true} { // in 0.8 s: 21, or 20
+		b.mu.Lock()
+		b.room.took, b.room.calls = 1e6, most
+		b.mu.Unlock()
+		if b.TurnsAway() != want {
+			t.Errorf("20 calls wait where %v are answered in a second: the next is turned away: %v", most, !want)
+		}
+	}
+}
+
 // Laws 6 and 7: of those who are denied without Redis although it is there, few are answered at once,
 // and the others at the end of their time.
-func TestLaws6And7FewAreTurnedAwayAtOnceWithoutAsking(t *testing.T) {
+func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
 	t.Parallel()
 	client, _ := redistest.Embedded(t)
 	b, _ := newBatcher(t, client, deadline(time.Hour))
@@ -76,7 +99,7 @@ func TestLaws6And7FewAreTurnedAwayAtOnceWithoutAsking(t *testing.T) {
 	began := time.Now()
 	for range 5000 {
 		callers.Go(func() {
-			b.TurnAway(ctx)
+			b.DelayDenied(ctx)
 			turnedAway.Add(1)
 		})
 	}
@@ -90,7 +113,7 @@ func TestLaws6And7FewAreTurnedAwayAtOnceWithoutAsking(t *testing.T) {
 	began = time.Now()
 	in := DecideBy(t.Context(), began.Add(10*time.Millisecond))
 	for range 2 * turnAwayAtOnce {
-		callers.Go(func() { b.TurnAway(in) })
+		callers.Go(func() { b.DelayDenied(in) })
 	}
 	callers.Wait()
 	if took := time.Since(began); took < 10*time.Millisecond {

@@ -208,6 +208,7 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
 	if err == nil {
 		b.distance.answered(now, server)
+		b.delay = took - server
 	}
 	if err == nil && !t.alone {
 		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())

@@ -58,7 +58,7 @@ func (g *together) reserve(ctx context.Context) bool {
 		own, denial, ok := s.Reserve(&asked)
 		if !ok {
 			g.denyBy(i, denial)
-			s.TurnAway(ctx)
+			s.DelayDenied(ctx)
 			return false
 		}
 		if g.reserved == nil {

@@ -111,9 +111,12 @@ func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, err
 // instance's share of the limit must agree (law 11).
 func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
 	s, asked := q.shard(), q.inOutage()
+	if s.TurnsAway() { // before anything is reserved for nothing
+		return q.fallback(q.rule.limiter.now(), remote.ErrNoRoom), nil
+	}
 	own, d, ok := s.Reserve(&asked)
 	if !ok {
-		s.TurnAway(ctx)
+		s.DelayDenied(ctx)
 		return d, nil
 	}
 	fits := *q

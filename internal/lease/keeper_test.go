@@ -135,3 +135,6 @@ func (m *master) left() int64 {
 	last := m.asked[len(m.asked)-1]
 	return min(last.Cost, m.grants)
 }
+
+func (m *master) TurnsAway() bool             { return false }
+func (m *master) DelayDenied(context.Context) {}

@@ -69,8 +69,10 @@ type Decider interface {
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
 	// Answered returns how many decisions have been made in time so far.
 	Answered() int64
-	// TurnAway delays a caller that is denied without Redis, if many are.
-	TurnAway(ctx context.Context)
+	// TurnsAway reports whether a call finds no room and is turned away at once.
+	TurnsAway() bool
+	// DelayDenied delays a caller that is denied without Redis, if many are.
+	DelayDenied(ctx context.Context)
 	Close()
 }
 

@@ -69,7 +69,8 @@ func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]re
 	return nil, m.err
 }
 
-func (m *master) TurnAway(context.Context) {}
+func (m *master) TurnsAway() bool             { return false }
+func (m *master) DelayDenied(context.Context) {}
 
 // units is how many it was told to charge.
 func (m *master) units() (units int64) {
