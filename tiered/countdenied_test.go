@@ -14,7 +14,7 @@ import (
 )
 
 // Denied requests count, decision for decision like a counter that is incremented first and compared
-// afterwards: with AllowN, AllowEach and Peek, and for limits that share a count.
+// afterwards: with AllowN and AllowEach, with costs of 0, and for limits that share a count.
 func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
