@@ -67,8 +67,8 @@ type joinedHold struct {
 	used int64
 }
 
-// joinHold coalesces two entries that hold the same number of units for the same time, or two that settle
-// holds. place is the position of the other's hold.
+// joinHold coalesces two entries that hold the same number of units for the same time, or two that
+// settle holds. place is the position of the other's hold.
 func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	place = e.count()
 	switch {
@@ -106,7 +106,8 @@ func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
 	}
 }
 
-// settled sets Status and Fitted: whether Redis knew the hold, and whether it had been given back before.
+// settled sets Status and Fitted: whether Redis knew the hold, and whether it had been given back
+// before.
 func (r *Reply) settled(outcome int64) {
 	r.Status, r.Fitted = Denied, outcome
 	if outcome > 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 13: if Redis is flushed while units are held, processes tell it again what they hold after the next
-// heartbeat, which comes every second, and long before the next renewal. Until then others may acquire
-// as much again; from then on at most n units are held, counting what each holder believes.
+// Law 13: if Redis is flushed while units are held, processes tell it again what they hold after the
+// next heartbeat, which comes every second, and long before the next renewal. Until then others may
+// acquire as much again; from then on at most n units are held, counting what each holder believes.
 func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	const (

@@ -205,8 +205,8 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	}
 }
 
-// Slots outlive their TTL while their process renews them. If it cannot, the slot is lost, and its holder
-// knows so before Redis gives the units to another.
+// Slots outlive their TTL while their process renews them. If it cannot, the slot is lost, and its
+// holder knows so before Redis gives the units to another.
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
@@ -284,8 +284,8 @@ func TestSlotsAreToldAgain(t *testing.T) {
 	mustBeFull(t, r, "k", 1)
 }
 
-// Law 11: in an outage, a process keeps what it holds and acquires units up to its share, and tells Redis
-// so afterwards. Under the policy Deny it acquires nothing.
+// Law 11: in an outage, a process keeps what it holds and acquires units up to its share, and tells
+// Redis so afterwards. Under the policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -33,8 +33,8 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 	})
 }
 
-// Laws 3 and 9: even in an outage, a denied group charges nothing. It leaves this instance's record as it
-// was: units granted before leave the window no later, however often the group is tried.
+// Laws 3 and 9: even in an outage, a denied group charges nothing. It leaves this instance's record
+// as it was: units granted before leave the window no later, however often the group is tried.
 func TestDeniedGroupLeavesTheRecordAlone(t *testing.T) {
 	for _, policy := range []OutagePolicy{Approximate, Deny} {
 		t.Run(policy.String(), func(t *testing.T) {

@@ -28,9 +28,10 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// BenchmarkMasters measures the same over many keys, on one node and on Clusters: the processor time of all
-// masters per decision, and by how much the busiest master exceeds its part. If neither grows with the
-// number of masters, and each has a core of its own, throughput is proportional to their number.
+// BenchmarkMasters measures the same over many keys, on one node and on Clusters: the processor time
+// of all masters per decision, and by how much the busiest master exceeds its part. If neither grows
+// with the number of masters, and each has a core of its own, throughput is proportional to their
+// number.
 func BenchmarkMasters(b *testing.B) {
 	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server, options ...Option) {
 		before := cpuOf(b, masters)
@@ -109,8 +110,8 @@ func cpuOf(b *testing.B, servers []*redistest.Server) (seconds []float64) {
 	return seconds
 }
 
-// BenchmarkDenied measures a decision from a remembered denial, which must cost little more than reading a
-// cache and a clock.
+// BenchmarkDenied measures a decision from a remembered denial, which must cost little more than
+// reading a cache and a clock.
 func BenchmarkDenied(b *testing.B) {
 	l := newLimiterOn(b, redistest.Shared(b).Client(b), redistest.Prefix(), Deadline(time.Second))
 	r := newRule(b, l, "r", limit.PerHour(1), Use(limit.GCRA()))

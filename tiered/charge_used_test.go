@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 3: used units are charged whether or not they fit. Without Redis, they are charged there exactly once
-// when it is back.
+// Law 3: used units are charged whether or not they fit. Without Redis, they are charged there
+// exactly once when it is back.
 func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 	t.Parallel()
 	ctx, server, prefix := context.Background(), redistest.Start(t), redistest.Prefix()

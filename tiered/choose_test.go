@@ -101,8 +101,8 @@ func drawThresholds(t *rapid.T, l *Limiter, most int64) {
 	}
 }
 
-// After an upgrade of a plan, Redis grants no less than before; and the error about a cost that cannot fit
-// names the burst that it exceeds.
+// After an upgrade of a plan, Redis grants no less than before; and the error about a cost that
+// cannot fit names the burst that it exceeds.
 func TestAnUpgradeGrantsNoLess(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerMinute(100_000))
@@ -143,8 +143,8 @@ func TestABurstChoosesGCRA(t *testing.T) {
 	}
 }
 
-// A rule that names GCRA but no burst grants the whole limit at once, as other GCRA limiters do, and then
-// units at an even rate.
+// A rule that names GCRA but no burst grants the whole limit at once, as other GCRA limiters do, and
+// then units at an even rate.
 func TestGCRAThatIsNamedHasTheLimitAsBurst(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))

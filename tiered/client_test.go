@@ -27,8 +27,9 @@ func TestClientOfAnotherType(t *testing.T) {
 	}
 }
 
-// Law 4: a client that is not configured to respect deadlines waits for five seconds by itself. Callers of
-// the limiter do not, although they make their own trips; and the client that was passed is unchanged.
+// Law 4: a client that is not configured to respect deadlines waits for five seconds by itself.
+// Callers of the limiter do not, although they make their own trips; and the client that was passed
+// is unchanged.
 func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	const tooLong = 2 * time.Second
 	server := redistest.Start(t)

@@ -106,8 +106,8 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	}
 }
 
-// A limiter that starts while a master is lost decides the keys of the other masters, and learns from them
-// by how many instances to divide the limits of the lost master's keys.
+// A limiter that starts while a master is lost decides the keys of the other masters, and learns
+// from them by how many instances to divide the limits of the lost master's keys.
 func TestStartWithAMasterLost(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")

@@ -11,7 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 2: DenialLife sets how long the denials of its rule are remembered, and does not affect other rules.
+// Law 2: DenialLife sets how long the denials of its rule are remembered, and does not affect other
+// rules.
 func TestLaw2DenialLife(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -69,8 +70,9 @@ func TestPutInForce(t *testing.T) {
 	}
 }
 
-// Law 2: callers take and give back the only unit of a key again and again. It is never denied from memory
-// while it is free in Redis, however denials of some callers and refunds of others interleave.
+// Law 2: callers take and give back the only unit of a key again and again. It is never denied from
+// memory while it is free in Redis, however denials of some callers and refunds of others
+// interleave.
 func TestLaw2AUnitThatIsGivenBackIsNotDenied(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))

@@ -92,8 +92,8 @@ func TestDryRunIsCountedApart(t *testing.T) {
 	}
 }
 
-// Rules on a dry run change nothing for the other rules of a group, whatever their limits and in whichever
-// way they are used; and they are charged for what the others granted.
+// Rules on a dry run change nothing for the other rules of a group, whatever their limits and in
+// whichever way they are used; and they are charged for what the others granted.
 func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	clock := newVirtual()

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// AllowEach decides like AllowN and Peek called one after another, under every algorithm, even if the same
-// key occurs several times.
+// AllowEach decides like AllowN and Peek called one after another, under every algorithm, even if
+// the same key occurs several times.
 func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 	clock := newVirtual()
 	client := redistest.Shared(t).Client(t)

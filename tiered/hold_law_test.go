@@ -134,9 +134,9 @@ func (c *losingScripts) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Law 3: whichever replies to holds, settlements and cancellations are lost, and however often, used units
-// are charged exactly once, including those beyond the held ones. Units held for denied callers are given
-// back, and nothing is left behind.
+// Law 3: whichever replies to holds, settlements and cancellations are lost, and however often, used
+// units are charged exactly once, including those beyond the held ones. Units held for denied
+// callers are given back, and nothing is left behind.
 func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
@@ -202,8 +202,9 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	}
 }
 
-// Law 11: without Redis, a settlement waits, and is made once Redis is back. Units that are held without
-// Redis are settled in this instance's own record, and charged in Redis like all units granted without it.
+// Law 11: without Redis, a settlement waits, and is made once Redis is back. Units that are held
+// without Redis are settled in this instance's own record, and charged in Redis like all units
+// granted without it.
 func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -282,7 +283,8 @@ func TestLaw12CloseSettles(t *testing.T) {
 	}
 }
 
-// Law 7: the length of a key does not affect memory: neither a hold nor a waiting settlement keeps the key.
+// Law 7: the length of a key does not affect memory: neither a hold nor a waiting settlement keeps
+// the key.
 func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(100))

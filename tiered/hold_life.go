@@ -20,9 +20,9 @@ const (
 	longestHold  = lua.LongestHold * time.Microsecond
 )
 
-// HoldLife sets how long a hold of the rule lasts if the caller passes [LifeOfRule], 1 ms to a day; there
-// is no default. With it, the duration can be configured beside the limit, for instance in a rules
-// file, instead of in the program.
+// HoldLife sets how long a hold of the rule lasts if the caller passes [LifeOfRule], 1 ms to a day;
+// there is no default. With it, the duration can be configured beside the limit, for instance in a
+// rules file, instead of in the program.
 func HoldLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < shortestHold || d > longestHold {

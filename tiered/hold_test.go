@@ -135,8 +135,8 @@ func TestHoldsThatCannotBe(t *testing.T) {
 	mustSettle(t, h, 1)
 }
 
-// Units held by a process that has died stay charged, or are given back within a second of the holds' end,
-// as the rule says; even to a process that has just been denied, and remembers that.
+// Units held by a process that has died stay charged, or are given back within a second of the
+// holds' end, as the rule says; even to a process that has just been denied, and remembers that.
 func TestHoldsThatNobodySettles(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	server, prefix := redistest.Shared(t), redistest.Prefix()

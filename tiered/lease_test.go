@@ -39,7 +39,8 @@ func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
 	return granted
 }
 
-// Requests for a hot key are decided from a lease, without Redis. Every unit was charged in Redis before.
+// Requests for a hot key are decided from a lease, without Redis. Every unit was charged in Redis
+// before.
 func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -66,8 +67,8 @@ func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	}
 }
 
-// The last units are exact: however leases are distributed, exactly N units are granted, and near the limit
-// there are no leases.
+// The last units are exact: however leases are distributed, exactly N units are granted, and near
+// the limit there are no leases.
 func TestTheLastUnitsAreExact(t *testing.T) {
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict), limit.FixedWindow()} {
@@ -145,8 +146,8 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
 }
 
-// If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record in which
-// their units already count.
+// If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record
+// in which their units already count.
 func TestLeasesInAnOutage(t *testing.T) {
 	server, clock := redistest.Start(t), newVirtual()
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))

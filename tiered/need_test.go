@@ -47,8 +47,8 @@ func TestRuleOfANeed(t *testing.T) {
 	}
 }
 
-// A burst that the choice needs is part of the rule's limit. Asking for the same rule twice returns the same
-// rule. WithLimit chooses anew.
+// A burst that the choice needs is part of the rule's limit. Asking for the same rule twice returns
+// the same rule. WithLimit chooses anew.
 func TestNeedAndLimits(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	need := Need(plan.Need{Above: plan.AtMost(0.5), Late: plan.AtMost(0.5)})

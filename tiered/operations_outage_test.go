@@ -42,8 +42,8 @@ func mustRefund(t *testing.T, r *Rule, key string, d *limit.Decision, units int6
 	}
 }
 
-// Units that were charged without Redis are refunded without it, even once it is back, because it does not
-// know the charge.
+// Units that were charged without Redis are refunded without it, even once it is back, because it
+// does not know the charge.
 func TestRefundAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -94,8 +94,8 @@ func TestRefundWithRedisLost(t *testing.T) {
 	}
 }
 
-// Law 11: units that have left the window are not given back, neither in Redis nor in the record from which
-// outages are decided.
+// Law 11: units that have left the window are not given back, neither in Redis nor in the record
+// from which outages are decided.
 func TestLateRefundGivesNothing(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), Deadline(5*time.Second))

@@ -27,8 +27,8 @@ func TestLookingUnderAnotherLimitLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Even with concurrent decisions, the limit that is recorded for a key is one that was applied to it, and
-// the records of many keys take no more than the fixed memory.
+// Even with concurrent decisions, the limit that is recorded for a key is one that was applied to
+// it, and the records of many keys take no more than the fixed memory.
 func TestOwnLimitsAreThoseOfTheirKeys(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	inspect.Of(l).RememberOwnLimits()

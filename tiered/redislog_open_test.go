@@ -17,8 +17,8 @@ import (
 // redisLogVariable tells a process of TestOpenTakesOverTheLogOfRedis what to do.
 const redisLogVariable = "TIERLIMIT_TEST_REDIS_LOG"
 
-// go-redis has one logger per process, so each case is a process of its own. It opens a limiter while Redis
-// is lost; the case checks what the process writes to standard error.
+// go-redis has one logger per process, so each case is a process of its own. It opens a limiter
+// while Redis is lost; the case checks what the process writes to standard error.
 func TestOpenTakesOverTheLogOfRedis(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ has, lacks []string }{

@@ -57,8 +57,9 @@ func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, ke
 	return d.Remaining
 }
 
-// Law 11: after an outage, both Redis and this instance's share must allow a request, until all instances
-// have charged what they granted. Then Redis decides alone. Each change of state is reported.
+// Law 11: after an outage, both Redis and this instance's share must allow a request, until all
+// instances have charged what they granted. Then Redis decides alone. Each change of state is
+// reported.
 func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	t.Parallel()
 	server, prefix, told := redistest.Start(t), redistest.Prefix(), &states{}
@@ -123,8 +124,8 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	}
 }
 
-// Instances that do not come back are waited for only until their membership ends, and no instance is waited
-// for longer than a window.
+// Instances that do not come back are waited for only until their membership ends, and no instance
+// is waited for longer than a window.
 func TestIncidentsEnd(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

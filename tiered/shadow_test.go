@@ -110,8 +110,8 @@ func (h holdLogs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Decisions do not wait for the comparison, however slow it is. If it cannot keep up, requests are left out
-// of it, and counted.
+// Decisions do not wait for the comparison, however slow it is. If it cannot keep up, requests are
+// left out of it, and counted.
 func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	hold := holdLogs{make(chan struct{})}

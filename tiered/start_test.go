@@ -74,7 +74,8 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 	}
 }
 
-// A server that accepts connections and never answers does not delay New, whatever the client's time-outs.
+// A server that accepts connections and never answers does not delay New, whatever the client's
+// time-outs.
 func TestNewDoesNotWaitForASilentServer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

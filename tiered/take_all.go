@@ -48,9 +48,9 @@ type Grant struct {
 	Slot *Slot // of a request whose rule has a limit of [limit.Concurrent]
 }
 
-// Grants has a [Grant] for each request of a [Limiter.TakeAll], in the order of the requests. Its methods
-// end or extend all grants at the same time, so that they share trips to Redis. They may be called
-// on nil Grants, and are safe for concurrent use.
+// Grants has a [Grant] for each request of a [Limiter.TakeAll], in the order of the requests. Its
+// methods end or extend all grants at the same time, so that they share trips to Redis. They may be
+// called on nil Grants, and are safe for concurrent use.
 type Grants []Grant
 
 // Settle settles each hold with the given number of units, and releases all slots. If holds used

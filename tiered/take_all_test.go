@@ -208,8 +208,8 @@ func TestTakeAllBesideDryRuns(t *testing.T) {
 	}
 }
 
-// Laws 3, 9 and 13: whichever answers are lost, for groups in one slot of the Cluster or several, in the end
-// nothing is held, and settled units are charged once.
+// Laws 3, 9 and 13: whichever answers are lost, for groups in one slot of the Cluster or several, in
+// the end nothing is held, and settled units are charged once.
 func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	node, cluster := redistest.Shared(t), redistest.StartCluster(t, 3)
@@ -293,8 +293,8 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	}
 }
 
-// Law 11: in an outage, each request is decided by the policy of its rule, and all or none are granted. What
-// was granted without Redis is settled and released like the rest.
+// Law 11: in an outage, each request is decided by the policy of its rule, and all or none are
+// granted. What was granted without Redis is settled and released like the rest.
 func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

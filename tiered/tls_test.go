@@ -18,8 +18,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// TLS works with a private certificate authority and with client certificates. Each mistake with it is an
-// error at start that says what is wrong or, if it looks like an unreachable Redis, a reason in the log.
+// TLS works with a private certificate authority and with client certificates. Each mistake with it
+// is an error at start that says what is wrong or, if it looks like an unreachable Redis, a reason
+// in the log.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTLS(t)

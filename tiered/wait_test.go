@@ -113,8 +113,8 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 	}
 }
 
-// Law 6: 20,000 callers can wait for one key without an error. They are served first come, first served, and
-// Redis is asked about once per release.
+// Law 6: 20,000 callers can wait for one key without an error. They are served first come, first
+// served, and Redis is asked about once per release.
 func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many would delay other tests' decisions
 	waiters, blocks := 20_000, 10
 	if raceDetector { // which counts to 8,128 goroutines
@@ -165,8 +165,8 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many w
 	}
 }
 
-// Callers that cannot be served in time are told so at once, even those far behind in the queue, and with a
-// RetryAfter that is not too long.
+// Callers that cannot be served in time are told so at once, even those far behind in the queue, and
+// with a RetryAfter that is not too long.
 func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -301,8 +301,8 @@ func TestWaitersWithoutTrips(t *testing.T) {
 	}
 }
 
-// Waiters whose units, decided without Redis, are free only in an hour ask again every second, because Redis
-// may be back and grant them earlier.
+// Waiters whose units, decided without Redis, are free only in an hour ask again every second,
+// because Redis may be back and grant them earlier.
 func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
