@@ -2,54 +2,56 @@ package remote
 
 import "github.com/tierlimit/tierlimit/lua"
 
-// batch puts calls together for one trip. Calls of the same rule, key and cost become
-// one entry with a count, and entries of the same rule and key stand side by side:
-// that costs Redis little more than one of them. It is served as if all had come one
-// by one. All are under way at the same time, so their order is free: those of a key come in
-// the order of their arrival, but that each is served with the first of its cost.
+// batch combines the calls of one trip. It coalesces calls of the same rule, key and cost into one
+// entry with a count, and puts entries of the same rule and key side by side, which costs Redis little
+// more than a single entry. The results are as if the calls had been made one by one. Since all of
+// them are in flight at the same time, their order may be chosen: the calls of a key keep the order of
+// their arrival, except that calls of the same cost are served together with the first of them.
 //
-// Releases of units that are held, and settlements, come first, those of a key as one: all calls are
-// under way at the same time, so they may come before whoever asks for units, who then finds more of
-// them. Where a key has both, they stand before its other entries, so that its state is read once.
+// Releases of held units and settlements of holds come first, those of a key as one entry, so that
+// other calls find the units that they free. If a key has other entries, too, these follow directly,
+// so that its state is read once.
 type batch struct {
 	entries []Entry
 
 	runs   []entryRun
-	first  []int32          // the first run of each key's releases and settlements
-	heads  []int32          // the first run of each key's others, in order of arrival
-	loads  []load           // of the keys
-	loadOf map[asking]int32 // by key, the position in loads
+	first  []int32          // the first run of releases and settlements of each key
+	heads  []int32          // the first run of other calls of each key, in order of arrival
+	loads  []load           // one per key
+	loadOf map[asking]int32 // positions in loads, by key
 	alone  bool             // there is one run, and its key is not in loadOf yet: most batches are small
-	// groups: some are among them, and their keys' other entries keep their order to them.
+	// groups says that the batch has groups. Other entries of their keys keep their place before or
+	// after them.
 	groups bool
 	work   int64 // units that the script writes one by one
 
-	spare [][]joinedHold // what runs of earlier trips had, to be used again
+	spare [][]joinedHold // lists of joined holds of earlier trips, for reuse
 }
 
-// load is what a batch carries of a key.
+// load describes what a batch carries for one key.
 type load struct {
 	last int32 // the last run, or noRun
-	runs int   // groups' entries included
+	runs int   // the number of its entries, those of groups included
 	work int64
 }
 
 const (
 	noRun = -1
-	// mostTries is how many runs of a key a call tries to join: callers ask for few costs.
+	// mostTries is the number of runs of a key that a call tries to join. It is small because calls
+	// for a key usually have few different costs.
 	mostTries = 8
-	// mostSpare is how many lists of joined holds a batch keeps for later trips.
+	// mostSpare is the number of lists of joined holds that a batch keeps for reuse.
 	mostSpare = 8
 )
 
-// bounds are how large a batch may become.
+// bounds limits the size of a batch.
 type bounds struct {
 	entries int
 	work    int64 // units that the script writes one by one
-	// What each key may have of them, but for its first call.
+	// keysEntries and keysWork limit the part of each key. Its first call is exempt from them.
 	keysEntries int
 	keysWork    int64
-	// spread is how far the deadlines of calls with a common entry may lie apart, in µs.
+	// spread is the largest difference, in µs, between the deadlines of calls that share an entry.
 	spread int64
 }
 
@@ -60,47 +62,47 @@ const (
 	leastPerKey = 4
 )
 
-// newBounds are the bounds of a batch that one key may fill.
+// newBounds returns bounds that allow one key to fill the batch.
 func newBounds(entries int, work, spread int64) *bounds {
 	return &bounds{entries: entries, work: work, keysEntries: entries, keysWork: work, spread: spread}
 }
 
-// fairly are bounds that leave room for other keys, when so many entries wait.
+// fairly returns bounds that leave room for other keys, given the number of waiting entries.
 func (b bounds) fairly(waiting int) *bounds {
-	if waiting > b.entries { // or else all find a place
+	if waiting > b.entries { // otherwise, there is room for all of them
 		b.keysEntries = max(leastPerKey, b.entries/keyPart)
 	}
 	b.keysWork = b.work / keyPart
 	return &b
 }
 
-// entryRun is an entry in the making.
+// entryRun is an entry that calls may still join.
 type entryRun struct {
 	entry    Entry
-	deadline int64 // of the first call
-	head     int32 // the first run of the same key, of those that may be put side by side
-	next     int32 // the next one, or 0
-	ordered  bool  // of a head: it has its place
-	at       int32 // position in entries
+	deadline int64 // the deadline of its first call
+	head     int32 // the first of the runs with the same asking, which are put side by side
+	next     int32 // the next of them, or 0
+	ordered  bool  // for a head: its runs are in entries
+	at       int32 // its position in entries
 }
 
-// asking is what calls must have in common to be put side by side.
+// asking identifies calls that are put side by side.
 type asking struct {
 	rule  *Rule
 	key   string
-	first bool // they come before others
+	first bool // releases and settlements, see comesFirst
 }
 
 func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.comesFirst()} }
 
-// comesFirst reports whether the entry may come before others of its key.
+// comesFirst reports whether the entry is moved to the front of the batch.
 func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
 
-// releases reports whether the entry gives back units that are held at the same time.
+// releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
 
-// join makes one entry of this and another of its rule and key, if they can be. place is where the
-// other's part of it begins: of a Take after so many of the count, of a release after so many units.
+// join coalesces another entry of the same rule and key into this one, if possible. place is where the
+// other's part begins: for a Take, the count before it; for a release, the number of units before it.
 func (e *Entry) join(other *Entry) (place int64, joined bool) {
 	switch {
 	case e.releases() && other.releases():
@@ -128,16 +130,16 @@ func (b *batch) reset() {
 	b.alone, b.groups, b.work = false, false, 0
 }
 
-// outcome is what became of a call that was to be added to a batch.
+// outcome is the result of adding a call to a batch.
 type outcome int
 
 const (
 	added    outcome = iota
-	full             // there is no room for it
-	keysFull         // its key has its part already; calls of others may fit
+	full             // the batch has no room for the call
+	keysFull         // the key has its part of the batch already; calls of other keys may fit
 )
 
-// add adds a call, unless the batch then were larger than its bounds; the first call always fits.
+// add adds a call, unless the batch would then exceed its bounds. The first call always fits.
 func (b *batch) add(c *call, bound *bounds) outcome {
 	if c.group != nil {
 		return b.addGroup(c, bound)
@@ -191,8 +193,9 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	return added
 }
 
-// addsNoWork reports whether a call is a settlement that joins others of its key: what all of them give
-// back, and what all are charged besides, is written once each, and so counted with the first two.
+// addsNoWork reports whether a call is a settlement that joins two or more others of its key. The log is
+// written at most twice for all of them, once for the units given back and once for those charged in
+// addition, and the first two settlements account for that.
 func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	if l.last == noRun || !e.settlesHold() {
 		return false
@@ -201,9 +204,9 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	return n > 1 && n < lua.MaxHolds
 }
 
-// joined joins a call to a run of its key, if it can be: to the last, as nearly always, or while the
-// key may have more of them, to one of the first. It returns the run, or noRun, and the call's place
-// in it.
+// joined joins a call to a run of its key, if possible. It tries the last run, which nearly always fits,
+// and, if the key may have further runs, also the first ones. It returns the run, or noRun, and the
+// call's place in it.
 func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) {
 	tries := 1
 	if l.runs < bound.keysEntries {
@@ -239,7 +242,7 @@ func (b *batch) put(who asking, of int32) {
 	b.loadOf[who] = of
 }
 
-// addGroup adds entries that must stay together, and in line with others of their
+// addGroup adds a group's entries, which must stay together, and in order with other entries of their
 // keys.
 func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	work := c.work
@@ -249,13 +252,13 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	if b.alone {
 		b.put(askingOf(&b.runs[0].entry), 0)
 	}
-	// No key has its part yet if all of the batch is no more than that.
+	// If the whole batch is within the part of one key, no key has exceeded its part.
 	if (len(b.runs) >= bound.keysEntries || b.work+work > bound.keysWork) && b.areFull(c.group, bound) {
 		return keysFull
 	}
 	b.work += work
-	b.alone, b.groups = false, true // what follows a group does not go in line before it
-	number := len(b.heads) + 1      // tells the group from those of other calls
+	b.alone, b.groups = false, true // later entries are not put before the group
+	number := len(b.heads) + 1      // distinguishes the group from those of other calls
 	for i := range c.group {
 		e := c.group[i]
 		b.addMember(&e)
@@ -273,8 +276,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	return added
 }
 
-// areFull reports whether each of a group's keys has its part already. If one has not, it is another
-// one's group: a limit that all requests share keeps none of them back.
+// areFull reports whether every key of a group has its part of the batch already. If one has not, the
+// group is not held back: its other keys may be limits that all requests share.
 func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	for i := range group {
 		of, known := b.loadOf[asking{rule: group[i].Rule, key: group[i].Key}]
@@ -285,7 +288,7 @@ func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	return true
 }
 
-// addMember takes note of a group's entry.
+// addMember adds an entry of a group to the load of its key.
 func (b *batch) addMember(e *Entry) {
 	who := asking{rule: e.Rule, key: e.Key}
 	of, known := b.loadOf[who]
@@ -304,8 +307,7 @@ func (b *batch) append(e Entry, deadline int64) int32 {
 	return at
 }
 
-// finish puts the entries in their order. notAfter says when an entry must no longer
-// be charged.
+// finish puts the entries in order. notAfter returns the time after which an entry must not be charged.
 func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
 	for _, at := range b.first {
 		b.line(at, notAfter)
@@ -321,7 +323,7 @@ func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
 	}
 }
 
-// line puts the entries of a key in their order.
+// line appends the runs of a key, from its head on, to the entries.
 func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
 	b.runs[at].ordered = true
 	for {
@@ -335,19 +337,19 @@ func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
 	}
 }
 
-// answer is a call's part of the replies, see share.
+// answer returns the replies to a call, which it may share with others; see Reply.share.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
 	return replies[at : at+max(1, len(c.group))]
 }
 
-// disown takes what a call was granted out of the units that the replies tell of.
+// disown subtracts the units that a call was granted from those in the replies.
 func (b *batch) disown(c *call, replies []Reply) {
 	at := int(b.runs[c.run].at)
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
-	if c.group == nil && !c.entry.releases() { // of which each has its part in what all released
+	if c.group == nil && !c.entry.releases() { // those of releases are divided by position, see share
 		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
 	}
 }

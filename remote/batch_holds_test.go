@@ -15,8 +15,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Calls about holds of a key that share a trip share entries, too. Whatever they ask, and whether
-// or not it fits, they are answered, and leave behind, as if all had come alone in the order of the trip.
+// Law 3: calls about holds of a key that share a trip also share entries. Whatever they ask for, and
+// whether or not it fits, their answers and effects are as if each had been sent alone, in the order
+// of the trip.
 func TestLaw3JoinedHoldsAreAsIfAlone(t *testing.T) {
 	check := func(t *testing.T, client *redis.Client) {
 		script := NewScript(client)
@@ -190,8 +191,8 @@ func linesOf(client *redis.Client, key string) string {
 	return text[min(15, len(text)):]
 }
 
-// All settlements of a key that share a trip write its log twice at most: what is given back, and what is
-// charged besides. So that is what they count of the work that a trip may have.
+// Law 7: all settlements of a key that share a trip write its log twice at most, once for the units
+// given back and once for those charged in addition. They count as that much of the trip's work.
 func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.SlidingLog()), redistest.Prefix()+"hot"
 	settles := func(id uint64) *call { return newCall(t.Context(), holdEntry(key, rule, lua.Settle, id, 2000)) }

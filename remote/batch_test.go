@@ -9,9 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Releases of a key that share a trip are one entry, before those who ask for units of it: all are
-// under way at the same time, and who asks finds what is free. If Redis knows of fewer units than
-// are released, as after a loss of memory, the first calls have given back theirs.
+// Releases of a key that share a trip are one entry, which precedes acquisitions, so that those find
+// the released units. If Redis knows of fewer units than are released, as after a loss of data, the
+// first calls have given back theirs.
 func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	rule := newSlotsRule(t, 10, time.Minute, 1)
@@ -52,7 +52,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	}
 }
 
-// Refunds of what has a window name their charges, and stay as they are.
+// Refunds under limits with windows name their charges, and do not share an entry.
 func TestRefundsOfChargesStayApart(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	var b batch

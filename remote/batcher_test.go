@@ -85,7 +85,7 @@ func awaitState(t testing.TB, b *Batcher, inFlight, queued int) {
 	})
 }
 
-// Who arrives while all trips are under way rides on the next one.
+// Calls that arrive while all trips are in flight share the next one.
 func TestDecisionsShareTrips(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight = 1 })
@@ -127,8 +127,8 @@ func TestDecisionsShareTrips(t *testing.T) {
 	}
 }
 
-// Law 7: a decision returns in time from a Redis that accepts and never answers,
-// even through a client that is set up to wait for seconds.
+// Laws 4 and 7: a decision returns in time even if Redis accepts connections and never answers, and
+// the client is configured to wait for seconds.
 func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 	for name, honour := range map[string]bool{"client honours deadlines": true, "client does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 	}
 }
 
-// Law 4: an entry that reaches Redis after its not-after is not charged.
+// Law 4: an entry that reaches Redis after its NotAfter is not charged.
 func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
@@ -205,8 +205,8 @@ func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 	}
 }
 
-// An entry that expires only because Redis's clock was not known well goes once
-// more, with what the reply told.
+// Law 4: an entry that expires only because Redis's clock was not known well enough is sent once
+// more, with the clock that the reply tells.
 func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
@@ -220,8 +220,8 @@ func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	}
 }
 
-// A script cache emptied under load is no failure, whoever runs into it (the
-// peers' breakers open), and nothing is charged twice for it.
+// A script cache that is emptied under load is not a failure for any caller, and nothing is charged
+// twice.
 func TestEmptiedScriptCacheIsNoFailure(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
@@ -249,8 +249,8 @@ func TestEmptiedScriptCacheIsNoFailure(t *testing.T) {
 	}
 }
 
-// Who finds no room learns so at once, and knows that nothing was charged. It is no failure
-// of Redis.
+// A call for which there is no room fails at once, with an error that says that nothing was charged.
+// It does not count as a failure of Redis.
 func TestWhoFindsNoRoomLearnsSoAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.Queue = 1, 2 })
@@ -309,7 +309,7 @@ func TestCancelledContextEndsTheWait(t *testing.T) {
 	}
 }
 
-// What is not ours is neither read as ours nor overwritten.
+// Values that other programs have stored under a key are neither decoded nor overwritten.
 func TestForeignValuesAreLeftAlone(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	b, _ := newBatcher(t, client)

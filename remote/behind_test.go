@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// A server tells whether it is a node of a Cluster, whatever the version of the protocol.
+// Whether a server is a node of a Cluster is found out with every version of the protocol.
 func TestMastersBehind(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)

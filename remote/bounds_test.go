@@ -39,8 +39,8 @@ func (g *taken) worst(window time.Duration) int64 {
 	return model.MaxInWindow(g.stamps, g.costs, window.Microseconds())
 }
 
-// Law 1 is stated no wider than it is: an adversary that knows the algorithm gets
-// exactly the stated bound out of each, for every k and rounding.
+// Law 1: the stated bounds are tight. An adversary that knows the algorithm gets exactly the stated
+// number of units, for every algorithm, k and rounding.
 func TestLaw1BoundsAreReached(t *testing.T) {
 	const quota, window = 100, 256 * time.Second // sub-windows of whole seconds, or halves of them
 	w := window.Microseconds()

@@ -39,9 +39,9 @@ func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 	}
 }
 
-// Versions of a service with different limits and windows on the same key: the log
-// decides each version's requests exactly as that version's own log over all units
-// that any of them charged.
+// If versions of a service have different limits and windows for the same key, the log decides the
+// requests of each version exactly like that version's own log of all units that any version
+// charged.
 func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,8 +113,8 @@ func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
 	}
 }
 
-// A window that grows past what 5-byte stamps can tell apart re-lays the ring with
-// 6-byte ones: once, and exactly, whatever its size.
+// If a window grows beyond the range of 5-byte stamps, the ring is rewritten with 6-byte stamps,
+// once and exactly, whatever its size.
 func TestLogWidensItsStamps(t *testing.T) {
 	embedded, _ := redistest.Embedded(t)
 	for _, script := range []*Script{NewScript(redistest.Shared(t).Client(t)), NewScript(embedded)} {

@@ -18,8 +18,8 @@ func past(key string, rule *Rule, sequence int64, charges ...Charge) Entry {
 	return Entry{Key: key, Rule: rule, Operation: lua.Charge, Marker: "instance", Sequence: sequence, Charges: charges}
 }
 
-// Law 3: a charge of the past whose reply was lost is repeated, with fresh ages, until it
-// is known to have been made; and made once. On one node, and on a Cluster in pipelines.
+// Law 3: a charge of the past whose reply was lost is repeated, with new ages, until it is answered,
+// and is made once; on one node, and in pipelines on a Cluster.
 func TestLaw3ChargesAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	var lose atomic.Bool
@@ -90,7 +90,7 @@ func runAll(t *testing.T, script *Script, entries []Entry) []Reply {
 	return replies
 }
 
-// Law 4: a late charge charges nothing, and leaves no marker: repeated in time, it does.
+// Law 4: a late charge charges nothing and leaves no marker. If it is repeated in time, it does both.
 func TestLaw4LateChargesAreNotMade(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	key, rule := redistest.Prefix()+"late", newRule(t, limit.PerHour(100), limit.SlidingLog())
@@ -105,7 +105,8 @@ func TestLaw4LateChargesAreNotMade(t *testing.T) {
 	}
 }
 
-// What units two windows ago left of debt was paid off since then, not since less.
+// Under GCRA, debt of units of two windows ago is paid off since then, and not only since they were
+// charged.
 func TestChargesKeepTheirAge(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	const window = limit.MaxWindow
@@ -117,9 +118,9 @@ func TestChargesKeepTheirAge(t *testing.T) {
 	}
 }
 
-// Law 8: a key with units of the past expires when they no longer matter, as if they had
-// been charged in time: an older one does not shorten what is there, and none prolongs it
-// beyond its own window. Units that have left change nothing. The marker expires a
+// Law 8: a key with units of the past expires when they no longer matter, as if they had been
+// charged in time. An older charge does not shorten the life of the key, and none prolongs it beyond
+// the charge's own window. Units that have left the window change nothing. The marker expires a
 // minute after the key, or after ten.
 func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
@@ -172,7 +173,7 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	}
 }
 
-// A marker that is not ours is left alone, and nothing is charged without it.
+// A marker with foreign content is left unchanged, and its units are not charged.
 func TestForeignMarkersAreLeftAlone(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, rule := NewScript(client), newRule(t, limit.PerHour(100), limit.SlidingLog())
@@ -189,8 +190,8 @@ func TestForeignMarkersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Law 10: units that have left make room when units of the past come, too. Else their
-// stamps, which are kept modulo 12.7 days, would be taken for young ones.
+// Law 10: charges of the past also remove units that have left the window. Otherwise their stamps,
+// which are stored modulo 12.7 days, would be mistaken for recent ones.
 func TestLaw10UnitsOfThePastPushOutWhatHasLeft(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	const day = 86_400_000_000
@@ -203,7 +204,7 @@ func TestLaw10UnitsOfThePastPushOutWhatHasLeft(t *testing.T) {
 	}
 }
 
-// Law 7: however much an instance brings, the log stays as large as its limit.
+// Law 7: however many units of the past an instance charges, the log stays as large as its limit.
 func TestLaw7ChargesOfThePastAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)

@@ -31,10 +31,9 @@ func drawWay(t *rapid.T, label string) int64 {
 	return rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 2000), rapid.Int64Range(0, 500_000)).Draw(t, label)
 }
 
-// Law 4: on the server's own clock, a not-after is never later than the deadline,
-// wherever its clock stands, however it drifts and however unevenly messages
-// travel. It is earlier by at most the shortest way back of any reply, and what may
-// have been drifted since that.
+// Law 4: on the server's own clock, a NotAfter is never later than the deadline, whatever the
+// server's clock shows, however it drifts, and however unequal the times of messages are. It is
+// earlier by at most the shortest time that a reply took to return, plus the drift since then.
 func TestNotAfterIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawServer(t)
@@ -76,9 +75,9 @@ func TestNotAfterIsNeverLate(t *testing.T) {
 	})
 }
 
-// A clock that was set, forward or back, is learnt from the next reply. (A step back
-// that is shorter than the message takes cannot be told from a slow message: then
-// the not-after may be late by as much.)
+// The batcher learns from the next reply that a clock was set forward or back. (A step back that is
+// shorter than the message takes cannot be distinguished from a slow message; the NotAfter may then
+// be late by as much.)
 func TestClockStepsAreLearnt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := server{ahead: epoch}
@@ -119,8 +118,8 @@ func TestClockStepsAreLearnt(t *testing.T) {
 	})
 }
 
-// On a Cluster each node has its own clock. A slot not heard of gets the clock that
-// is furthest behind; if that is wrong, its entry expires uncharged.
+// On a Cluster, each node has its own clock. For a slot without a reply yet, the clock that is
+// furthest behind is used. If that is wrong, the entry expires uncharged.
 func TestClocksBySlot(t *testing.T) {
 	const now, deadline = 5_000_000, 5_050_000
 	c := newClocks(true)
@@ -148,7 +147,7 @@ func TestClocksBySlot(t *testing.T) {
 	}
 }
 
-// One server has one clock, whatever the key.
+// A single server has one clock for all keys.
 func TestOneClock(t *testing.T) {
 	c := newClocks(false)
 	c.observe("{a}", epoch, 1000, 1000)

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// The scripts decide as the models do, on a real Redis and on miniredis: they need
-// nothing exotic.
+// Laws 1, 5 and 10: the scripts decide like the models, on a real Redis and on miniredis, since they
+// need no special features.
 func TestLaws1And5And10Conformance(t *testing.T) {
 	t.Run("on a server", func(t *testing.T) {
 		t.Run("redis", func(t *testing.T) {

@@ -303,8 +303,9 @@ func FuzzDamagedValues(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDamaged(t, client, scripts) }))
 }
 
-// A damaged key of the fleet, or one of another type, is made anew by the next heartbeat: it would
-// else be an outage for as long as it lasts. What is told is in range, and every key expires.
+// Law 7: a damaged key of the fleet, or one of another type, is rewritten by the next heartbeat;
+// otherwise there would be an outage for as long as it exists. All reported numbers are in range,
+// and every key expires.
 func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	batcher, _ := newBatcher(t, client)
@@ -347,8 +348,8 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	})
 }
 
-// A counter whose total is less than its counts, so that giving units back would make it negative:
-// that once was an error of the whole batch.
+// Law 7: a counter whose total is less than the sum of its counts can be refunded. (The total would
+// become negative, which once failed the whole batch.)
 func TestLaw7ACounterWithADamagedTotalIsRefunded(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"damaged"

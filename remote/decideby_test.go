@@ -10,8 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: a call that was given less time than the deadline ends then. The trip that it began goes on
-// for as long as the deadline lets it, so that it has not failed, and those it carries are answered.
+// Law 7: a call that was given less time than the deadline ends after that time. The trip that it
+// started goes on until the deadline, so that it does not count as failed, and the other calls on it
+// are answered.
 func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
 	client, late := redistest.Start(t).LateClient(t)
 	const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
@@ -46,7 +47,7 @@ func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
 	}
 }
 
-// With hardly any time left, or none, Redis is not asked.
+// If hardly any time is left, or none, Redis is not asked.
 func TestHardlyAnyTimeAsksNobody(t *testing.T) {
 	b, trips := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
@@ -61,7 +62,7 @@ func TestHardlyAnyTimeAsksNobody(t *testing.T) {
 	}
 }
 
-// The earliest time counts, and at most the deadline.
+// Of several times given to DecideBy, the earliest applies, but no later than the deadline.
 func TestTheEarliestTimeCounts(t *testing.T) {
 	ctx := DecideBy(DecideBy(t.Context(), time.Now().Add(time.Minute)), time.Now().Add(time.Hour))
 	ctx, cancel := context.WithCancel(ctx) // any context on top of it

@@ -25,8 +25,8 @@ func configurations() []limit.Algorithm {
 	}
 }
 
-// The boundary demonstration: limit 50 per 10 s, more than a full burst one second
-// before a window's boundary, and again one second after it.
+// Law 1, demonstrated around a window's boundary: with a limit of 50 per 10 s, more than a full
+// burst is asked for one second before the boundary, and again one second after it.
 func TestLaw1BurstsAroundAWindowBoundary(t *testing.T) {
 	const second = 1_000_000
 	script := NewScript(redistest.Shared(t).Client(t))

@@ -46,8 +46,8 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// Calls that come while a batch is under way do not wait for its answer if that is on its way for most of
-// the time; but where Redis is near, or busy, they share the next batch.
+// Calls that arrive while a batch is in flight do not wait for its answer if most of that time is
+// network latency. If Redis is near or busy, they share the next batch.
 func TestCallsRarelyWaitForAFarRedis(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	for name, tc := range map[string]struct {

@@ -20,8 +20,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Every error here is one that a decision really gets, from a real server wherever
-// one can be brought to give it.
+// Each error here is one that decisions actually get, from a real server where that can be made to
+// return it.
 func TestKindsOfRealErrors(t *testing.T) {
 	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
 	for _, test := range []struct {

@@ -22,7 +22,7 @@ type serverSays string
 func (s serverSays) Error() string { return string(s) }
 func (serverSays) RedisError()     {}
 
-// Errors that a test cannot easily get from a real server, as servers word them.
+// These errors are hard to get from a real server in a test. Their texts are those of real servers.
 func TestKindOf(t *testing.T) {
 	const inScript = "ERR Error running script (call to f_6b1bf486): @user_script:148: "
 	for kind, errs := range map[Kind][]error{
@@ -82,7 +82,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// Law 6: what waiting will not mend says what to do; the rest is left to the breaker.
+// Law 6: errors that waiting does not fix say what to do; the others are left to the breaker.
 func TestMisconfigured(t *testing.T) {
 	for err, want := range map[error]struct {
 		sentinel error
@@ -122,7 +122,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Law 3: only what may have been charged must not be charged afterwards.
+// Law 3: MayHaveRun is false only for errors which prove that nothing was charged.
 func TestLaw3MayHaveRun(t *testing.T) {
 	for want, errs := range map[bool][]error{
 		true: {

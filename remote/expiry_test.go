@@ -37,8 +37,8 @@ func expiryOf(l limit.Limit, a limit.Algorithm, r Reply) int64 {
 	return (matters + 999) / 1000
 }
 
-// Law 8: a key expires in the very millisecond from which on it can change no
-// decision, on Redis's own clock; and a denial does not prolong it.
+// Law 8: a key expires exactly in the millisecond from which on it can no longer change a decision,
+// on Redis's own clock. A denial does not prolong its life.
 func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -67,8 +67,8 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	}
 }
 
-// Law 8: nor does a key expire early if it is charged all the time, and given back to, and
-// charged for the past, and its limit changed. Most of these do not set its expiry.
+// Law 8: a key in constant use, with charges, refunds, charges of the past and changes of its limit,
+// does not expire early, although most of these operations do not set its expiry.
 func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -137,8 +137,8 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 	}
 }
 
-// Law 5 with law 8: after Redis's clock stepped back, a key is not kept for longer
-// than before, and not locked either.
+// Laws 5 and 8: after Redis's clock stepped back, a key is neither kept for longer than before nor
+// locked.
 func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)

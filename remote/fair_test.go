@@ -11,8 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: however many callers ask for one key, and whatever they ask, a call of another key leaves
-// with the next trip or the one after; and what others leave free of a trip is the hot key's.
+// Law 7: however many calls one key has, and whatever they ask for, a call of another key is sent
+// with the next trip or the one after. Capacity of a trip that other keys do not use is available to
+// the hot key.
 func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 	const callers, quiet = 12_000, 60
 	gcra, log := newRule(t, limit.PerHour(1000), limit.GCRA()), newRule(t, limit.PerHour(100_000), limit.SlidingLog())

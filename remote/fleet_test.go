@@ -26,8 +26,8 @@ func mustHeartbeat(t testing.TB, f *Fleet, unsettled bool, lost ...Loss) Heard {
 	return heard
 }
 
-// Instances hear how many they are, and how many have not settled. Who is silent for the
-// ttl counts for neither; nor does who leaves.
+// Heartbeats tell instances how many there are, and how many have not settled. An instance that is
+// silent for the TTL, or leaves, counts as neither.
 func TestFleetCountsInstances(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
@@ -55,8 +55,8 @@ func TestFleetCountsInstances(t *testing.T) {
 	})
 }
 
-// The generation stays through heartbeats of all instances, and through an outage in which
-// every membership ends; it changes when Redis loses its memory, each time.
+// The generation does not change with heartbeats, nor in an outage in which every membership ends.
+// It changes each time Redis loses its data.
 func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a, b := newFleet(t, client, "a", 50*time.Millisecond), newFleet(t, client, "b", 50*time.Millisecond)
@@ -82,8 +82,7 @@ func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	}
 }
 
-// Each heartbeat tells which one before it Redis remembers: fewer than were heard, if writes
-// were lost.
+// The reply to a heartbeat says which earlier one Redis remembers. That shows whether writes were lost.
 func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a := newFleet(t, client, "a", time.Minute)
@@ -103,8 +102,8 @@ func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	}
 }
 
-// Law 4, for heartbeats: one that was on its way while Redis hung, and comes after a later one,
-// takes nothing back.
+// Law 4: a heartbeat that was in flight while Redis hung, and arrives after a later one, does not
+// undo that.
 func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
@@ -127,7 +126,7 @@ func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 	}
 }
 
-// Law 8: all that a fleet keeps expires.
+// Law 8: all keys of a fleet expire.
 func TestLaw8FleetsExpire(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	mustHeartbeat(t, newFleet(t, client, "a", 5*time.Second), true, Loss{"rule", time.Hour})
@@ -145,8 +144,8 @@ func TestLaw8FleetsExpire(t *testing.T) {
 	}
 }
 
-// All instances hear of which rules any has lost records, and for how long that matters: whatever
-// becomes of the one that has said so. A late heartbeat says nothing new.
+// Law 11: all instances learn for which rules an instance has lost records, and for how long that
+// matters, even if that instance leaves or dies. A late heartbeat does not change that.
 func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)

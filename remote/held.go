@@ -22,7 +22,7 @@ type heldConn struct {
 	mu          sync.Mutex  // locked by the trip that uses the connection, guards the rest
 	conn        *redis.Conn // nil: none
 	taken, used int64       // local times: when it was taken from the pool, and last used
-	crowded     int64       // local time until which none is kept
+	crowded     int64       // local time until which none is kept, see isCrowded
 }
 
 const (

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A connection is kept between two trips and given back afterwards; and of a small pool none is.
+// A connection is kept between two trips and given back afterwards. None is kept if the pool is small.
 func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 	for _, test := range []struct{ pool, held int }{{spareConns, 0}, {spareConns + 1, 1}} {
 		client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = test.pool, true })
@@ -36,7 +36,7 @@ func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 	}
 }
 
-// However many share a client, enough of its connections are left for others.
+// However many batchers share a client, enough of its connections are left for others.
 func TestConnectionsAreLeftForOthers(t *testing.T) {
 	const pool = 10
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
@@ -54,7 +54,7 @@ func TestConnectionsAreLeftForOthers(t *testing.T) {
 	}
 }
 
-// It is held for a moment only.
+// A connection is held for a short time only.
 func TestConnectionIsHeldForAMoment(t *testing.T) {
 	for _, test := range []struct {
 		taken, used, now int64
@@ -71,8 +71,8 @@ func TestConnectionIsHeldForAMoment(t *testing.T) {
 	}
 }
 
-// A server that was started again in a pause has closed its connections: nothing is sent on the
-// one that was held.
+// If a server restarts during a pause, its connections are closed, and nothing is sent on the one
+// that was held.
 func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }))

@@ -7,28 +7,29 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Hold names units that are charged for something whose cost is known only when it is over
+// Hold identifies units that are charged in advance for work whose cost is known only when it is done
 // (see lua/hold.lua).
 //
-// A Hold or HoldUpTo is answered like a Take or a TakeUpTo. It is denied as well, although the
-// units are free, while lua.MaxHolds holds of the key are open; RetryAfter then says when one of
-// them ends. A Settle or an Extend is Allowed if the hold is there, else Denied, and nothing
-// has changed: so a Settle may be sent again until it was answered. What it gave back or charged
-// is Granted; Fitted is 2 if the hold had been given back before, so that all was charged. An Extend's Life is how long the hold lasts from then on; a hold that was given back
-// cannot be extended.
+// The reply to a Hold or HoldUpTo is like that to a Take or TakeUpTo. In addition, while lua.MaxHolds
+// holds of the key are open, it is a denial even if the units are free; RetryAfter is then the time
+// until one of them ends. The reply to a Settle or Extend is Allowed if Redis knows the hold, and
+// otherwise Denied, with nothing changed. So a Settle may be sent until it is answered. Its reply has
+// in Granted the units that were given back or charged; Fitted is 2 if the hold had been given back
+// before, so that all used units were charged. The reply to an Extend has in Life how long the hold
+// lasts from then on. A hold that was given back cannot be extended.
 //
-// A Settle of the ID 0 charges units that were used without having been held. It may be sent once
-// only.
+// A Settle with ID 0 charges units that were used without having been held. It must not be sent more
+// than once.
 type Hold struct {
-	// ID tells the hold from all others of the fleet.
+	// ID is unique in the fleet.
 	ID uint64
-	// Life is when a Hold, HoldUpTo or Extend makes it end, from the moment at which Redis
-	// decides; at most lua.LongestHold.
+	// Life is how long the hold lasts after Redis has decided the Hold, HoldUpTo or Extend; at most
+	// lua.LongestHold.
 	Life time.Duration
 }
 
-// GivesBack returns the rule for instances that give back at its end what is held and was not
-// settled: each entry of it first does so.
+// GivesBack returns a copy of the rule for instances that give back holds which end without having
+// been settled. Each entry of the copy first gives back those that have ended.
 func (r *Rule) GivesBack() *Rule {
 	other := *r
 	other.givesBack = true
@@ -40,12 +41,12 @@ func (r *Rule) GivesBack() *Rule {
 	return &other
 }
 
-// usesHolds reports whether the script is given the key of what is held.
+// usesHolds reports whether the script needs the key of the holds.
 func (e *Entry) usesHolds() bool {
 	return e.Rule.givesBack || e.Operation >= lua.Hold || e.Operation == lua.Forget
 }
 
-// holdsKey is the key that tells what is held of the entry's.
+// holdsKey returns the Redis key of the holds of the entry's key.
 func (e *Entry) holdsKey() string {
 	if e.holdsName == "" {
 		e.holdsName = holdsKey(e.redisKey())
@@ -53,21 +54,21 @@ func (e *Entry) holdsKey() string {
 	return e.holdsName
 }
 
-// hasDeadline reports whether the entry must not be charged after its deadline (law 4): a
-// settlement may come late, since it is of something that has happened, and is charged once.
+// hasDeadline reports whether the entry must not be charged after its deadline (law 4). A settlement may
+// be late, because it is about work that was done, and takes effect only once.
 func (e *Entry) hasDeadline() bool {
 	return e.Operation != lua.Settle || e.Hold.ID == 0
 }
 
-// joinedHold is a hold that shares an entry with another one: of the same cost, or to be settled with
-// so many units.
+// joinedHold is a hold in an entry of several: one of a Hold, which all have the same cost, or one of a
+// Settle, with its number of used units.
 type joinedHold struct {
 	id   uint64
 	used int64
 }
 
-// joinHold makes one entry of two that hold the same number of units for the same time, or that both
-// settle what was held. place is where the other's part of it begins.
+// joinHold coalesces two entries that hold the same number of units for the same time, or two that
+// settle holds. place is the position of the other's hold.
 func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	place = e.count()
 	switch {
@@ -81,10 +82,10 @@ func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	return 0, false
 }
 
-// settlesHold reports whether the entry is the settlement of what was held before.
+// settlesHold reports whether the entry settles a hold.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
-// packJoined appends the holds behind the first one.
+// packJoined appends the holds after the first one, in the script's format.
 func (e *Entry) packJoined(packed []byte) []byte {
 	for _, h := range e.joined {
 		packed = binary.BigEndian.AppendUint64(packed, h.id)
@@ -95,7 +96,7 @@ func (e *Entry) packJoined(packed []byte) []byte {
 	return packed
 }
 
-// decodeSettled reads what is the same of a Settle and an Extend.
+// decodeSettled decodes the answer to a Settle or Extend into the reply.
 func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
 	r.settled(outcome)
 	if e.Operation == lua.Settle {
@@ -105,7 +106,8 @@ func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
 	}
 }
 
-// settled says whether the hold was there, and whether it had been given back before.
+// settled sets Status and Fitted: whether Redis knew the hold, and whether it had been given back
+// before.
 func (r *Reply) settled(outcome int64) {
 	r.Status, r.Fitted = Denied, outcome
 	if outcome > 0 {

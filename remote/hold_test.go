@@ -16,8 +16,8 @@ func holdEntry(key string, rule *Rule, operation int, id uint64, cost int64) Ent
 	return Entry{Key: key, Rule: rule, Operation: operation, Cost: cost, Hold: &Hold{ID: id, Life: time.Minute}}
 }
 
-// Law 7: however large the limit, so many holds of a key are open at most, and those that have
-// ended make room for others. Law 8: what is held expires.
+// Laws 7 and 8: however large the limit, the number of open holds of a key is bounded, and those
+// that have ended make room for others. The key of the holds expires.
 func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -75,8 +75,8 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	}
 }
 
-// A settlement that comes again changes nothing: overage is charged once however often it is sent
-// (law 3), also beside others of the key in one batch.
+// Law 3: a repeated settlement changes nothing, even in a batch with others of the key. Units beyond
+// the held ones are charged once, however often it is sent.
 func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, a := range configurations() {
@@ -99,7 +99,7 @@ func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
 	}
 }
 
-// What is not this version's is left alone, by those it is about.
+// A value of holds of an unknown version is left unchanged, and fails only the entries that need it.
 func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
@@ -131,7 +131,8 @@ func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// The bound on holds of a key also holds where one comes alone, which Redis decides in a way of its own.
+// Law 7: the bound on open holds also applies to a hold that is sent alone, for which the script has
+// a separate path.
 func TestLaw7ALoneHoldFindsNoRoom(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"full"
@@ -153,7 +154,7 @@ func TestLaw7ALoneHoldFindsNoRoom(t *testing.T) {
 	}
 }
 
-// Nor does a settlement that comes alone take a hold for one that was never given back.
+// A settlement that is sent alone also knows whether the hold was given back before.
 func TestALoneSettlementKnowsWhatWasGivenBack(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"given back"
 	rule := newRule(t, limit.PerHour(100).WithBurst(100), limit.GCRA()).GivesBack()

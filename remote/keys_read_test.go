@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a user key was is read from the Redis key again, unless it is a hash.
+// User keys can be read from Redis keys, unless they are stored as hashes.
 func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keyspace, err := NewKeyspace(rapid.SampledFrom([]string{"tierlimit", "a:b", "x"}).Draw(t, "prefix"))

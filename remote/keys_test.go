@@ -32,7 +32,7 @@ func hashTag(key string) (tag string, ok bool) {
 	return tag, opened && closed && tag != ""
 }
 
-// The form of a key is for ever: instances of different versions share them.
+// The format of keys never changes, because instances of different versions share keys.
 func TestKey(t *testing.T) {
 	k := newKeyspace(t, "rl")
 	longest := strings.Repeat("x", maxPlainKey)
@@ -70,8 +70,8 @@ var drawRuleName = rapid.OneOf(
 	rapid.StringMatching(`[a-zA-Z0-9_./-]{1,64}`),
 )
 
-// Keys never collide: neither those of different user keys nor those of different
-// rules, whatever bytes a user brings, even if they know how keys are made.
+// Redis keys of different user keys or rules never collide, whatever bytes the user keys have, even
+// if they are chosen by someone who knows the format.
 func TestKeysNeverCollide(t *testing.T) {
 	t.Run("a hash tag each", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl")) })
 	t.Run("hash tags shared", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl").WithHashTags(2)) })
@@ -112,9 +112,9 @@ func checkCollisions(t *testing.T, k Keyspace) {
 	})
 }
 
-// Law 7: whatever bytes a user brings, and however many, a key is short; and its
-// hash tag is all that came of the user key, so no braces choose the slot. All rules
-// of a user key share that.
+// Law 7: Redis keys are short, whatever bytes a user key has, and however many. Their hash tag is
+// derived from the whole user key, so braces in it cannot choose the slot. All rules of a user key
+// share the tag.
 func TestKeysAreBoundedAndTagged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.StringMatching(`[a-zA-Z0-9_.:-]{1,32}`).Draw(t, "prefix")
@@ -135,8 +135,8 @@ func TestKeysAreBoundedAndTagged(t *testing.T) {
 	})
 }
 
-// Hash tags that are shared: a user key keeps near its own slot, in the tag that is in the
-// middle of that part of all slots; all rules of a user key share it.
+// With shared hash tags, the slots are divided into equal parts with a tag in the middle of each. A
+// user key has the tag of the part in which its own slot is. All rules of a user key share the tag.
 func TestHashTagsLieAtEqualDistances(t *testing.T) {
 	for _, n := range []int{1, 2, 48, 1000, SlotCount} {
 		k := newKeyspace(t, "rl").WithHashTags(n)

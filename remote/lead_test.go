@@ -27,8 +27,8 @@ func queueOf(calls ...*call) (q queue) {
 	return q
 }
 
-// After a failed trip one call goes ahead alone, the one that has come last: if Redis hangs,
-// the others were not sent, and cannot have been charged.
+// After a failed trip, the call that arrived last is sent alone. If Redis hangs, the others were not
+// sent, and cannot have been charged.
 func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -48,8 +48,8 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	}
 }
 
-// No further trip starts while one has been in flight for long, unless this process delays its trips by as
-// much: then Redis may have answered long ago.
+// No further trip starts while one has been in flight for long, unless this process itself delays
+// trips by as much, since Redis may then have answered long ago.
 func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -74,8 +74,8 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	}
 }
 
-// Who has little time left does not lead: all on the trip would have no more. A call of its
-// own is answered all the same.
+// A caller with little time left does not make the trip itself, because the other calls on it would
+// have no more time. Its own call is answered even so.
 func TestLeadersHaveTime(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // 10 s
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())

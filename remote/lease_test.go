@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: however large the limit, a key has leases of 64 processes at most; and it
-// expires with the last of them (law 8).
+// Laws 7 and 8: however large the limit, at most 64 processes have leases of a key, and the leases'
+// key expires with the last of them.
 func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -36,7 +36,7 @@ func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
 	}
 }
 
-// What is not this version's is left alone, and nothing leased.
+// A value of leases of an unknown version is left unchanged, and no units are leased.
 func TestUnknownLeasesAreLeftAlone(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	ctx, script := context.Background(), NewScript(client)

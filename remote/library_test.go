@@ -18,8 +18,9 @@ func callsOf(t *testing.T, client *redis.Client, command string) bool {
 	return client.InfoMap(context.Background(), "commandstats").Val()["Commandstats"]["cmdstat_"+command] != ""
 }
 
-// Who may load functions, but not touch our keys, loads one of our name first. It is not
-// called, which is said once; Redis itself vouches for what is run instead.
+// A user who may load functions, but not access our keys, loads a library of our name first. It is
+// not called, which is reported once. The script is run by EVALSHA instead, whose digest Redis
+// computes itself.
 func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
@@ -59,8 +60,8 @@ func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	})
 }
 
-// A library that another instance has loaded is compared once, and then costs no trip; and who
-// may not compare it does not call it.
+// A library that another instance has loaded is compared once, and costs no trip afterwards. An
+// instance that is not permitted to compare it does not call it.
 func TestALibraryIsComparedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: no request holds Redis for long. A log writes each unit, so there is a largest log,
-// which takes all that a key may be asked for; and a larger one is refused when the rule is made.
+// Law 7: no request blocks Redis for long. Since a log writes each unit, its size has a bound. A log
+// of that size can do everything, and a larger one is refused when the rule is made.
 func TestLaw7LogsAreBounded(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, test := range []struct {

@@ -9,8 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// The slots of user keys and of fleets are where the Cluster's nodes say, and the masters
-// are those that have them.
+// The slots of user keys and fleets are on the masters that the Cluster's nodes report.
 func TestMastersOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
@@ -36,7 +35,7 @@ func TestMastersOfACluster(t *testing.T) {
 	}
 }
 
-// A fleet's keys share the slot that is asked for, and no user key is among them.
+// The keys of a fleet share the requested slot, and never equal a user key's.
 func TestFleetsMeetInAnySlot(t *testing.T) {
 	k := newKeyspace(t, "tl")
 	for slot := range uint16(SlotCount) {
@@ -50,7 +49,7 @@ func TestFleetsMeetInAnySlot(t *testing.T) {
 	}
 }
 
-// A fleet that moves is not taken for smaller before all have moved.
+// A fleet that moves to another slot does not count as smaller before all instances have moved.
 func TestFleetsMove(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What a key takes in Redis, its own bookkeeping included, by MEMORY USAGE.
+// The memory of a key in Redis, including Redis's own overhead, is measured by MEMORY USAGE.
 func TestMemoryPerKey(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)

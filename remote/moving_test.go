@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 3: a slot is moving, and of its keys some are here, some there, some new. A batch
-// of them is decided all the same, each entry charged once; only a group cannot be
-// divided, and charges nothing.
+// Law 3: while a slot is moving, some of its keys are on one node, some on the other, and some are
+// new. A batch of them is decided even so, and each entry is charged once. Only a group cannot be
+// divided; it charges nothing.
 func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)

@@ -187,7 +187,7 @@ func TestClusterDecidesOverAllSlots(t *testing.T) {
 	}
 }
 
-// One node of a Cluster gone: its keys fail, the others are decided.
+// If one node of a Cluster is gone, its keys fail, and the others are decided.
 func TestClusterWithANodeGone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -205,9 +205,9 @@ func TestClusterWithANodeGone(t *testing.T) {
 	}
 }
 
-// Law 3: one node of a Cluster is gone, and go-redis tries to reach it until the time is
-// over. The other node has charged its part of the trip all the same, so the trip's error
-// must not say that nothing was.
+// Law 3: if one node of a Cluster is gone, go-redis tries to reach it until the deadline. Meanwhile
+// the other node has charged its part of the trip, so the trip's error must not say that nothing was
+// charged.
 func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")

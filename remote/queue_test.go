@@ -20,8 +20,7 @@ func waitingGroup(rule *Rule, entries int) *call {
 	return waiting(newGroupCall(context.Background(), group), 1000*ms)
 }
 
-// Law 7: large groups delay others by one trip, and not by as many as there are groups; and
-// nobody waits for ever.
+// Law 7: large groups delay other calls by one trip, however many groups there are, and no call starves.
 func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), func(o *Options) { o.MaxBatch = 100 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -71,8 +70,8 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	b.inFlight = 0
 }
 
-// Law 7: whether there is room depends on the entries that wait, and not on how many calls
-// brought them: groups take no room from others that is not used.
+// Law 7: whether there is room depends on the number of waiting entries, and not on the number of
+// calls, so groups take no more room from other calls than they need.
 func TestLaw7RoomIsCountedInEntries(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), func(o *Options) { o.Deadline, o.Queue = microseconds(50*ms), 100_000 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -111,7 +110,7 @@ func TestLaw7RoomIsCountedInEntries(t *testing.T) {
 	}
 }
 
-// The queue's counts are those of its calls.
+// The queue's counts match its calls.
 func TestQueueCounts(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	rapid.Check(t, func(t *rapid.T) {

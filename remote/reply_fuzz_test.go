@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Whatever a server answers, reading it neither panics nor makes up replies: it is an
-// error, or all entries have a reply made of all bytes.
+// Decoding the answer of a server never panics or invents replies, whatever the answer is. Either it
+// returns an error, or every entry has a reply and all bytes are used.
 func FuzzDecode(f *testing.F) {
 	clock := "\x06\x01\x02\x03\x04\x05\x06"
 	zeros := func(n int) string { return string(make([]byte, n)) }

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: as many calls may wait as are answered within four fifths of their time, at the rate at
-// which full trips answer them; any number while trips are not full.
+// Law 7: as many calls may wait as can be answered within four fifths of their time, at the rate of
+// full trips. While trips are not full, any number may wait.
 func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	var r room
 	const deadline = 50_000 // µs
@@ -48,8 +48,8 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	}
 }
 
-// Law 6: of those who find no room a part is turned away at once, and no more: who comes back at
-// once would otherwise keep the processors from the trips.
+// Law 6: only a part of the calls for which there is no room is turned away at once. Otherwise,
+// callers that ask again at once would keep the processors from the trips.
 func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	var r room
 	turnedAway, now := 0, int64(1_000_000_000)
@@ -64,7 +64,8 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	}
 }
 
-// Who would be turned away at once can know it before anything is reserved for it.
+// A caller can learn that its call would be turned away at once before it reserves anything for the
+// call.
 func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 	t.Parallel()
 	b, _, rule := hang(t, time.Second)
@@ -87,8 +88,8 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 	}
 }
 
-// Laws 6 and 7: of those who are denied without Redis although it is there, few are answered at once,
-// and the others at the end of their time.
+// Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their
+// denial at once, and the others at the end of their time.
 func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
 	t.Parallel()
 	client, _ := redistest.Embedded(t)
@@ -138,8 +139,8 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 	return b, server, rule
 }
 
-// Law 6: whether there is room is a question of the limiter's deadline, not of how little time a
-// caller allows itself: that is its own affair, and not load.
+// Law 6: whether there is room depends on the limiter's deadline, and not on the shorter time that a
+// caller allows itself, which does not count as load.
 func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	t.Parallel()
 	b, _, rule := hang(t, time.Second)
@@ -160,8 +161,8 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	}
 }
 
-// Law 7: when calls have waited for four fifths of their time, the newest go first. Those who came before
-// could be answered too late only, and then so would all.
+// Law 7: when calls have waited for four fifths of their time, the newest are sent first. In order
+// of arrival, all calls would be answered too late.
 func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {

@@ -23,16 +23,16 @@ type Script struct {
 
 	library form
 	script  form
-	// checked is set once the server is known to have our library, and not another one of its name.
-	// plain is set permanently once libraries prove to be unavailable.
+	// checked is set once the server is known to have our library, and not another one of the same
+	// name. plain is set permanently once libraries prove to be unavailable.
 	checked, plain atomic.Bool
 	load           singleflight.Group
 	foreign        func(error)
 }
 
-// ErrForeignLibrary means that a server has a function library of this library's name with other
-// code. Anyone who may load functions there can have put it there, to run their own code with the
-// rights of this process's user. It is not called.
+// ErrForeignLibrary means that a server has a function library with the Script's name but other code.
+// Anyone who may load functions there could have loaded it, to run their own code with the permissions
+// of this process's user. The Script does not call it.
 var ErrForeignLibrary = errors.New("tierlimit: a library of functions on the server has this version's name and other code: see who may load functions there, FUNCTION DELETE it, and restart")
 
 // form is a way to run the script.
@@ -42,11 +42,12 @@ type form struct {
 	call   invocation
 }
 
-// invocation is a command that runs the script, and the script's name, digest or source. Both are
-// of type any, because converting a string for each call would allocate.
+// invocation is the first two arguments of a command that runs the script: the command's name, and the
+// script's name, digest or source. They are of type any because converting a string for each call
+// would allocate.
 type invocation [2]any
 
-// NewScript returns a Script that runs on client: one node, Sentinel or Cluster.
+// NewScript returns a Script that runs on client, which may be that of one node, Sentinel or a Cluster.
 func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	source := lua.DecideScript()
@@ -63,19 +64,19 @@ func NewScript(client redis.UniversalClient) *Script {
 	}
 }
 
-// HoldConnection lets the Script keep a connection of the client's pool between two runs, if the
-// client is one of a single node. Call it before the first run, and call [Script.Rest] once a
-// second and after the last run.
+// HoldConnection lets the Script keep a connection of the client's pool between two runs, if client is
+// that of a single node. Call it before the first run, and call [Script.Rest] once a second and after
+// the last run.
 func (s *Script) HoldConnection() {
 	s.held.client, _ = s.client.(*redis.Client)
 }
 
-// Rest gives back the connection that the Script keeps. The Script may be run again.
+// Rest returns the connection that the Script keeps to the pool. The Script may be run again.
 func (s *Script) Rest() { s.held.rest() }
 
-// OnForeignLibrary has f called, at most once, if a server has another library in place of the
-// Script's, which then runs by EVALSHA: Redis itself computes that digest. Call it before the
-// first run.
+// OnForeignLibrary sets a function that is called, at most once, if a server has another library of the
+// same name (see [ErrForeignLibrary]). The Script then runs by EVALSHA, whose digest Redis computes
+// itself. Call OnForeignLibrary before the first run.
 func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
 // withoutLibrary switches to EVALSHA; why is the reason.
@@ -85,12 +86,12 @@ func (s *Script) withoutLibrary(why error) {
 	}
 }
 
-// checkWithin bounds the check for the library. It is independent of the deadline of the run that
-// began the check, so that on a slow network a later run finds the check done.
+// checkWithin bounds the time of the check for the library. It is independent of the deadline of the
+// run that started the check, so that on a slow network a later run finds the check done.
 const checkWithin = time.Second
 
-// form returns the way to run the script now. Before its first use the library is loaded or, if the
-// server has one of its name, compared.
+// form returns the way to run the script now. Before the library is first used, it is loaded or, if the
+// server has a library of that name, compared with it.
 func (s *Script) form(ctx context.Context) *form {
 	if s.checked.Load() && !s.plain.Load() {
 		return &s.library
@@ -115,9 +116,9 @@ func (s *Script) form(ctx context.Context) *form {
 	return &s.script
 }
 
-// Run decides all entries, in order, and returns a reply for each. clock, if not 0, replaces
-// Redis's clock (tests and replays only). The error is that of the whole call; if only a part of it
-// failed, as on a Cluster with a node down, that part's replies have an Err.
+// Run decides all entries, in order, and returns a reply for each. If clock is not 0, it replaces
+// Redis's clock, for tests and replays only. Run returns an error if the whole call has failed; if only
+// a part has, for example because a node of a Cluster is down, the replies of that part have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	if !s.bySlot || len(entries) == 1 {
 		return s.runPart(ctx, entries, clock)
@@ -125,7 +126,7 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 	return s.runParts(ctx, s.split(entries), len(entries), clock)
 }
 
-// runPart is Run for entries of a single part.
+// runPart implements Run for entries that one call of the script can decide.
 func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
@@ -157,7 +158,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	for i := range again {
 		again[i] = i
 	}
-	// A part is sent again only if its answer proves that it was not run and nothing was charged.
+	// A part is sent again only if its answer proves that it was not run, so nothing was charged.
 	for range 4 {
 		form := s.form(ctx)
 		r.send(ctx, again, form.call)
@@ -174,8 +175,8 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 		}
 	}
 	if again != nil {
-		// The script cannot be loaded, or the script cache was emptied again meanwhile: send the
-		// source.
+		// Send the source: the script cannot be loaded, or the script cache was emptied again
+		// meanwhile.
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
 	if r.failed(func(error) bool { return true }) != nil {
@@ -184,17 +185,17 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 	return r.replies(entries)
 }
 
-// reloadCluster makes a Cluster's client reload the slots in the background, because a command has
-// failed. By itself go-redis reloads them when a node redirects it, which a dead one does not, or
-// else once a minute; until then it would send commands to a master whose replica has taken over.
-// It reloads them at most every 200 ms.
+// reloadCluster makes a Cluster's client reload the slots in the background, at most every 200 ms. It is
+// called when a command has failed. By itself, go-redis reloads them only once a minute and when a node
+// redirects it, which a dead node does not do; meanwhile it would send commands to the dead master
+// although a replica has taken over.
 func reloadCluster(ctx context.Context, client redis.UniversalClient) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// split puts the entries of each Cluster slot into a part.
+// split divides the entries into one part per slot of the Cluster.
 func (s *Script) split(entries []Entry) []part {
 	positions := BySlot(entries)
 	parts := make([]part, len(positions))
@@ -207,7 +208,7 @@ func (s *Script) split(entries []Entry) []part {
 	return parts
 }
 
-// BySlot returns, for each Cluster slot, the positions of its entries, in order.
+// BySlot returns the positions of the entries of each slot of the Cluster, in order.
 func BySlot(entries []Entry) (parts [][]int) {
 	partOf := make(map[uint16]int)
 	for i := range entries {

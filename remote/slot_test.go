@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// The examples of the Redis Cluster specification.
+// keySlot returns the slots of the examples in the Redis Cluster specification.
 func TestKeySlotExamples(t *testing.T) {
 	if got := keySlot("123456789"); got != 0x31C3 {
 		t.Errorf("CRC16 of 123456789 is %#x, want 0x31C3", got)
@@ -28,7 +28,7 @@ func TestKeySlotExamples(t *testing.T) {
 	}
 }
 
-// The slot of every key is the one that a server says.
+// keySlot returns the same slot as a server for every key.
 func TestKeySlotEqualsTheServers(t *testing.T) {
 	client := redistest.Start(t, "--cluster-enabled", "yes").Client(t)
 	ctx := context.Background()

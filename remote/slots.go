@@ -12,16 +12,16 @@ import (
 // rule with windows that may have had the same name before. No rule's name has a colon.
 const slotsSuffix = ":slots"
 
-// ErrInDoubt means that the entry was not sent, because it is not known yet whether an earlier
-// entry has changed what the process holds.
+// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet whether
+// an earlier entry has changed what the process holds.
 var ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
 
-// Holder identifies a process that holds units, in the fleet.
+// Holder identifies a process of the fleet that holds units.
 type Holder [8]byte
 
-// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, which counts as dead when it
-// has sent nothing for ttl. Take acquires units for it, Refund releases them, and Slots tells Redis
-// how many it holds.
+// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, whose units expire when it has not
+// renewed them for ttl. Take acquires units for the process, Refund releases them, and Slots renews
+// them or sets their number.
 func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err

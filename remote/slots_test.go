@@ -59,8 +59,8 @@ func TestSlotsRuleRefusesWhatItCannotHold(t *testing.T) {
 	}
 }
 
-// Law 8: a key expires with the last process that holds units of it, which neither a denial nor
-// a peek prolongs; and when all are given back it is deleted.
+// Law 8: a key expires with the last process that holds units of it. Neither a denial nor a peek
+// prolongs its life, and when all units are given back, it is deleted.
 func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
@@ -86,8 +86,8 @@ func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	}
 }
 
-// Law 7: at most 1,000 processes hold units of a key, however large the limit, and however they came
-// to hold them. One more waits until the first of them counts as dead.
+// Law 7: at most 1,000 processes hold units of a key, however large the limit, and whichever
+// operation gave them the units. A further process is denied until the first of them counts as dead.
 func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	at, ttl := int64(epoch), time.Minute
@@ -125,7 +125,7 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	}
 }
 
-// Law 7: whatever a process says that it holds, the key can be read afterwards.
+// Law 7: whatever number of units a process says it holds, the key can be read afterwards.
 func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	rule := newSlotsRule(t, 5, time.Minute, 1)
@@ -135,8 +135,8 @@ func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 	}
 }
 
-// Law 4: an entry that says what is held changes nothing after its time: it would undo what has
-// happened since.
+// Law 4: an entry that says what is held changes nothing after its NotAfter; it would undo later
+// changes.
 func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
@@ -159,7 +159,7 @@ func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 	}
 }
 
-// A rule of windows and one of units that are held never read each other's state.
+// Rules with windows and concurrency limits never read each other's state.
 func TestSlotsAreNoStateOfAnotherAlgorithm(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)

@@ -12,8 +12,8 @@ import (
 
 const ms = 1000 // µs
 
-// Law 7: time-outs are Redis's fault, unless they are noticed so late that this process
-// must have been standing still; or a little late, while Redis answers others.
+// Law 7: time-outs count as failures of Redis, unless they are noticed so late that this process
+// must have been paused, or a little late while Redis answers other trips.
 func TestBlame(t *testing.T) {
 	b := &Batcher{opt: Options{Deadline: 50 * time.Millisecond}}
 	other := errors.New("refused")

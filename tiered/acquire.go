@@ -13,22 +13,22 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Acquire acquires units of a limit of [limit.Concurrent] for a key, if they are free now, and
-// returns them as a slot; if not, the decision says so, and slot is nil. Release the slot when the
-// units are no longer used.
+// Acquire acquires units of a limit of [limit.Concurrent] for a key, and returns them as a slot. If
+// they are not free now, the decision is a denial, and the slot is nil. Release the slot when its units
+// are no longer used.
 //
-// A slot belongs to this process, which tells Redis that it is alive. If the process dies, its
-// units are free after [SlotTTL]; if it is paused, or cannot reach Redis, for that long, it has
-// lost the slot. Code that uses a slot for long should check [Slot.Held] before each step, or end
-// when [Slot.Lost] is closed.
+// A slot belongs to this process, which renews it in Redis. If the process dies, its units are free
+// after [SlotTTL]; if it is paused or cannot reach Redis for that long, it loses the slot. Code that
+// uses a slot for long should check [Slot.Held] before each step, or stop when [Slot.Lost] is closed.
 //
 // Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because it
-// would not be known whether the units were acquired; they are given back then, and the error is
-// ctx's. If Redis does not answer, units are denied, unless the rule's outage policy is [Allow];
-// while Redis counts as lost, the policy decides: under [Approximate] a process keeps what it
-// holds, and acquires up to its share of the limit.
+// would not be known whether the units were acquired; in that case they are given back, and the error
+// is ctx's. If Redis does not answer, the units are denied unless the rule's outage policy is [Allow].
+// While Redis is lost, the outage policy decides: under [Approximate], a process keeps the slots that
+// it holds, and acquires units up to its share of the limit.
 //
-// Errors are those of [Rule.AllowN], and [limit.ErrNotForLimit] for a rule with another limit.
+// Errors are those of [Rule.AllowN]; in addition, they wrap [limit.ErrNotForLimit] if the rule's limit
+// is not a limit.Concurrent.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
 	q := r.ask(key, units, lua.Take)
 	slots, d, err := q.acquire(ctx, 1)
@@ -42,7 +42,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	return slots[0], d, nil
 }
 
-// onDryRun returns the slot for a decision, which on a dry run always has one.
+// onDryRun returns the slot of a decision. On a dry run, all decisions have one.
 func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 	if slot == nil && d.Allowed {
 		return &Slot{rule: r, dry: true}
@@ -50,8 +50,8 @@ func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
 	return slot
 }
 
-// acquire acquires up to count slots of the question's units each. The decision is that of the last
-// of count.
+// acquire acquires up to count slots, each with the question's units. It returns the decision about
+// the last of them.
 func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Decision, error) {
 	r := q.rule
 	if err := r.checkSlots(ctx, q.key.said, q.cost); err != nil {
@@ -90,10 +90,10 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	return []*Slot{slot}, d, nil
 }
 
-// enterSlots takes note that entries are about to be sent which change what is held of the questions'
-// keys, as far as they are to be acquired: of the others it returns nil. While one of the keys is in
-// doubt it waits, as long as it may, with none entered: what Redis is told of the others waits for
-// those that are.
+// enterSlots registers that entries are about to be sent that change what this process holds of the
+// questions' keys. It returns a record for each question, or nil for one that acquires no slot. While
+// one of the keys is in doubt, enterSlots waits, within the given time. Meanwhile it registers none of
+// the others: Redis is not told about a key in doubt while an entry for it is registered.
 func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) ([]*local.Held[*Rule], error) {
 	for until := time.Now().Add(remote.TimeLeft(ctx, within)); ; {
 		entered, wait := l.tryEnter(questions)
@@ -125,7 +125,7 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 	return entered, nil
 }
 
-// awaitTold waits until a key is no longer in doubt.
+// awaitTold waits until a key is no longer in doubt, which is when told is closed.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
@@ -143,7 +143,7 @@ func (q *question) heldKey() local.HeldKey {
 	return local.HeldKey{Rule: q.rule.name, Key: string(q.key.inRedis())}
 }
 
-// leaveSlots takes note of what has come of an entry, and returns the slots that it was granted.
+// leaveSlots registers the answer to an entry, or err, and returns the slots that were granted.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
 	now := l.now()
@@ -166,7 +166,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 	return slots
 }
 
-// acquired is what has come of slots that Redis was asked for.
+// acquired returns the results of acquire after Redis has answered.
 func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Reply) ([]*Slot, limit.Decision, error) {
 	if err := ctx.Err(); err != nil && len(slots) > 0 {
 		for _, slot := range slots {
@@ -175,27 +175,26 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 		return nil, limit.Decision{}, err
 	}
 	d := q.rule.fromRedis(reply, q.cost, lua.Take)
-	d.ChargedAt = 0 // is not refunded
+	d.ChargedAt = 0 // slots are released, not refunded
 	q.rule.slotsDenied(&d)
-	if len(slots) > 0 && !slots[0].Held() { // this process stood still: they are lost already
+	if len(slots) > 0 && !slots[0].Held() { // this process was paused: they are lost already
 		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		return nil, d, nil
 	}
 	return slots, d, nil
 }
 
-// slotsDenied sets a denial's RetryAfter to when to ask again, which is not when the holders'
-// records expire, since they will give units back earlier.
+// slotsDenied sets the RetryAfter of a denial of slots to acquireAgain. Redis's answer is the time until
+// the holders' records expire, but units are usually released much earlier.
 func (r *Rule) slotsDenied(d *limit.Decision) {
 	if r.slots != nil && !d.Allowed && !d.HeldBack {
 		d.RetryAfter = acquireAgain
 	}
 }
 
-// acquireAlone decides without Redis, because of err.
-//
-// That is a denial unless Redis counts as lost: an answer may merely be late, and what is granted
-// here would come on top of the limit.
+// acquireAlone decides without Redis; err is the reason. Unless Redis is lost or the policy is Allow,
+// the decision is a denial: the answer may merely be late, and units that were granted here would
+// exceed the limit.
 func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	r, s := q.rule, q.shard()
 	s.Missed(err)
@@ -221,20 +220,20 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	return slot, d
 }
 
-// sharing says among how many instances a limit is divided now.
+// sharing returns the current outage, and the number of instances that share a limit in it.
 func sharing(s *outage.Shard) local.Sharing {
 	o := s.Outage()
 	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
 }
 
-// roomAlone is how many units more this process may hold by its share of the limit.
+// roomAlone returns how many more units this process may hold within its share of the limit.
 func (q *question) roomAlone() int64 {
 	l := q.rule.limiter
 	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), sharing(q.shard()))
 }
 
-// deniedSettling denies what this instance's share has no room for, while Redis does not know yet
-// what other instances hold (law 11).
+// deniedSettling denies units beyond this instance's share while Redis does not know yet what other
+// instances hold (law 11).
 func (q *question) deniedSettling() (d limit.Decision, denied bool) {
 	r, s := q.rule, q.shard()
 	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slots.ttl) {
@@ -249,7 +248,7 @@ func (q *question) deniedSettling() (d limit.Decision, denied bool) {
 	return d, true
 }
 
-// resetSlots follows a reset of a key in Redis.
+// resetSlots follows up on a reset of a key in Redis: it tells Redis what this process still holds.
 func (r *Rule) resetSlots(key *callKey) {
 	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A Redis that is flushed while units are held, and stays up, is told again what is held: with the next
-// heartbeat, which comes every second, and long before the next renewal. Until then others may
+// Law 13: if Redis is flushed while units are held, processes tell it again what they hold after the
+// next heartbeat, which comes every second, and long before the next renewal. Until then others may
 // acquire as much again; from then on at most n units are held, counting what each holder believes.
 func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	t.Parallel()

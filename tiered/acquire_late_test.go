@@ -112,8 +112,8 @@ func (c *courier) script(commands ...carry) (over <-chan struct{}) {
 	return done
 }
 
-// Law 13: whatever became of a command whose answer was lost, Redis soon knows exactly what is held. The
-// TTL is so long that neither its end nor a renewal mends anything here.
+// Law 13: whether or not a command whose answer was lost was run, Redis soon knows exactly what is held.
+// The TTL is so long that neither its end nor a renewal corrects anything here.
 func TestLaw13LostAnswersNeitherKeepUnitsNorGiveThemOutTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -190,9 +190,9 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 	}
 }
 
-// Law 13: however slow the answer is by which a slot was acquired or kept, its holder knows that it is
-// lost before Redis gives it to another. The answer takes a third of the TTL here, and the process is
-// cut off then.
+// Law 13: however slow the answer to the acquisition or renewal of a slot was, its holder knows that the
+// slot is lost before Redis gives its units to another. Here, the answer takes a third of the TTL, and
+// then the process is cut off.
 func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 	t.Parallel()
 	const ttl, slow = 3 * time.Second, time.Second
@@ -234,8 +234,9 @@ func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 	}
 }
 
-// Law 13: what Redis granted to a caller who had left by then is given back, and Redis is told at once
-// what is held if it turns out to know of less. The TTL is so long that no renewal mends anything here.
+// Law 13: units that Redis granted to a caller who has left are given back, and if Redis turns out to
+// know of fewer units than are held, it is told so at once. The TTL is so long that no renewal corrects
+// anything here.
 func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	c, client := newCourier(t, server)

@@ -104,10 +104,10 @@ func (b *believers) kill(l *Limiter, rule *Rule) {
 	l.stop()
 }
 
-// At most n units are held at any instant, counting a slot until its holder knows that it has lost
-// it, whatever is acquired and released, whichever processes die, and whatever answers are lost.
-// And nothing leaks: what the dead held is free after the TTL, and what the living gave back at
-// once.
+// Law 13: at most n units are held at any instant, counting a slot until its holder knows that it has
+// lost it, whatever is acquired and released, whichever processes die, and whichever answers are lost.
+// No unit leaks: those that dead processes held are free after the TTL, and those that others released,
+// at once.
 func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	t.Parallel()
 	const (

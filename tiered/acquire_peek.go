@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// peekSlots is decide for a peek.
+// peekSlots decides a Peek of a concurrency limit.
 func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 	r, units := q.rule, q.cost
 	if err := r.checkSlots(ctx, q.key.said, units); err != nil {

@@ -32,7 +32,7 @@ func mustBeFull(t testing.TB, r *Rule, key string, units int64) limit.Decision {
 	return d
 }
 
-// Law 7: what is held keeps no more of a long key than Redis does.
+// Law 7: slots keep no more of a long key in memory than Redis does.
 func TestLaw7SlotsKeepNoLongKeys(t *testing.T) {
 	r := newRule(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), "jobs", limit.Concurrent(1))
 	slot := mustAcquire(t, r, strings.Repeat("k", limit.MaxKey), 1)
@@ -75,8 +75,8 @@ func TestAcquireAndRelease(t *testing.T) {
 	mustAcquire(t, a, "k", 2)
 }
 
-// A denial is remembered for a short time only, since slots come back at any time: who asks again
-// after that time is told by Redis; and a release by this process ends it at once.
+// A denial is remembered for a short time only, because slots may be released at any time. After that,
+// Redis is asked again. A release by this process ends it at once.
 func TestDenialsOfSlotsAreShortLived(t *testing.T) {
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	clock := newVirtual()
@@ -102,8 +102,8 @@ func TestDenialsOfSlotsAreShortLived(t *testing.T) {
 	again.Release()
 }
 
-// Those who wait are served in order, by releases here at once and by those elsewhere when they
-// ask again; and who gives up leaves the line.
+// Waiters are served in order: at once after releases in this process, and after those elsewhere when
+// they ask again. A waiter that gives up leaves the queue.
 func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
@@ -153,7 +153,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	mustAcquire(t, b, "k", 1) // nobody who has left was given it
 }
 
-// What does not go with a limit is an error that names the rule, at once.
+// Calls and options that a limit does not support return an error that names the rule, at once.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -205,8 +205,8 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	}
 }
 
-// Slots outlive their TTL while their process lives, and a slot whose process cannot tell Redis so
-// is lost, and known to be, before Redis gives it to another.
+// Slots outlive their TTL while their process renews them. If it cannot, the slot is lost, and its
+// holder knows so before Redis gives the units to another.
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
@@ -252,7 +252,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	}
 }
 
-// When Redis has lost its memory, it is told again what is held.
+// After Redis has lost its data, it is told again what is held.
 func TestSlotsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
@@ -284,8 +284,8 @@ func TestSlotsAreToldAgain(t *testing.T) {
 	mustBeFull(t, r, "k", 1)
 }
 
-// In an outage a process keeps what it holds and acquires up to its share, and tells Redis so
-// afterwards (law 11); of policy Deny it acquires nothing.
+// Law 11: in an outage, a process keeps what it holds and acquires units up to its share, and tells
+// Redis so afterwards. Under the policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -324,7 +324,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	})
 }
 
-// What is held in virtual time is held until it is released, however far the clock is moved.
+// In virtual time, slots are held until they are released, however far the clock is moved.
 func TestSlotsInVirtualTime(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -339,7 +339,7 @@ func TestSlotsInVirtualTime(t *testing.T) {
 	mustAcquire(t, r, "k", 1)
 }
 
-// A rule on a dry run always returns a slot, and holds those that fit.
+// A rule on a dry run always returns a slot, and holds units for those that fit.
 func TestAcquireOnADryRun(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun())

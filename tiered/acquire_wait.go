@@ -7,16 +7,15 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// AcquireWait is [Rule.Acquire] that waits until the units are free. Callers in one process that
-// wait for the same key of a rule form one queue, which is served in order. The first of them asks
-// again as soon as this process has released units of the key, and also every 50 ms, because
-// nothing reports when other processes release theirs: it notices that at most 50 ms and a trip
-// late.
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
+// wait for the same key of a rule form a queue, which is served in order. The first in the queue asks
+// again as soon as this process has released units of the key, and also every 50 ms, because Redis
+// does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
 //
-// Errors are those of Acquire, or ctx's own once it has ended.
+// Errors are those of Acquire, or ctx's own if it ends first.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
 	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
-		slot, _, err := r.Acquire(ctx, key, units) // returns the error; and a dry run never waits
+		slot, _, err := r.Acquire(ctx, key, units) // returns the error; a dry run never waits
 		return slot, err
 	}
 	w := r.newWaiter(ctx, key, units)
@@ -24,7 +23,8 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 	return w.slot, err
 }
 
-// acquireFor asks for the first caller in a queue, and for those behind it that want the same.
+// acquireFor acquires slots for the first caller in a queue, and for those behind it that want the same
+// number of units.
 func (q *line) acquireFor(w *waiter, count int64) {
 	asked := w.question()
 	slots, d, err := asked.acquire(context.Background(), count)

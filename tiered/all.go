@@ -12,45 +12,46 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Request is one of several that are decided together: by [Limiter.AllowAll], [Limiter.TakeAll],
-// [Limiter.HoldAll] or [Limiter.AllowEach].
+// Request is one of several requests that are decided together by [Limiter.AllowAll],
+// [Limiter.TakeAll], [Limiter.HoldAll] or [Limiter.AllowEach].
 type Request struct {
 	Rule *Rule
 	Key  string
 	Cost int64
-	// Hold is how long TakeAll holds the units, to be settled later, as [Rule.Hold] does: 1 ms to a
-	// day, or [LifeOfRule]. If it is 0, they are charged for good; or acquired, if the rule has a
-	// limit of [limit.Concurrent], whose units are never held for a time.
+	// Hold is how long TakeAll holds the units, as [Rule.Hold] does, to be settled later: 1 ms to a
+	// day, or [LifeOfRule]. If it is 0, the units are charged for good or, if the rule has a limit of
+	// [limit.Concurrent], acquired as a slot. With such a rule it must be 0.
 	Hold time.Duration
 }
 
-// MaxTogether is the most requests that can be decided together. It is what one trip carries, so
-// that no caller waits for another's long list.
+// MaxTogether is the largest number of requests that can be decided together. It is as many as one
+// trip carries, so that no caller waits for another's long list.
 const MaxTogether = maxBatch
 
-// AllowAll charges all requests or none (law 9): for example, a tenant's quota and an endpoint's
-// limit. It returns a decision for each; all of them are Allowed, or none is. Those whose limit did
-// not allow the request are Denied and have a RetryAfter; the others are HeldBack, and counted as
-// such. No two requests may be for the same rule and key, and there may be no more than
-// [MaxTogether]. Rules on a dry run never deny the others, see [DryRun].
+// AllowAll charges all requests or none (law 9), for example against a tenant's quota and an
+// endpoint's limit. It returns a decision for each request; either all are Allowed or none is. If
+// none is, those that their limit denied are Denied and have a RetryAfter; the others are HeldBack,
+// and counted as such. No two requests may have the same rule and key, and there may be at most
+// [MaxTogether] of them. Rules on a dry run never deny the others, see [DryRun].
 //
-// It takes one trip to Redis. On a Cluster requests for the same key share a slot; keys in
-// different slots are charged one slot after the other, and refunded if a later one denies. In
-// between, for the time of a trip, other requests may be denied because of units that are then
-// given back; more than the limit is never granted. Units whose refund is lost stay charged until
+// AllowAll takes one trip to Redis. On a Cluster, requests for the same key share a hash slot; keys
+// in different slots are charged one slot after another, and refunded if a later slot denies. For
+// the time of a trip, other requests may then be denied because of units that are about to be given
+// back; more than the limit is never granted. Units whose refund is lost stay charged until
 // they leave the window. Requests whose master is lost are decided by their rules' outage policies,
 // the others by Redis.
 //
-// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Requests of rules
-// whose algorithm is a log may have costs of 100,000 units together, since a log writes each unit: more
-// are an error that wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.) Units that come back,
-// those of slots and holds, are for [Limiter.TakeAll]: here they are an error that wraps
-// [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
+// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Because a log
+// writes each unit, the costs of all requests under logs may sum to 100,000 units at most; if they
+// exceed that, the error wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.)
+// Requests that acquire slots or hold units need [Limiter.TakeAll]; for them AllowAll returns an
+// error that wraps [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	return l.decideTogether(ctx, requests, nil)
 }
 
-// decideTogether is AllowAll if grants is nil, otherwise TakeAll, which stores the grants there.
+// decideTogether implements AllowAll if grants is nil, and otherwise TakeAll, whose grants it stores
+// there.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	for i := range requests {
 		if requests[i].isDryRun() {
@@ -60,13 +61,13 @@ func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants
 	return l.allOrNone(ctx, requests, grants)
 }
 
-// allOrNone is decideTogether without dry runs.
+// allOrNone decides requests of which none is on a dry run; see decideTogether.
 func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	asked, questions := l.now(), l.questionsOf(requests)
 	decisions, err := l.decideAll(ctx, requests, questions, grants)
 	for i, q := range requests {
 		if q.Rule == nil {
-			continue // a mistake
+			continue // the caller's mistake
 		}
 		var d *limit.Decision
 		if err == nil {
@@ -84,8 +85,8 @@ func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Gran
 	return decisions, err
 }
 
-// questionsOf returns the questions of requests; a request without a rule, which is a mistake, has
-// none.
+// questionsOf returns a question for each request. That of a request without a rule, which is a
+// mistake, is zero.
 func (l *Limiter) questionsOf(requests []Request) []question {
 	questions := make([]question, len(requests))
 	for i, q := range requests {

@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 1 and 9: of groups over two masters of which one stops and goes on again and again, the
-// other's key gets its limit and no more from all instances together, also from one that did not
-// know it before.
+// Laws 1 and 9: groups span two masters, one of which is stopped and continued again and again. The
+// key on the other master gets exactly its limit from all instances together, including one that did
+// not know the key before.
 func TestLaw9GroupOverAHealthyAndAFlappingMaster(t *testing.T) {
 	t.Parallel()
 	const quota, flaps = 200, 2

@@ -10,9 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A denial is counted for the limit that denied, and for no other: not by Redis in one trip or
-// slot by slot, not from memory, nor without Redis. Those that did not deny say that they were
-// held back.
+// A denial is counted only for the limit that denied, whether Redis decides in one trip or slot by slot,
+// or the denial comes from memory or the outage policy. The other limits are held back.
 func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(t *testing.T) *Limiter{
@@ -74,8 +73,8 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 	}
 }
 
-// A limit that is asked after the one that denies, as on a Cluster or on a dry run, is held back
-// as well: it has denied nothing.
+// A limit that would be asked after the one that denies, as on a Cluster or on a dry run, is held back
+// as well, because it has not denied.
 func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	full, dry := newRule(t, l, "full", limit.PerHour(1)), newRule(t, l, "dry", limit.PerHour(1), DryRun())

@@ -14,32 +14,32 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// together has requests that are charged all or none. They are decided in parts: on a Cluster the
-// requests of one slot, otherwise all of them. Each part is decided by its master if it can be
-// reached, otherwise by the rules' outage policies; as soon as one denies, the charges are taken
-// back.
+// together decides requests of which all or none are charged. It decides them in parts: on a Cluster,
+// a part is the requests of one hash slot; otherwise, it is all of them. A part is decided by its
+// master or, if that cannot be reached, by the rules' outage policies. As soon as a part is denied,
+// the charges of the others are taken back.
 type together struct {
 	limiter   *Limiter
 	questions []question
-	entries   []remote.Entry // of the questions
+	entries   []remote.Entry // one per question
 	decisions []limit.Decision
 
-	grants   Grants // receives slots and holds; nil for AllowAll
-	acquires bool   // there are requests that acquire slots
+	grants   Grants // where slots and holds are stored; nil for AllowAll
+	acquires bool   // at least one request acquires a slot
 
-	reserved []outage.Reserved // by this instance's share, because their rules are settling; nil if none is
-	charged  []int             // in Redis
-	granted  []granting
+	reserved []outage.Reserved // units of this instance's share, for rules that settle; nil: none
+	charged  []int             // requests that Redis has charged
+	granted  []granting        // requests that were granted without Redis
 }
 
-// granting is a request that was granted without Redis, and why.
+// granting is a request that was granted without Redis, and the reason.
 type granting struct {
 	request int
 	why     error
 }
 
-// reserve asks this instance's record for all requests whose rules are settling. It reports
-// false, and decides all, if it denies one.
+// reserve reserves units of this instance's share for each request whose rule is settling. If the
+// share denies one of them, reserve decides all requests and returns false.
 func (g *together) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
@@ -69,7 +69,7 @@ func (g *together) reserve(ctx context.Context) bool {
 	return true
 }
 
-// denyBy lets one request deny all of them, without Redis.
+// denyBy decides all requests without Redis: request i is denied by d, and the others are held back.
 func (g *together) denyBy(i int, d limit.Decision) {
 	g.unreserveAll()
 	for j := range g.questions {
@@ -80,8 +80,8 @@ func (g *together) denyBy(i int, d limit.Decision) {
 	g.decisions[i] = d
 }
 
-// unreserve gives back the reserved units: by then Redis's grants have been recorded, and grants
-// without Redis will be.
+// unreserve gives back the units that are reserved for request i. By then, grants by Redis have been
+// recorded; grants without Redis are recorded afterwards.
 func (g *together) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
@@ -97,14 +97,15 @@ func (g *together) unreserveAll() {
 	}
 }
 
-// decide decides the parts: positions of requests. All have one deadline (law 7).
+// decide decides the parts, each of which is a list of positions of requests. All parts have one
+// deadline in common (law 7).
 func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
 		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case others deny
 	}
-	// Those that need no trip come first.
+	// Parts that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
 	for _, part := range parts {
 		err := breaker.ErrOpen
@@ -125,7 +126,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	return g.decisions, nil
 }
 
-// trips returns how many trips a part needs: none if Redis counts as lost for one of its keys.
+// trips returns the number of trips that a part needs: 1, or 0 if its master is lost.
 func (g *together) trips(part []int) int {
 	if g.questions[part[0]].shard().Breaker.Closed() {
 		return 1
@@ -133,7 +134,7 @@ func (g *together) trips(part []int) int {
 	return 0
 }
 
-// charge has a part decided by Redis, within the given time.
+// charge asks Redis to decide a part, within the given time.
 func (g *together) charge(ctx context.Context, part []int, within time.Duration) error {
 	entries := g.entries
 	if len(part) < len(entries) {
@@ -166,7 +167,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	return nil
 }
 
-// fallBack decides a part without Redis, because of err, all or none again.
+// fallBack decides a part by the rules' outage policies; err is the reason.
 func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
@@ -181,9 +182,9 @@ func (g *together) fallBack(part []int, err error) {
 	}
 }
 
-// takeBack gives back what was charged, because other requests are denied. In Redis that
-// is done all at once, so that it takes no longer than one. The caller's context may have
-// ended: of it only the time that the program gave the call counts, after which nobody waits.
+// takeBack gives back what was charged, because another request is denied. All refunds in Redis are
+// made at the same time. They are made even if ctx has ended; but takeBack waits for them no longer
+// than [DecideBy] allows.
 func (g *together) takeBack(ctx context.Context) {
 	l := g.limiter
 	for _, by := range g.granted {
@@ -224,7 +225,7 @@ func (g *together) takeBack(ctx context.Context) {
 
 const forever = time.Duration(math.MaxInt64)
 
-// awaitUntil waits for what ends by itself, for so long at most.
+// awaitUntil waits until all have finished, or the given time has passed.
 func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	if within == forever {
 		all.Wait()
@@ -240,7 +241,7 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	}
 }
 
-// holdBack marks a request as one that would have been granted.
+// holdBack marks a request that would have been granted as held back.
 func (g *together) holdBack(i int) {
 	d := &g.decisions[i]
 	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
@@ -255,7 +256,7 @@ func entriesOf(questions []question) []remote.Entry {
 	return entries
 }
 
-// everyOne returns all positions below n.
+// everyOne returns the positions 0 to n-1.
 func everyOne(n int) []int {
 	all := make([]int, n)
 	for i := range all {

@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 1 and 9: of a group over two masters, one of them lost, each part is decided by who can:
-// the other master charges its own, and holds its limit exactly; the share holds the lost
-// one's. A group that either denies charges neither.
+// Laws 1 and 9: a group spans two masters, one of which is lost. The other master decides its part, and
+// enforces its limit exactly; the part of the lost one is decided by this instance's share. If either
+// denies the group, neither is charged.
 func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
@@ -70,8 +70,8 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	}
 }
 
-// A group whose last slot denies gives back what the others charged, and says so: nothing is
-// left in it to refund once more.
+// If the last slot of a group denies, the charges in the other slots are given back, and the decisions
+// say so: they leave nothing that could be refunded once more.
 func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), RememberDenials(0), Deadline(time.Second))
@@ -94,8 +94,8 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 	}
 }
 
-// A group over several slots of a Cluster that its caller gives up half-way leaves no charge where
-// Redis has answered: it is given back.
+// If the caller gives up a group over several slots of a Cluster half-way, the charges that Redis has
+// confirmed are given back.
 func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// acquire is charge for a part that may acquire slots.
+// acquire asks Redis to decide a part that may acquire slots; see charge.
 func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
 	questions := make([]*question, len(part))
 	for j, i := range part {

@@ -34,9 +34,9 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Law 7: a group over several slots of a Cluster has one deadline, not one for each
-// slot. When it ends the outage policies decide about the slots that are left; what Redis
-// charged until then stays charged.
+// Law 7: a group over several slots of a Cluster has one deadline, not one for each slot. When it
+// passes, the outage policies decide about the remaining slots; what Redis charged until then stays
+// charged.
 func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 	t.Parallel()
 	const deadline = 2 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// None of nothing is denied; and one request is decided as by AllowN.
+// AllowAll of no requests denies none, and AllowAll of one request decides like AllowN.
 func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
 		all := func(requests ...Request) []limit.Decision {
@@ -33,8 +33,8 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 	})
 }
 
-// Laws 3 and 9: in an outage too a denied group charges nothing. It leaves the record
-// as it was: units granted before leave no later for it, however often it is tried.
+// Laws 3 and 9: even in an outage, a denied group charges nothing. It leaves this instance's record
+// as it was: units granted before leave the window no later, however often the group is tried.
 func TestDeniedGroupLeavesTheRecordAlone(t *testing.T) {
 	for _, policy := range []OutagePolicy{Approximate, Deny} {
 		t.Run(policy.String(), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: requests that are charged together write no more in Redis than a trip may; those that are not
-// take as many trips as they need.
+// Law 7: requests that are charged together write no more in Redis than a trip may. Requests that
+// are not take as many trips as they need.
 func TestLaw7TheWorkOfAGroupIsBounded(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	ring := newRule(t, l, "ring", limit.PerHour(100_000), Use(limit.SlidingLog()))

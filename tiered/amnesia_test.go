@@ -9,9 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: a Redis that has forgotten everything grants no second quota: what this
-// instance granted is charged once more after each key's next use, and until a window
-// has passed its share must agree.
+// Law 11: a Redis that has lost all its data grants no second quota. Units that this instance
+// granted are charged once more after each key's next use, and until a window has passed, its share
+// must agree.
 func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

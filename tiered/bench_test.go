@@ -16,8 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// BenchmarkAllow is the whole way of a decision that Redis makes. See bench/ for how
-// it compares with others.
+// BenchmarkAllow measures a whole decision by Redis. See bench/ for a comparison with other limiters.
 func BenchmarkAllow(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		for _, keys := range []int{1, 100_000} {
@@ -29,10 +28,10 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// BenchmarkMasters is the same over many keys on one node, and on Clusters: what a
-// decision costs the masters in all, and how much more than its part the busiest one does.
-// Where that does not grow with their number, and all have a core of their own, so many
-// times as much can be decided.
+// BenchmarkMasters measures the same over many keys, on one node and on Clusters: the processor time
+// of all masters per decision, and by how much the busiest master exceeds its part. If neither grows
+// with the number of masters, and each has a core of its own, throughput is proportional to their
+// number.
 func BenchmarkMasters(b *testing.B) {
 	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server, options ...Option) {
 		before := cpuOf(b, masters)
@@ -111,8 +110,8 @@ func cpuOf(b *testing.B, servers []*redistest.Server) (seconds []float64) {
 	return seconds
 }
 
-// BenchmarkDenied is a decision from a remembered denial: it must cost little more
-// than reading a cache and a clock.
+// BenchmarkDenied measures a decision from a remembered denial, which must cost little more than
+// reading a cache and a clock.
 func BenchmarkDenied(b *testing.B) {
 	l := newLimiterOn(b, redistest.Shared(b).Client(b), redistest.Prefix(), Deadline(time.Second))
 	r := newRule(b, l, "r", limit.PerHour(1), Use(limit.GCRA()))

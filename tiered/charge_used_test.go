@@ -10,7 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What was used is charged whether or not it fits, also without Redis: once that is back, once.
+// Law 3: used units are charged whether or not they fit. Without Redis, they are charged there
+// exactly once when it is back.
 func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 	t.Parallel()
 	ctx, server, prefix := context.Background(), redistest.Start(t), redistest.Prefix()

@@ -101,8 +101,8 @@ func drawThresholds(t *rapid.T, l *Limiter, most int64) {
 	}
 }
 
-// A plan upgrade grants no less than before, by Redis; and what does not fit is told with the
-// burst that it is too large for.
+// After an upgrade of a plan, Redis grants no less than before; and the error about a cost that
+// cannot fit names the burst that it exceeds.
 func TestAnUpgradeGrantsNoLess(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerMinute(100_000))
@@ -128,7 +128,7 @@ func TestAnUpgradeGrantsNoLess(t *testing.T) {
 	}
 }
 
-// A burst that is set is kept: only GCRA has one, so it is what is chosen, whatever the size.
+// For a limit with a burst GCRA is chosen, whatever the size, because no other algorithm has one.
 func TestABurstChoosesGCRA(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for _, quota := range []int64{100, 5_000, 500_000} {
@@ -143,8 +143,8 @@ func TestABurstChoosesGCRA(t *testing.T) {
 	}
 }
 
-// Who names GCRA and no burst may use the limit at once, as from other limiters that count so;
-// and then at the limit's even rate.
+// A rule that names GCRA but no burst grants the whole limit at once, as other GCRA limiters do, and
+// then units at an even rate.
 func TestGCRAThatIsNamedHasTheLimitAsBurst(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))

@@ -16,7 +16,7 @@ import (
 // wrapped is a client of a type of the user's own, and no pointer.
 type wrapped struct{ redis.UniversalClient }
 
-// A client of an unknown type works: it may be a Cluster's, and is used as one.
+// A client of an unknown type works. It is used like that of a Cluster, which it may be.
 func TestClientOfAnotherType(t *testing.T) {
 	l := newLimiterOn(t, wrapped{redistest.Shared(t).Client(t)}, redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(2))
@@ -27,8 +27,9 @@ func TestClientOfAnotherType(t *testing.T) {
 	}
 }
 
-// Law 4: a client that was not told to keep deadlines waits for five seconds by itself. The
-// limiter's callers, who make their own trips, do not; and what was handed in stays as it was.
+// Law 4: a client that is not configured to respect deadlines waits for five seconds by itself.
+// Callers of the limiter do not, although they make their own trips; and the client that was passed
+// is unchanged.
 func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	const tooLong = 2 * time.Second
 	server := redistest.Start(t)

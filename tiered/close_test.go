@@ -15,9 +15,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Close takes the deadline and a second at most if Redis hangs, whatever the client does by itself,
-// with callers under way and with leases, holds and slots in force; and those who wait for a
-// decision meanwhile have it in time (law 4).
+// Law 4: if Redis hangs, Close takes the deadline and a second at most, whatever the client does by
+// itself, even with calls in flight and open leases, holds and slots. Callers that wait meanwhile
+// get their decisions in time.
 func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, on := range []struct {

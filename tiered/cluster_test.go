@@ -20,10 +20,11 @@ import (
 
 // Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are
 // approximated until it is back and then settle, and what was granted meanwhile is charged
-// once. Nobody who asks for another key notices anything.
+// once. Callers of other keys are not affected.
 //
-// How fast the machine is does not matter: the deadline is far from what a call takes on a busy
-// one, and what calls may take beside it is measured, by plain commands to the same masters.
+// The test does not depend on the machine's speed: the deadline is far longer than a call takes even on
+// a busy one, and the time that calls may take in addition is measured, by plain commands to the same
+// masters.
 func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	const deadline = 2 * time.Second
 	for _, c := range []struct {
@@ -105,8 +106,8 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	}
 }
 
-// A limiter that starts while a master is lost is of use to the others' keys, and knows
-// from them by how many to divide the limits of the lost one's.
+// A limiter that starts while a master is lost decides the keys of the other masters, and learns
+// from them by how many instances to divide the limits of the lost master's keys.
 func TestStartWithAMasterLost(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
@@ -301,8 +302,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// Keys that share hash tags are decided by themselves all the same, on all masters; and a
-// call of the script takes several of them.
+// Keys that share hash tags are still decided independently, on all masters, and a call of the script
+// takes several of them.
 func TestHashTagsOnACluster(t *testing.T) {
 	t.Parallel()
 	const tags, users, quota, tries = 6, 300, 5, 8

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What is denied counts, decision for decision as a counter that is incremented first and
-// compared afterwards: by AllowN and AllowEach, for limits that share a count, and looks.
+// Denied requests count, decision for decision like a counter that is incremented first and compared
+// afterwards: with AllowN and AllowEach, with costs of 0, and for limits that share a count.
 func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -74,8 +74,8 @@ func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 	}
 }
 
-// Callers who share an entry of a batch are told apart, and what the instance records as
-// granted is what was within the limit.
+// Callers who share an entry of a batch get different decisions, and the instance records only units
+// within the limit as granted.
 func TestCountDeniedTogether(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "day", limit.PerDay(100), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
@@ -110,7 +110,7 @@ func TestCountDeniedTogether(t *testing.T) {
 	}
 }
 
-// A remembered denial takes no trip; it is counted by nobody, and holds for its own limit only.
+// A remembered denial takes no trip. It is not counted in Redis, and applies to its own limit only.
 func TestCountDeniedRemembered(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -159,7 +159,7 @@ func TestCountDeniedInOutage(t *testing.T) {
 	}
 }
 
-// What does not go with it is refused.
+// Options and calls that cannot be combined with CountDenied are refused.
 func TestCountDeniedRefused(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for name, options := range map[string][]RuleOption{

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// No count is lost or put down to another tier, outcome or rule, whoever counts.
+// No count is lost or attributed to another tier, outcome or rule, however many goroutines count.
 func TestDecisionsAreCounted(t *testing.T) {
 	m := newCounters()
 	search, dry := m.rule("search", false).decisions, m.rule("search", true).decisions

@@ -22,8 +22,8 @@ func healthy(t *testing.T, l *Limiter) {
 	}
 }
 
-// Laws 3 and 6: what Redis has not decided within the time that the program gave is decided by
-// the outage policy, without an error; and charged once, whether Redis was asked or not.
+// Laws 3 and 6: if Redis has not decided within the time that the program gave, the outage policy
+// decides, without an error. The decision is charged once, whether Redis was asked or not.
 func TestLaws3And6DecideBy(t *testing.T) {
 	t.Parallel()
 	const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
@@ -56,9 +56,9 @@ func TestLaws3And6DecideBy(t *testing.T) {
 	}
 }
 
-// Law 11: calls that were given little time move nobody's limit: the breaker stays closed, nothing
-// settles, and others are decided by Redis. Their own grants are this instance's share at most, beside
-// what Redis grants.
+// Law 11: calls that were given little time do not affect the limits of others: the breaker stays
+// closed, nothing settles, and Redis decides other calls. Their own grants are at most this
+// instance's share, in addition to what Redis grants.
 func TestLaw11DecideByIsNoMiss(t *testing.T) {
 	t.Parallel()
 	const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
@@ -105,8 +105,8 @@ func TestLaw11DecideByIsNoMiss(t *testing.T) {
 	t.Logf("%d granted of %d; Redis decided %d", allowed.Load(), quota, byRedis.Load())
 }
 
-// It counts for every kind of call, also for those after the time is over; and a caller whose own
-// context ends before gets its error.
+// DecideBy applies to every kind of call, even if its time is already over. If the caller's own context
+// ends before, the caller gets its error.
 func TestDecideByCountsForAllCalls(t *testing.T) {
 	t.Parallel()
 	const slow, little = 2 * time.Second, 100 * time.Millisecond
@@ -170,7 +170,8 @@ func TestDecideByCountsForAllCalls(t *testing.T) {
 	})
 }
 
-// Law 11: a call that has the limiter's deadline, or more, is a miss like others if there is no answer.
+// Law 11: a call that is given the limiter's deadline or more counts as a miss, like others, if
+// there is no answer.
 func TestDecideByLateIsAMiss(t *testing.T) {
 	t.Parallel()
 	const deadline = 500 * time.Millisecond
@@ -197,7 +198,8 @@ func TestDecideByLateIsAMiss(t *testing.T) {
 	}
 }
 
-// Laws 7 and 9: on a Cluster, what was charged is taken back beyond the time, but nobody waits for it.
+// Laws 7 and 9: on a Cluster, charges are taken back even after the time is over, but no caller
+// waits for it.
 func TestDecideByEndsWhileUnitsAreTakenBack(t *testing.T) {
 	t.Parallel()
 	const each, by = time.Second, 2500 * time.Millisecond // two slots, and not also taking back

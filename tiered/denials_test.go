@@ -11,7 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 2: a rule's denials are remembered for as long as it says, and others' as ever.
+// Law 2: DenialLife sets how long the denials of its rule are remembered, and does not affect other
+// rules.
 func TestLaw2DenialLife(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -41,7 +42,7 @@ func TestLaw2DenialLife(t *testing.T) {
 	}
 }
 
-// Rules are prepared without being in force, and put in force all or none.
+// Rules can be prepared without being in force, and are put in force together or not at all.
 func TestPutInForce(t *testing.T) {
 	server := redistest.Shared(t)
 	l, other := newLimiterOn(t, server.Client(t), redistest.Prefix()), newLimiterOn(t, server.Client(t), redistest.Prefix())
@@ -69,8 +70,9 @@ func TestPutInForce(t *testing.T) {
 	}
 }
 
-// Law 2: the only unit of a key, which callers take and give back again and again, is never denied
-// from memory while Redis has it free, however the denials of some meet the refunds of others.
+// Law 2: callers take and give back the only unit of a key again and again. It is never denied from
+// memory while it is free in Redis, however denials of some callers and refunds of others
+// interleave.
 func TestLaw2AUnitThatIsGivenBackIsNotDenied(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))

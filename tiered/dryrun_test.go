@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A dry run decides and charges what the rule in earnest would, call by call, and lets
-// everything through; in an outage too.
+// A rule on a dry run decides and charges what it would otherwise, call by call, but lets everything
+// through, even in an outage.
 func TestDryRunDecidesAsInEarnest(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
 		dry := newRule(t, r.limiter, "dry", limit.PerHour(10), DryRun())
@@ -48,7 +48,7 @@ func TestDryRunDecidesAsInEarnest(t *testing.T) {
 	})
 }
 
-// What would be an error lets the request go on, uncharged, and is counted.
+// On a dry run, a call that would return an error is allowed instead, uncharged, and counted.
 func TestDryRunHasNoErrors(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	dry := newRule(t, l, "dry", limit.PerHour(10), DryRun())
@@ -76,7 +76,7 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	}
 }
 
-// Outcomes are counted apart from those of rules in earnest.
+// Outcomes of dry runs are counted apart from those of other rules.
 func TestDryRunIsCountedApart(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	dry := newRule(t, l, "dry", limit.PerHour(2), DryRun())
@@ -92,8 +92,8 @@ func TestDryRunIsCountedApart(t *testing.T) {
 	}
 }
 
-// Rules on a dry run change nothing for the others of a group, whatever they hold and
-// however they are used; and they are charged for what the others granted.
+// Rules on a dry run change nothing for the other rules of a group, whatever their limits and in
+// whichever way they are used; and they are charged for what the others granted.
 func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	clock := newVirtual()
@@ -141,8 +141,8 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	})
 }
 
-// A silent Redis does not make a group with dry runs take two deadlines, and trips the
-// breaker as ever.
+// Law 7: if Redis is silent, a group with dry runs does not take two deadlines, and the breaker opens as
+// usual.
 func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -165,7 +165,7 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	})
 }
 
-// Copies of a rule for keys with another limit are on a dry run, too.
+// Copies of a rule by WithLimit are on a dry run, too.
 func TestDryRunOfPlans(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	gold, err := newRule(t, l, "dry", limit.PerHour(1), DryRun()).WithLimit(limit.PerHour(2))

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Requests that are decided together are decided as one after the other by AllowN and Peek, of
-// every algorithm, also when the same key comes several times.
+// AllowEach decides like AllowN and Peek called one after another, under every algorithm, even if
+// the same key occurs several times.
 func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 	clock := newVirtual()
 	client := redistest.Shared(t).Client(t)
@@ -58,7 +58,7 @@ func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// It takes one trip, and mistakes are errors.
+// AllowEach takes one trip, and returns errors for mistakes.
 func TestAllowEachTakesOneTrip(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerDay(100))
@@ -94,7 +94,7 @@ func TestAllowEachTakesOneTrip(t *testing.T) {
 // tripsOf is how many trips to Redis a limiter has made.
 func tripsOf(l *Limiter) uint64 { return l.Stats().Trips.Seconds.Count() }
 
-// On a Cluster each slot is asked by itself; one that is denied keeps none of the others back.
+// On a Cluster, each slot is asked by itself, and a denial in one does not affect the others.
 func TestAllowEachOnCluster(t *testing.T) {
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerDay(3), Use(limit.SlidingLog()), DenialLife(0))

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A request needs several decisions one after the other, and 200 ms are all the time that it has for them.
+// A request that needs several decisions, one after another, has 200 ms for all of them together.
 func ExampleDecideBy() {
 	limiter, err := embedded.Open()
 	if err != nil {

@@ -71,8 +71,8 @@ func ExampleLimiter_HoldAll() {
 	// 99200 98900 <nil>
 }
 
-// A request whose cost is known only afterwards: charge the most it can be, give back
-// what it was not.
+// The cost of a request is known only afterwards: charge the most that it can be, and refund the
+// rest.
 func ExampleRule_Refund() {
 	rdb, stop := connect()
 	defer stop()
@@ -165,7 +165,7 @@ func ExampleRule_Wait() {
 	// false true
 }
 
-// What a request would be answered, for a page that shows a user's quota.
+// Peek returns what a request would be answered, for a page that shows a user's quota.
 func ExampleRule_Peek() {
 	rdb, stop := connect()
 	defer stop()
@@ -226,7 +226,7 @@ func ExampleLease() {
 	// true
 }
 
-// What a limit would do, before it does it.
+// A dry run shows what a limit would do before it is enforced.
 func ExampleDryRun() {
 	rdb, stop := connect()
 	defer stop()

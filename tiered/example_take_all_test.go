@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A request to a language model: it counts at once, its tokens are known when it is over, and it
-// streams meanwhile.
+// A request to a language model falls under three limits: requests are counted at once, the number of
+// tokens is known only afterwards, and a stream is held meanwhile.
 func ExampleLimiter_TakeAll() {
 	rdb, stop := connect()
 	defer stop()

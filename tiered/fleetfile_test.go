@@ -15,8 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: an instance that starts while Redis is away learns from a file how many
-// instances there were.
+// Law 11: an instance that starts while Redis is lost learns from a file how many instances there were.
 func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	prefix, path := redistest.Prefix(), filepath.Join(t.TempDir(), "fleet")
@@ -51,7 +50,7 @@ func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// What is in the file need not be what this program has written.
+// A file that is old, unreadable, or has other content than this program writes is ignored.
 func TestFleetFileThatIsOfNoUse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()

@@ -12,8 +12,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Each change of state is logged with what was before and for how long, the address, and the error;
-// and the live page hears since when it is, what failed, what waits, and how long trips take.
+// Each change of state is logged with the previous state and its duration, the address, and the
+// error. The live page shows since when the state lasts, what failed, what waits, and how long trips
+// take.
 func TestChangesOfStateSayWhy(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -11,47 +11,47 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Hold is units that are charged for something whose cost is known only when it is over: the
-// tokens of a language model's answer, the bytes of a response. They were charged when they were
-// held, like any cost; [Hold.Settle] makes the charge what it was in the end.
+// Hold represents units that are charged in advance for work whose cost is known only when it is
+// done, such as the tokens of a language model's answer or the bytes of a response. An estimate is
+// charged when the hold is made, like any cost; [Hold.Settle] corrects it to the cost in the end.
 //
-// End each hold with Settle or [Hold.Cancel]. One that nobody ends, because its process has
-// died, counts as what was held, or is given back at its end: as the rule says, see [Unsettled].
+// End each hold with Settle or [Hold.Cancel]. If nobody ends it, for example because its process
+// died, the rule's [Unsettled] option determines whether its units stay charged or are given back.
 //
-// It is safe for concurrent use.
+// A Hold is safe for concurrent use.
 type Hold struct {
 	rule    *Rule
 	key     callKey
 	units   int64
-	granted int64 // the limiter's time
-	// local: Redis does not know of it, or of one that was decided without it, may not.
+	granted int64 // when it was granted, in the limiter's time
+	// local means that it was granted without Redis; unknown, that Redis may know of it even so.
 	local, unknown bool
 
 	mu    sync.Mutex // guards the fields below
-	ends  int64      // the limiter's time
-	ended bool       // settled or cancelled
+	ends  int64      // when it ends, in the limiter's time
+	ended bool       // it was settled or cancelled
 }
 
-// Hold charges units as [Rule.AllowN] does, for something that may turn out to cost more or less. The
-// Hold is nil if the decision is not Allowed.
+// Hold charges units as [Rule.AllowN] does, for work that may turn out to cost more or less, and
+// returns a [Hold] with which to settle them. The Hold is nil if the decision is not Allowed.
 //
-// Life is how long the hold lasts, from a millisecond to a day, or [LifeOfRule]. Choose it longer than the
-// work usually takes; [Hold.Extend] prolongs it. The units leave the window as others do, also while they
-// are held. A key can have 1,000 open holds over the whole fleet. While it has as many, further holds are
-// denied, even if Remaining says that their units are free: until the first one is settled, or ends
-// (RetryAfter).
+// Life is how long the hold lasts: a millisecond to a day, or [LifeOfRule]. Choose it longer than the
+// work usually takes; [Hold.Extend] prolongs it. Units leave the window as others do, even while they
+// are held. A key can have 1,000 open holds across the fleet. Further holds are denied, even if
+// Remaining says that their units are free, until one is settled or ends; RetryAfter is the time
+// until the first one ends.
 //
-// What is held is charged in Redis, and never taken from a lease. Errors and deadline are those of
-// AllowN; and [limit.ErrInvalidHold], for a life out of range or a rule that counts what is
-// denied. If the answer of Redis is lost, and the units are not granted without it, they are given
+// Holds are always charged in Redis, and never taken from a lease. Errors and deadline are those of
+// AllowN; in addition, errors wrap [limit.ErrInvalidHold] if life is out of range or the rule counts
+// denied requests. If Redis's answer is lost and the units are not granted without it, they are given
 // back as soon as Redis answers again.
 func (r *Rule) Hold(ctx context.Context, key string, units int64, life time.Duration) (*Hold, limit.Decision, error) {
 	return r.hold(ctx, key, units, life, lua.Take)
 }
 
-// HoldUpTo is [Rule.Hold] for as many of the units as fit: see Granted of the decision, which is
-// Allowed if that is anything at all. RetryAfter is when a single unit fits. The units may be more
-// than the limit.
+// HoldUpTo holds as many of the units as fit, like [Rule.Hold]. The decision is Allowed if at least
+// one unit fits, and Granted is the number of units held. RetryAfter is the time until a single unit
+// fits. The units may exceed the limit.
 func (r *Rule) HoldUpTo(ctx context.Context, key string, units int64, life time.Duration) (*Hold, limit.Decision, error) {
 	return r.hold(ctx, key, min(units, r.capacity), life, lua.TakeUpTo)
 }
@@ -83,7 +83,7 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	return h, d, nil
 }
 
-// checkUsed finds what is wrong with what a hold is said to have taken.
+// checkUsed returns an error if a hold cannot be settled with that number of units.
 func checkUsed(units int64) error {
 	if units < 0 || units > lua.MaxUnits {
 		return fmt.Errorf("%w: settled with %d, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
@@ -91,7 +91,7 @@ func checkUsed(units int64) error {
 	return nil
 }
 
-// newHold makes a hold of what was granted, nil if that is nothing.
+// newHold returns the hold of the units that were granted, or nil if there are none.
 func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64) *Hold {
 	if d.Granted == 0 {
 		if key.hold.unknown {
@@ -107,40 +107,42 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 	return h
 }
 
-// abandon sees to it that nothing is held for a caller who was not told of it.
+// abandon gives up units that Redis may hold for a caller that got an error instead.
 func (r *Rule) abandon(key *callKey, units int64, err error) {
 	if remote.IsCallers(err) && remote.MayHaveRun(err) {
 		r.giveUp(key, units)
 	}
 }
 
-// giveUp cancels what Redis may hold, once it can no longer come to hold it (law 4).
+// giveUp cancels units that Redis may hold. It does so after the time at which they could still be
+// charged (law 4).
 func (r *Rule) giveUp(key *callKey, units int64) {
 	l := r.limiter
 	s := r.cancelling(key, units)
-	s.sent, s.recorded = true, true // what nobody was granted is on no record
+	s.sent, s.recorded = true, true // units that were not granted are on no record
 	if l.config.virtualClock == nil {
 		s.after = l.now() + int64(l.config.deadline)
 	}
 	l.holds.put(l, s)
 }
 
-// Units is how many units are held.
+// Units returns the number of units held.
 func (h *Hold) Units() int64 { return h.units }
 
-// Settle ends the hold, and changes what is charged for it to the units that were used. Units that were
-// held and not used are given back, at the time at which they were charged, as if they had never been: if
-// they have left the window by then there is nothing to give back. Units beyond what was held are charged
-// now, whether or not they fit: they are debt of the window, up to four times the limit.
+// Settle ends the hold, and corrects its charge to the units that were used. Units that were held and
+// not used are given back as if they had never been charged; those that have left the window by then
+// are not given back. Units beyond those held are charged now, whether or not they fit. They are debt
+// of the window, up to four times the limit.
 //
-// It takes a trip to Redis. If Redis does not answer, the settlement is kept, and made when it
-// does, once however often it is sent: so there is no error. At most 16,384 settlements wait; for
-// further ones, and for those that still wait when the limiter is closed, what was held stays charged. If
-// ctx ends, the settlement is made all the same.
+// Settle takes a trip to Redis. If Redis does not answer, that is not an error: the settlement is kept
+// and sent until Redis answers, even if ctx has ended, and takes effect only once. At most 16,384
+// settlements wait. If there are more, or the limiter is closed before Redis answers, the units that
+// were held stay charged.
 //
-// A hold may be settled for ten minutes after its end. If it was given back before (see
-// [GiveBack]), all that it took is charged now. Errors wrap [limit.ErrHoldEnded], if it was settled or
-// cancelled before; [limit.ErrInvalidCost], of less than 0 units; or [limit.ErrClosed]. They change nothing.
+// A hold can be settled up to ten minutes after its end. If its units were given back before (see
+// [GiveBack]), all units that were used are charged now. Errors wrap [limit.ErrHoldEnded] if the hold
+// was settled or cancelled before, [limit.ErrInvalidCost] if units is out of range, or
+// [limit.ErrClosed]; the hold is then unchanged.
 func (h *Hold) Settle(ctx context.Context, units int64) error {
 	l := h.rule.limiter
 	if err := checkUsed(units); err != nil {
@@ -152,7 +154,7 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	ends, ok := h.end()
 	if !ok {
 		if h.units == 0 {
-			return nil // a dry run's, which was not charged
+			return nil // a hold of a dry run, which was not charged
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
@@ -170,8 +172,8 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	return nil
 }
 
-// Cancel gives back all that is held: what it is for does not happen. After Settle it does nothing, so
-// it may be deferred. It is otherwise like Settle of 0 units.
+// Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing,
+// so it may be deferred.
 func (h *Hold) Cancel(ctx context.Context) error {
 	if h.hasEnded() {
 		return nil
@@ -188,7 +190,8 @@ func (h *Hold) hasEnded() bool {
 	return h.ended
 }
 
-// end ends the hold, once, and returns when it would have ended.
+// end marks the hold as ended and returns the time at which it would have ended. ok is false if it was
+// ended before.
 func (h *Hold) end() (ends int64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,12 +202,12 @@ func (h *Hold) end() (ends int64, ok bool) {
 	return h.ends, true
 }
 
-// Extend makes the hold last for life from now on, unless it lasts longer already: for what takes
-// longer than was thought. It charges nothing, and does not change when the units leave the window.
+// Extend prolongs the hold so that it lasts for life from now on, unless it lasts longer already. It
+// charges nothing, and does not change when the units leave the window.
 //
-// Errors wrap [limit.ErrHoldEnded], if it was settled or cancelled, or came to its end and was
-// given back; [limit.ErrInvalidHold]; [limit.ErrClosed]; are ctx's own; or say why Redis did not
-// answer. After one of the last two the hold lasts as long as before, or as asked.
+// Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, or has ended and was given
+// back; [limit.ErrInvalidHold]; or [limit.ErrClosed]. Other errors are ctx's own, or say why Redis did
+// not answer; after those, the hold may or may not have been prolonged.
 func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	r, l := h.rule, h.rule.limiter
 	if err := r.checkHold(life); err != nil {
@@ -214,7 +217,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	switch {
 	case l.closed.Load():
 		return limit.ErrClosed
-	case h.units == 0: // a dry run's
+	case h.units == 0: // a hold of a dry run
 		return nil
 	case h.hasEnded():
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// On a Cluster what is held for all or none lies in several slots: if one denies, what was held in
-// the others is cancelled, and no hold of it is left.
+// Law 9: on a Cluster, HoldAll holds units in several slots. If one of them denies, the holds in the
+// others are cancelled, and none is left.
 func TestLaw9HoldAllOverSlots(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := context.Background(), redistest.StartCluster(t, 3)

@@ -10,26 +10,27 @@ import (
 )
 
 const (
-	// mostSettlements is how many settlements wait for Redis at most, at some 200 bytes each.
+	// mostSettlements is the largest number of settlements that wait for Redis, at some 200 bytes
+	// each.
 	mostSettlements = 16384
-	// settledAtOnce is how many of them are sent at the same time.
+	// settledAtOnce is the number of waiting settlements that are sent at the same time.
 	settledAtOnce = 64
 )
 
-// holdKeeper has the holds of all rules of a limiter, and the settlements that wait for Redis.
+// holdKeeper numbers the holds of a limiter, and sends the settlements that wait for Redis.
 type holdKeeper struct {
 	once   sync.Once
 	lastID atomic.Uint64
 
-	sending  sync.Mutex // held while what waits is sent
+	sending  sync.Mutex // held while waiting settlements are sent
 	mu       sync.Mutex // guards the fields below
 	waiting  []settlement
-	underWay int           // were taken out of waiting, and may come back
+	underWay int           // settlements in flight, which may return to waiting
 	wake     chan struct{} // nil until something waits
 	ended    bool
 }
 
-// holdCounts are those of the holds of all rules of one name.
+// holdCounts counts the holds of all rules of one name; see HoldStats.
 type holdCounts struct {
 	open, units, waiting           atomic.Int64 // now
 	settled, late, reclaimed, lost atomic.Int64
@@ -45,22 +46,22 @@ func (c *holdCounts) closed(units int64) {
 	c.units.Add(-units)
 }
 
-// HoldStats counts what this process holds for costs that are known afterwards, see [Rule.Hold].
+// HoldStats counts the holds of this process and their settlements, see [Rule.Hold].
 type HoldStats struct {
-	// Open is how many holds of this process are neither settled nor cancelled, and Units how
-	// many units they hold.
+	// Open is the number of holds that are neither settled nor cancelled, and Units is the number
+	// of units that they hold.
 	Open, Units int64
-	// Unsettled is how many settlements wait for Redis.
+	// Unsettled is the number of settlements that wait for Redis.
 	Unsettled int64
-	// Settled is how many settlements have been made. Late is how many came after the hold's
-	// end, and Reclaimed of how many the units had been given back by then.
+	// Settled is the number of settlements that were made. Late is the number of holds that were
+	// settled after their end, and Reclaimed the number whose units had been given back by then.
 	Settled, Late, Reclaimed int64
-	// Lost is how many settlements found that Redis no longer knew of the hold, or were given up:
-	// what was held stays charged there, if it still is.
+	// Lost is the number of settlements that were given up, or whose hold Redis no longer knew. The
+	// units that were held stay charged in Redis, if they still are.
 	Lost int64
 }
 
-// add adds those of the rules of a name.
+// add adds the counts of the rules of one name.
 func (s *HoldStats) add(c *holdCounts) {
 	s.Open += c.open.Load()
 	s.Units += c.units.Load()
@@ -71,7 +72,7 @@ func (s *HoldStats) add(c *holdCounts) {
 	s.Lost += c.lost.Load()
 }
 
-// put has a settlement made in the background.
+// put queues a settlement, to be sent in the background.
 func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +92,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	}
 }
 
-// keepSettling runs in the background, once a settlement waits.
+// keepSettling runs in the background from the first put on, and sends waiting settlements.
 func (l *Limiter) keepSettling() {
 	k := &l.holds
 	for {
@@ -110,8 +111,8 @@ func (l *Limiter) keepSettling() {
 	}
 }
 
-// sendWaiting sends what waits, some at a time, until nothing does or none of them can be made now.
-// It reports whether something is left.
+// sendWaiting sends waiting settlements, some at a time, until none is left or none of a batch can be
+// made now. It reports whether any are left.
 func (l *Limiter) sendWaiting(some int) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
@@ -128,7 +129,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		var trips sync.WaitGroup
 		for i := range batch {
 			if batch[i].after <= l.now() {
-				trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share one
+				trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share a trip
 			}
 		}
 		trips.Wait()
@@ -150,7 +151,8 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 	}
 }
 
-// closeHolds makes the settlements that wait, as far as Redis answers (law 12).
+// closeHolds sends the waiting settlements once more and gives up those that Redis does not answer
+// (law 12).
 func (l *Limiter) closeHolds() {
 	k := &l.holds
 	k.mu.Lock()

@@ -52,8 +52,8 @@ func TestHolderProcess(t *testing.T) {
 	}
 }
 
-// Whenever processes are killed, in the middle of whatever they do: once their holds have come to
-// their end the key is as if they had never been.
+// Law 12: whenever processes are killed, once their holds have ended the key is as if the processes had
+// never existed.
 func TestLaw12NothingLeaksFromKilledProcesses(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

@@ -24,10 +24,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 1: while nothing takes more than was held for it, what is held and what was used never exceed
-// the limit in any window, at any moment: exactly N under a log and a strict counter, and the
-// rule's worst case under the others. Two instances hold, settle, extend, cancel, die, and ask for
-// units for good.
+// Law 1: as long as no request uses more than was held for it, held and used units together never exceed
+// the bound in any window: N under a log and a strict counter, and the rule's worst case under the other
+// algorithms. Two instances hold, settle, extend, cancel, die, and charge units for good.
 func TestLaw1SettledPlusHeldStaysWithinTheLimit(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, a := range []limit.Algorithm{
@@ -135,9 +134,9 @@ func (c *losingScripts) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Law 3: whichever replies are lost, of holds, settlements and cancellations, and however often:
-// what was used is charged exactly once, more than was held included, what was held for those who
-// were told no is given back, and nothing is left behind.
+// Law 3: whichever replies to holds, settlements and cancellations are lost, and however often, used
+// units are charged exactly once, including those beyond the held ones. Units held for denied
+// callers are given back, and nothing is left behind.
 func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
@@ -203,8 +202,9 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	}
 }
 
-// Without Redis a settlement waits, and is made once Redis is back. What is held without Redis is
-// settled in this instance's own record, and told to Redis like all that was granted without it.
+// Law 11: without Redis, a settlement waits, and is made once Redis is back. Units that are held
+// without Redis are settled in this instance's own record, and charged in Redis like all units
+// granted without it.
 func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -249,7 +249,7 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 12: Close makes the settlements that wait.
+// Law 12: Close makes the waiting settlements.
 func TestLaw12CloseSettles(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -283,7 +283,8 @@ func TestLaw12CloseSettles(t *testing.T) {
 	}
 }
 
-// Law 7: how long a key is moves nobody's memory: neither a hold nor a settlement that waits keeps it.
+// Law 7: the length of a key does not affect memory: neither a hold nor a waiting settlement keeps
+// the key.
 func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(100))
@@ -302,8 +303,8 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	}
 }
 
-// Law 3: what Redis came to hold for a caller whose own context had ended is given back; nothing is
-// asked of Redis for calls that were mistakes.
+// Law 3: units that Redis held for a caller whose context had ended are given back. For calls that were
+// mistakes, Redis is not asked.
 func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(time.Second))
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))

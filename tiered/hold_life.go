@@ -9,9 +9,10 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// LifeOfRule in place of a life, in [Rule.Hold], [Rule.HoldUpTo], [Limiter.HoldAll], [Hold.Extend] and the
-// Hold of a [Request], stands for the [HoldLife] of the rule. If the rule has none, the error wraps
-// [limit.ErrInvalidHold]. Do not calculate with it: [Rule.HoldLife] is the duration.
+// LifeOfRule stands for the [HoldLife] of the rule. It can be passed as the life to [Rule.Hold],
+// [Rule.HoldUpTo], [Limiter.HoldAll] and [Hold.Extend], and as the Hold of a [Request]. If the rule has
+// no HoldLife, the error wraps [limit.ErrInvalidHold]. Do not use LifeOfRule in arithmetic;
+// [Rule.HoldLife] returns the duration.
 const LifeOfRule time.Duration = -1
 
 const (
@@ -19,9 +20,9 @@ const (
 	longestHold  = lua.LongestHold * time.Microsecond
 )
 
-// HoldLife sets how long a hold of the rule lasts where the caller says [LifeOfRule], 1 ms to a day; there
-// is no default. So the time can be configured beside the limit, for instance in a rules file, instead of
-// in the program.
+// HoldLife sets how long a hold of the rule lasts if the caller passes [LifeOfRule], 1 ms to a day;
+// there is no default. With it, the duration can be configured beside the limit, for instance in a
+// rules file, instead of in the program.
 func HoldLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < shortestHold || d > longestHold {
@@ -32,10 +33,10 @@ func HoldLife(d time.Duration) RuleOption {
 	}
 }
 
-// HoldLife is how long a hold lasts where the caller says [LifeOfRule]; 0 if the rule does not say.
+// HoldLife returns how long a hold lasts if the caller passes [LifeOfRule], or 0 if that was not set.
 func (r *Rule) HoldLife() time.Duration { return r.config.holdLife }
 
-// lifeOf is how long a hold lasts for which a caller passed that life.
+// lifeOf returns how long a hold lasts for which the caller passed the given life.
 func (r *Rule) lifeOf(said time.Duration) time.Duration {
 	if said == LifeOfRule {
 		return r.config.holdLife
@@ -43,7 +44,7 @@ func (r *Rule) lifeOf(said time.Duration) time.Duration {
 	return said
 }
 
-// checkHold finds what is wrong with a hold.
+// checkHold returns an error if the rule cannot hold units for the given life.
 func (r *Rule) checkHold(life time.Duration) error {
 	if life == LifeOfRule && r.config.holdLife == 0 {
 		return fmt.Errorf("%w: it is to last for the HoldLife of rule %q, which has none", limit.ErrInvalidHold, r.name)
@@ -64,7 +65,7 @@ func checkLife(life time.Duration) error {
 	return nil
 }
 
-// textOf is a life as it is written in errors.
+// textOf returns a life as errors show it.
 func textOf(life time.Duration) string {
 	if life == LifeOfRule {
 		return "the rule's HoldLife"

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Holds that are to last as long as their rule says do so, in Redis and in the process, whatever call
-// makes or extends them; also under a plan's limit.
+// With LifeOfRule, holds last for the HoldLife of their rule, in Redis and in the process, whichever
+// call makes or extends them, also under WithLimit.
 func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -76,7 +76,7 @@ func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 	}
 }
 
-// A rule without HoldLife has no life to go by: nothing is charged for good instead.
+// LifeOfRule with a rule without HoldLife is an error, and charges nothing.
 func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -102,7 +102,8 @@ func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 	}
 }
 
-// A life that is out of range, or that no hold of the rule can have, is refused with the rule.
+// A HoldLife that is out of range, or that no hold of the rule can have, is refused when the rule is
+// made.
 func TestHoldLivesThatCannotBe(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for text, c := range map[string]struct {

@@ -27,7 +27,7 @@ func mustSettle(t testing.TB, h *Hold, units int64) {
 	}
 }
 
-// A hold is charged like any cost; once it is settled what was used is charged, be it less or more.
+// A hold is charged like any cost. Once it is settled, the used units are charged, fewer or more.
 func TestHoldsAreSettled(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -135,8 +135,8 @@ func TestHoldsThatCannotBe(t *testing.T) {
 	mustSettle(t, h, 1)
 }
 
-// Holds of a process that has died count as what was held, or are given back within a second of their
-// end, as the rule says: also to who has just been denied, and remembers it.
+// Units held by a process that has died stay charged, or are given back within a second of the
+// holds' end, as the rule says; even to a process that has just been denied, and remembers that.
 func TestHoldsThatNobodySettles(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -179,7 +179,7 @@ func TestHoldsThatNobodySettles(t *testing.T) {
 	}
 }
 
-// All is held or nothing (law 9), in one trip.
+// Law 9: HoldAll holds the units of all requests or of none, in one trip.
 func TestLaw9HoldAll(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -221,7 +221,7 @@ func TestLaw9HoldAll(t *testing.T) {
 	}
 }
 
-// Too many open holds of a key are a denial that says nothing of other requests.
+// A hold is denied if its key has too many open ones, which does not affect other requests.
 func TestTooManyHolds(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())

@@ -8,16 +8,17 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// holding has the parameters, beside the cost, of a decision that holds units.
+// holding has the parameters, other than the cost, of a decision that holds units.
 type holding struct {
 	terms remote.Hold
-	// unknown: it was decided without Redis, which may hold the units all the same.
+	// unknown means that it was decided without Redis, which may hold the units even so.
 	unknown bool
-	// granted is the Hold, if there comes to be one: in one piece with what names it in Redis.
+	// granted is the Hold that is returned if units are granted. It is part of the holding so that
+	// both take one allocation.
 	granted Hold
 }
 
-// newHolding makes a hold that differs from all others of the fleet, as good as always.
+// newHolding returns a holding whose ID is, with near certainty, unique in the fleet.
 func (l *Limiter) newHolding(life time.Duration) *holding {
 	k := &l.holds
 	k.once.Do(func() { k.lastID.Store(rand.Uint64()) })
@@ -28,7 +29,7 @@ func (l *Limiter) newHolding(life time.Duration) *holding {
 	return &holding{terms: remote.Hold{ID: id, Life: life}}
 }
 
-// ask makes an entry that charges units one that holds them, if there is something to hold.
+// ask turns an entry that charges units into one that holds them, unless h is nil.
 func (h *holding) ask(e *remote.Entry) {
 	if h == nil {
 		return
@@ -41,8 +42,8 @@ func (h *holding) ask(e *remote.Entry) {
 	}
 }
 
-// decidedWithout takes note that the outage policy has decided. mayBeCharged: Redis may hold the
-// units all the same.
+// decidedWithout records that the outage policy has decided. mayBeCharged says whether Redis may hold
+// the units even so.
 func (h *holding) decidedWithout(mayBeCharged bool) {
 	if h != nil {
 		h.unknown = mayBeCharged

@@ -13,8 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 6 and 11: a caller who has less time than an answer takes gets its context's error. It is
-// not decided by policy, and what it allows itself of time moves nobody's limit.
+// Laws 6 and 11: a caller whose context leaves less time than an answer takes gets the context's
+// error. The outage policy does not decide, and the caller's deadline does not affect the limits of
+// others.
 func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -68,8 +69,8 @@ func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 	}
 }
 
-// Law 7: nor does it wait longer than its context says, if Redis hangs; and that is no sign of
-// an outage.
+// Law 7: if Redis hangs, such a caller does not wait longer than its context allows, and that does
+// not count as a sign of an outage.
 func TestLaw7ACallersOwnDeadlineEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A service links what it needs to limit requests. The models that tests compare the
-// scripts with, and simulations on them, are not part of that; nor is what only the
-// command, rules in files or tests of users need.
+// A service links only what it needs to limit requests. That includes neither the models with which
+// tests compare the scripts, nor simulations, nor packages that only the command, rules files or
+// users' tests need.
 func TestServicesLinkNoTestOracle(t *testing.T) {
 	const module = "github.com/tierlimit/tierlimit/"
 	oracle := []string{module + "internal/model", module + "internal/simulate", module + "internal/textbook", module + "plan/traffic"}

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: what an outage keeps of a key is no more than 64 bytes, however long it is, and so is
-// what goes to Redis: who makes keys long pays for that alone.
+// Law 7: of a key, however long, at most 64 bytes are kept for outages and sent to Redis, so that
+// long keys cost only those who choose them.
 func TestLaw7LongKeysAreNotKept(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))

@@ -60,9 +60,8 @@ func (f *leaseFleet) close(t testing.TB) {
 	}
 }
 
-// Laws 1 and 3: whatever several instances ask for, when, and whichever of them crash,
-// no window holds more units than the rule's worst case, and never is more on lease than
-// may be.
+// Laws 1 and 3: whatever several instances ask for, and whichever of them crash, no window has more
+// units than the rule's worst case, and no more units are on lease than allowed.
 func TestLaw1HoldsWithLeases(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -140,8 +139,8 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 	}
 }
 
-// The bound is stated no wider than it is: units that are held on lease at the end of a
-// window's life and spent in the next come on top of what the algorithm lets through.
+// Law 1: the stated bound is reached. Units that are on lease at the end of a window and spent in
+// the next one add to those that the algorithm lets through.
 func TestLaw1LeasesReachTheirBound(t *testing.T) {
 	const quota, window = 1000, 8 * time.Second
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()

@@ -39,8 +39,8 @@ func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
 	return granted
 }
 
-// A key that is asked for often is decided from a lease, without Redis; every unit was
-// charged there before.
+// Requests for a hot key are decided from a lease, without Redis. Every unit was charged in Redis
+// before.
 func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -67,8 +67,8 @@ func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	}
 }
 
-// The last units are exact: however the leases lay, all N are granted and no more, and
-// near the limit there are no leases.
+// The last units are exact: however leases are distributed, exactly N units are granted, and near
+// the limit there are no leases.
 func TestTheLastUnitsAreExact(t *testing.T) {
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict), limit.FixedWindow()} {
@@ -108,9 +108,8 @@ func TestTheLastUnitsAreExact(t *testing.T) {
 	}
 }
 
-// Units that are not used go back to Redis: soon when the key is not asked for any more,
-// and when the limiter is closed (law 12). A crash loses them, and nothing else: they
-// stay charged.
+// Unused units go back to Redis: soon after the last request for the key, and when the limiter is closed
+// (law 12). A crash loses only the unused units, which stay charged.
 func TestUnusedUnitsGoBack(t *testing.T) {
 	before := runtime.NumGoroutine()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -147,8 +146,8 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
 }
 
-// Redis is lost: what is on lease is spent until it ends, then the outage policy
-// decides, from a record in which it counts already.
+// If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record
+// in which their units already count.
 func TestLeasesInAnOutage(t *testing.T) {
 	server, clock := redistest.Start(t), newVirtual()
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))

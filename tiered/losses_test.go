@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: if more keys are granted something in an outage than there is room for, only those
-// rules go on settling of which records were lost; in the whole fleet, and until what was lost has
-// left its window. All others settle until all have charged, as ever.
+// Law 11: if more keys are granted units in an outage than there is room for, rules of which records
+// were lost go on settling, in the whole fleet, until the lost units have left their window. All
+// other rules settle until all instances have charged, as usual.
 func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: while deadlines are often missed Redis does not decide alone, and that ends when
-// they are not missed any more. A lost Redis, or a key that it cannot read, is another matter.
+// Law 11: while Redis often misses deadlines, it does not decide alone. That ends when it no longer
+// misses them. A lost Redis or an unreadable key does not count as missed.
 func TestLaw11OftenMissedSettles(t *testing.T) {
 	server, told := redistest.Start(t), &states{}
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
@@ -57,8 +57,8 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	}
 }
 
-// Decisions made without Redis because it has no time are told from those made because it is
-// lost.
+// Decisions made without Redis because it is overloaded are distinguished from those made because it
+// is lost.
 func TestLoadIsToldFromALostRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

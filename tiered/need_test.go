@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// A rule takes what its need asks for, decides by it, and says why.
+// A rule with a Need uses the algorithm that meets it, and says why.
 func TestRuleOfANeed(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for name, tc := range map[string]struct {
@@ -47,8 +47,8 @@ func TestRuleOfANeed(t *testing.T) {
 	}
 }
 
-// A burst that the choice needs is a part of the rule's limit; the same rule asked for
-// twice is the same; keys of another limit get a choice of their own.
+// A burst that the choice needs is part of the rule's limit. Asking for the same rule twice returns
+// the same rule. WithLimit chooses anew.
 func TestNeedAndLimits(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	need := Need(plan.Need{Above: plan.AtMost(0.5), Late: plan.AtMost(0.5)})

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A Cluster is often given by one address, as a managed service's configuration endpoint is:
-// Open asks what is there, and Redis decides for the keys of all masters.
+// A Cluster is often configured with a single address, such as a managed service's configuration
+// endpoint. Open detects the Cluster, and Redis decides the keys of all masters.
 func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()[:1]}, slog.New(slog.DiscardHandler))
@@ -30,8 +30,8 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 	}
 }
 
-// A client of one node that is handed in cannot reach the other masters' keys. Whoever reads the
-// log, or looks at the live page, is told what to do: once in a while, not for each call.
+// A client of one node of a Cluster cannot reach the keys of the other masters. The log and the live
+// page say what to do about it, the log only once in a while.
 func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
@@ -57,8 +57,8 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 	}
 }
 
-// A Cluster of one master is used as the one node that it is, for which nothing need be asked of
-// its other addresses; when slots move away from it, that is told.
+// A Cluster of one master is used like a single node, whose other addresses need not be known. When
+// slots move away from it, this is logged.
 func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
@@ -86,7 +86,8 @@ func opened(t *testing.T, options *redis.UniversalOptions, logger *slog.Logger) 
 	return l
 }
 
-// isTold checks that the log says, but not for each call since a time, that the client is the wrong one, and what to do.
+// isTold checks that the log says that the client is the wrong one, and what to do, but not for each
+// call since a time.
 func isTold(t *testing.T, log *lockedBuffer, since time.Time, when string) {
 	t.Helper()
 	lines, most := 0, 1+int(time.Since(since)/quietEvery)

@@ -42,8 +42,8 @@ func mustRefund(t *testing.T, r *Rule, key string, d *limit.Decision, units int6
 	}
 }
 
-// What was charged without Redis is given back without it, also once it is there again:
-// it never heard of the charge.
+// Units that were charged without Redis are refunded without it, even once it is back, because it
+// does not know the charge.
 func TestRefundAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -69,8 +69,8 @@ func TestRefundAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A refund that Redis may not have heard of is an error, and must not be tried again:
-// it may have arrived. The units stay charged, here too.
+// A refund whose answer is lost is an error, and must not be retried, because it may have been made. The
+// units stay charged, also in this instance's record.
 func TestRefundWithRedisLost(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -94,8 +94,8 @@ func TestRefundWithRedisLost(t *testing.T) {
 	}
 }
 
-// Law 11: units that have left the window are not given twice, neither in Redis nor in
-// the record that outages are decided from.
+// Law 11: units that have left the window are not given back, neither in Redis nor in the record
+// from which outages are decided.
 func TestLateRefundGivesNothing(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), Deadline(5*time.Second))
@@ -116,7 +116,7 @@ func TestLateRefundGivesNothing(t *testing.T) {
 	}
 }
 
-// Up to more than the limit, without Redis and without counting: all of the limit, or
+// AllowUpTo of more than the limit, under outage policies that do not count, grants the whole limit or
 // nothing.
 func TestAllowUpToUnderOutagePolicies(t *testing.T) {
 	server := redistest.Start(t)

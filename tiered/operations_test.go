@@ -144,8 +144,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Law 9, through the door: all or none, on one node, on a Cluster over several
-// slots, and in an outage.
+// Law 9: AllowAll charges all or none, on one node, on a Cluster over several slots, and in an outage.
 func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, l *Limiter) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Option sets something for a whole limiter. [New] checks its arguments, and returns an error that
-// wraps [limit.ErrInvalidOption].
+// Option configures a limiter. If its arguments are invalid, [New] returns an error that wraps
+// [limit.ErrInvalidOption].
 type Option func(*config) error
 
 type config struct {
@@ -29,8 +29,8 @@ type config struct {
 	virtualClock func() time.Time
 	ownsClient   bool
 	keepRedisLog bool
-	redisLog     *quietLog // for go-redis's log lines; nil: left to go-redis
-	hashTags     int       // 0: each user key is its own
+	redisLog     *quietLog // where go-redis logs; nil: go-redis's own logger is kept
+	hashTags     int       // 0: each user key is its own hash tag
 
 	onStateChange func(State)
 }
@@ -60,8 +60,8 @@ func configure(options []Option) (config, error) {
 	return c, nil
 }
 
-// Prefix sets the prefix of all Redis keys of the limiter; the default is "tl". Limiters with the
-// same prefix on the same Redis share limits and fleet.
+// Prefix sets the prefix of all Redis keys of the limiter; the default is "tl". Limiters that use the
+// same Redis and prefix share their limits and form one fleet.
 func Prefix(prefix string) Option {
 	return func(c *config) error {
 		c.prefix = prefix
@@ -70,15 +70,16 @@ func Prefix(prefix string) Option {
 	}
 }
 
-// HashTags makes the limiter's keys share the given number of hash tags, 1 to 16,384, and with them
-// slots of a Redis Cluster; without it each user key is its own hash tag. A call of the script
-// takes the keys of one slot. So with 16 tags for each master, calls carry about eight keys if a
-// master is asked for 128 at a time, in about half of the time for each; see docs/performance.md.
-// The tags' slots are at equal distances. If there are few tags, only masters with equal shares of
-// the slots have equal shares of the work, and when slots move, the work moves in large parts.
+// HashTags distributes the limiter's keys over the given number of hash tags, 1 to 16,384, and thus
+// over as many slots of a Redis Cluster. Without this option, each user key is its own hash tag.
+// Since a call of the script takes keys of one slot only, sharing tags makes calls larger and
+// cheaper: with 16 tags per master and 128 keys in a batch, a call carries about eight keys, each in
+// about half the time; see docs/performance.md. The tags' slots are evenly spaced. With few tags, the
+// work is balanced only if the masters have equal shares of the slots, and moves in large parts when
+// slots move.
 //
-// All instances must agree on it: it is part of the Redis keys. Changing it starts all counts at
-// zero. On a single node it changes only the keys' names.
+// The tags are part of the Redis keys, so all instances must use the same number, and changing it
+// starts all counts at zero. On a single node, this option changes only the names of the keys.
 func HashTags(tags int) Option {
 	return func(c *config) error {
 		if tags < 1 || tags > remote.SlotCount {
@@ -89,10 +90,9 @@ func HashTags(tags int) Option {
 	}
 }
 
-// Deadline sets the longest a decision may take, 1 ms to 10 s; the default is
-// 50 ms. When it passes without an answer from Redis the outage policy decides. A
-// context with an earlier deadline shortens it for one call, and ends it with an error; for a time
-// after which the outage policy decides see [DecideBy].
+// Deadline sets how long a decision may take at most, 1 ms to 10 s; the default is 50 ms. If Redis
+// has not answered by then, the outage policy decides. A context with an earlier deadline ends a call
+// earlier, but with an error; to have the outage policy decide earlier, see [DecideBy].
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
 		if d < time.Millisecond || d > 10*time.Second {
@@ -103,11 +103,11 @@ func Deadline(d time.Duration) Option {
 	}
 }
 
-// Thresholds sets the automatic choice of algorithm: a sliding log for limits of up to logUpTo
-// units, a strict sliding counter up to counterUpTo, GCRA above. The burst of that GCRA is a tenth
-// of the limit, but at least counterUpTo, so that no limit grants less at once than a smaller one.
-// A limit with a burst ([limit.Limit.WithBurst]) is counted by GCRA whatever its size. The defaults
-// are 2,000 and 100,000.
+// Thresholds sets the limits' sizes at which the automatic choice of algorithm changes: a sliding log
+// is chosen for limits of up to logUpTo units, a strict sliding counter for up to counterUpTo, and
+// GCRA above. GCRA is then given a burst of a tenth of the limit, but at least counterUpTo, so that
+// no limit grants less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst])
+// uses GCRA whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
@@ -119,10 +119,10 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 }
 
 // FleetSize sets how many instances to assume until Redis has reported the real number, 1 to
-// 1,000,000; the default is 10. It matters to an instance that starts while Redis cannot be
-// reached: it may grant the limit divided by this number. Each instance that is added then grants
-// as much, so set it to the largest size of the fleet (an autoscaler's maximum), and to 1 for a
-// service that is one process. See also [FleetFile] and [ColdStart].
+// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be reached:
+// it may then grant the limit divided by this number. Since every such instance grants as much, set
+// it to the largest size of the fleet (an autoscaler's maximum), and to 1 for a service of a single
+// process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		if instances < 1 || instances > mostInstances {
@@ -133,12 +133,12 @@ func FleetSize(instances int) Option {
 	}
 }
 
-// FleetFile names a file that keeps the largest size of the fleet in the last seven days, for
-// instances that start while Redis cannot be reached: they assume that size, or that of [FleetSize]
-// if it is larger. Every instance writes it, at most once an hour unless the fleet has grown. It
-// may be on a volume that instances share, or on a disk that outlives the process; limiters of
-// different fleets need different files. The folder must exist. If the file cannot be read or
-// written, this is logged, and the limiter works without it.
+// FleetFile names a file that records the largest size of the fleet in the last seven days. Instances
+// that start while Redis cannot be reached assume that size, or that of [FleetSize] if it is larger.
+// Every instance writes the file, at most once an hour unless the fleet has grown. The file may be on
+// a volume that instances share, or on a disk that outlives the process. Limiters of different fleets
+// need different files. The folder must exist. If the file cannot be read or written, the limiter
+// logs that, and works without it.
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		if path == "" {
@@ -149,11 +149,11 @@ func FleetFile(path string) Option {
 	}
 }
 
-// ColdStart sets how long an instance that starts while Redis cannot be reached takes until it
-// grants its whole share of a limit; the default is a minute, or the limit's window if that is
-// shorter. The share grows evenly from a single unit: the instance may have replaced another that
-// granted its share just before, and the longer the time, the less the two grant together. With 0
-// the share is granted at once, with [limit.MaxWindow] over the limit's whole window.
+// ColdStart sets the time after which an instance that starts while Redis cannot be reached grants its
+// whole share of a limit; the default is a minute, or the limit's window if that is shorter. Until
+// then, the share grows evenly from a single unit: the instance may have replaced another one that
+// granted its share just before, and the longer the time, the less the two grant together. With 0,
+// the whole share is granted at once; with [limit.MaxWindow], it grows over the limit's whole window.
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 || d > limit.MaxWindow {
@@ -164,9 +164,9 @@ func ColdStart(d time.Duration) Option {
 	}
 }
 
-// RememberDenials sets how many denied keys are remembered in process, at about 150 bytes each, 8
-// to 16 of them allocated at once; the default is 100,000. 0 turns this off: every request then
-// goes to Redis.
+// RememberDenials sets how many denied keys the process remembers; the default is 100,000. Each takes
+// about 150 bytes, of which 8 to 16 are allocated at once. With 0, denials are not remembered, and
+// every request goes to Redis.
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
 		if keys < 0 || keys > 100_000_000 {
@@ -177,9 +177,9 @@ func RememberDenials(keys int) Option {
 	}
 }
 
-// LedgerKeys sets for how many keys this instance's own grants are recorded, at 72 bytes each,
-// allocated at once; the default is 100,000. It should be at least the number of keys that are
-// active in one window. It is rounded up to a power of two.
+// LedgerKeys sets the number of keys for which this instance records its own grants; the default is
+// 100,000. It should be at least the number of keys that are active in one window, and is rounded up
+// to a power of two. Each takes 72 bytes, all allocated at once.
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {
 		if keys < 1 || keys > 100_000_000 {
@@ -190,10 +190,11 @@ func LedgerKeys(keys int) Option {
 	}
 }
 
-// QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster, at once;
-// the default is 100,000. Further ones are decided at once by the rules' outage policies. So are up
-// to 100 calls a millisecond that Redis could not decide in time at its present rate; other such
-// calls are decided by the policies at their deadline. This is neither an outage nor an error.
+// QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster, at the
+// same time; the default is 100,000. Further ones are decided at once by the rules' outage policies.
+// Of the calls that Redis could not decide in time at its present rate, up to 100 per millisecond are
+// also decided at once, and the others by the policies at their deadline. This is neither an outage
+// nor an error.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {
@@ -204,7 +205,7 @@ func QueueLength(decisions int) Option {
 	}
 }
 
-// Logger sets where changes of state are logged; the default is slog.Default().
+// Logger sets the logger for changes of state; the default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(c *config) error {
 		if logger == nil {
@@ -215,11 +216,11 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnStateChange sets a function that is called with each change of [Limiter.State], one after
-// another, on a goroutine of the limiter. It must not call Close. On a Cluster, whose state is the
-// worst of its masters', it is called when the first master is lost and when the last is back, and
-// not for others in between; the log has all changes. If 256 changes wait for the function, further
-// ones are dropped.
+// OnStateChange sets a function that is called with the new state at each change of [Limiter.State].
+// Calls are made one after another, on a goroutine of the limiter. The function must not call Close.
+// The state of a Cluster is the worst of its masters' states, so the function is called when the
+// first master is lost and when the last one is back, but not for others in between; the log has all
+// changes. If 256 changes wait for the function, further ones are dropped.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {
@@ -230,10 +231,10 @@ func OnStateChange(f func(State)) Option {
 	}
 }
 
-// VirtualClock replaces time, for tests and simulations: Redis's clock as well as
-// this process's. It must be safe for concurrent use. All limiters that share a Redis must be given the same clock,
-// and production code none. Deadlines and heartbeats stay in real time, and keys
-// in Redis live for an hour at least.
+// VirtualClock replaces both Redis's clock and this process's clock, for tests and simulations; do not
+// use it in production. The function must be safe for concurrent use. All limiters that share a Redis
+// must use the same clock. Deadlines and heartbeats stay in real time, and keys in Redis live for at
+// least an hour.
 func VirtualClock(now func() time.Time) Option {
 	return func(c *config) error {
 		if now == nil {
@@ -244,27 +245,27 @@ func VirtualClock(now func() time.Time) Option {
 	}
 }
 
-// RuleOption sets something for one rule.
+// RuleOption configures a rule.
 type RuleOption func(*ruleConfig) error
 
 type ruleConfig struct {
 	algorithm    limit.Algorithm
 	need         plan.Need // zero: choose by the size of the limit
 	policy       OutagePolicy
-	shadow       float64 // sampled part of the keys; 0: none
+	shadow       float64 // fraction of the keys that is sampled; 0: none
 	leased       int     // percent of the limit
 	leasedWithin bool    // leases stay within the limit
 	dryRun       bool
 	countDenied  bool
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
-	unsettledSet bool          // by an option, be it to the default
+	unsettledSet bool          // Unsettled was given, even if with the default
 	slotTTL      time.Duration // 0: the default
 	holdLife     time.Duration // 0: callers must pass it
 }
 
-// Use sets the rule's algorithm; without it, the algorithm is chosen by the rule's [Need], or by
-// the size of its limit, see [Thresholds].
+// Use sets the rule's algorithm. Without it, the algorithm is chosen by the rule's [Need] or, if that
+// is not set either, by the size of its limit; see [Thresholds].
 func Use(a limit.Algorithm) RuleOption {
 	return func(c *ruleConfig) error {
 		c.algorithm = a

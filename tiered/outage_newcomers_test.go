@@ -120,9 +120,9 @@ var changingWindows = []time.Duration{10 * time.Second, 160 * time.Second}
 
 var unevenLoads = []float64{3 * 0.70, 3 * 0.15, 3 * 0.10, 3 * 0.05}
 
-// Law 11: four instances become twelve while Redis is away. Those that are added never heard of the
-// fleet, and each could use up half of the limit: they add a part of the limit each, by the size of the
-// fleet that they assume.
+// Law 11: four instances become twelve while Redis is lost. The new ones know nothing of the fleet,
+// and each could use up half of the limit. Each adds a part of the limit, by the size of the fleet
+// that it assumes.
 func TestLaw11TwelveInstancesFromFourWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, window := range changingWindows {
@@ -140,9 +140,9 @@ func TestLaw11TwelveInstancesFromFourWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 11: all instances of a fleet are replaced while Redis is away, one per window, and each successor
-// gets its predecessor's traffic. It cannot know what that had: the two add up for a window, and
-// with uneven traffic it matters who goes first.
+// Law 11: all instances of a fleet are replaced while Redis is lost, one per window, and each
+// successor gets its predecessor's traffic. It does not know what its predecessor granted, so the
+// grants of both add up for a window, and with uneven traffic the order of replacement matters.
 func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	ascending := slices.Clone(unevenLoads)
@@ -173,7 +173,7 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 11: an instance that starts again and again while Redis is away gets a share per cold start.
+// Law 11: an instance that restarts again and again while Redis is lost gets one share per cold start.
 func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, window := range changingWindows {
@@ -189,8 +189,9 @@ func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 11: fixed windows let two limits through around a boundary. If Redis is lost within a window of
-// one, shares are made of both sides of it, so the fleet grants as much in any window of the outage.
+// Law 11: fixed windows let twice the limit through around a boundary. If Redis is lost within a
+// window of a boundary, shares are computed from both sides of it, so the fleet grants as much in
+// any window of the outage.
 func TestLaw11FixedWindowsThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	const window = 160 * time.Second

@@ -144,8 +144,8 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 	}
 }
 
-// In an outage the fleet shares the limit: each instance grants what it was granted
-// before the cut, and its part of what was free.
+// Law 11: in an outage the fleet shares the limit. Each instance grants as many units as it was granted
+// before the outage, plus its part of those that were free.
 func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	t.Parallel()
 	const instances, quota = 4, 100

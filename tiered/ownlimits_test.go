@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What is asked for on the live page changes nothing for decisions.
+// Looking up a key on the live page does not affect decisions.
 func TestLookingUnderAnotherLimitLeavesNoTrace(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	newRule(t, l, "r", limit.PerHour(10))
@@ -27,8 +27,8 @@ func TestLookingUnderAnotherLimitLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Whoever decides at the same time: what is known of a key is a limit that it was held to; and
-// what is known of many takes no more room than there is.
+// Even with concurrent decisions, the limit that is recorded for a key is one that was applied to
+// it, and the records of many keys take no more than the fixed memory.
 func TestOwnLimitsAreThoseOfTheirKeys(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	inspect.Of(l).RememberOwnLimits()

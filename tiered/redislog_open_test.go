@@ -17,8 +17,8 @@ import (
 // redisLogVariable tells a process of TestOpenTakesOverTheLogOfRedis what to do.
 const redisLogVariable = "TIERLIMIT_TEST_REDIS_LOG"
 
-// go-redis has one logger per process, so each case is one: it opens a limiter while Redis is away
-// and returns what the process wrote to standard error.
+// go-redis has one logger per process, so each case is a process of its own. It opens a limiter
+// while Redis is lost; the case checks what the process writes to standard error.
 func TestOpenTakesOverTheLogOfRedis(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ has, lacks []string }{
@@ -59,7 +59,7 @@ func TestOpenTakesOverTheLogOfRedis(t *testing.T) {
 	}
 }
 
-// TestRedisLogProcess is a process of the above.
+// TestRedisLogProcess is the process that TestOpenTakesOverTheLogOfRedis runs.
 func TestRedisLogProcess(t *testing.T) {
 	name := os.Getenv(redisLogVariable)
 	if name == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// What go-redis logs is a line of the logger's: one for many of a kind.
+// Lines that go-redis logs go to the limiter's logger, many of a kind as one line.
 func TestLogOfRedis(t *testing.T) {
 	t.Cleanup(logging.Disable) // as redistest.Main has it
 	var log lockedBuffer

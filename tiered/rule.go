@@ -12,26 +12,25 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Rule is a named limit, prepared once: algorithm chosen, numbers encoded,
-// counters looked up. Make it with [Limiter.Rule]. It is immutable and safe for
-// concurrent use.
+// Rule is a named limit that is ready for decisions: its algorithm is chosen, and its parameters are
+// encoded. Create it with [Limiter.Rule]. It is immutable and safe for concurrent use.
 type Rule struct {
 	limiter    *Limiter
 	name       string
 	asked      limit.Limit // as it was given
-	limit      limit.Limit // with the burst that was chosen for it, if any
+	limit      limit.Limit // asked, with the burst that was chosen for it, if any
 	inRedis    limit.Limit // the limit that Redis enforces
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // the reason for the algorithm
 	capacity   int64
 	mostCost   int64 // largest valid cost: the capacity, or more if denied requests count
-	sliding    bool  // capacity that is not free equals the units of the last window
+	sliding    bool  // units in use are exactly the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
 	metrics    ruleMetrics
-	own        bool        // a limit of some keys only, see WithLimit
+	own        bool        // made by WithLimit, for keys with their own limit
 	shadow     *shadow     // nil: none
 	lease      *lease.Rule // nil: none
 	slots      *slotTerms  // nil unless the limit is a limit.Concurrent
@@ -41,7 +40,7 @@ type Rule struct {
 	source string // the source that put it in force, see PutInForceFrom
 }
 
-// newRule makes a rule for decisions.
+// newRule makes a rule, and prepares the limiter for its decisions.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	r, err := l.describedRule(name, lim, c)
 	if err != nil {
@@ -54,7 +53,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	return r, nil
 }
 
-// describedRule makes a rule that can be inspected, without side effects.
+// describedRule makes a rule without side effects, for newRule and for inspection.
 func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -116,9 +115,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	return r, nil
 }
 
-// WithLimit returns the same rule with another limit: same name, same counts in Redis, same
-// metrics. It is for keys with their own limit, such as a tenant's plan; prepare one rule per plan
-// at start. If the rule's algorithm was chosen by the size of its limit, it is chosen again.
+// WithLimit returns a copy of the rule with another limit. It has the same name, counts in Redis, and
+// metrics. Use it for keys with their own limit, such as a tenant's plan, and prepare one rule per
+// plan at start. If the rule's algorithm was chosen by the size of its limit, it is chosen again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
@@ -128,9 +127,9 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return other, nil
 }
 
-// WithOutage returns the same rule with another outage policy: same limit, same counts in Redis and
-// on this instance's record, same metrics. It is for call sites that must decide differently
-// without Redis; prepare it at start.
+// WithOutage returns a copy of the rule with another outage policy. It has the same limit, counts in
+// Redis and in this instance's record, and metrics. Use it for call sites that must decide
+// differently without Redis, and prepare it at start.
 func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	c := r.config
 	if err := OnOutage(p)(&c); err != nil {
@@ -147,17 +146,17 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 // Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Limit returns the rule's limit, with the burst that was chosen for it if GCRA was chosen.
+// Limit returns the rule's limit. If GCRA was chosen for it, the limit has the burst that was chosen.
 func (r *Rule) Limit() limit.Limit { return r.limit }
 
-// Algorithm returns how the rule counts: the algorithm that was set, or the one that was chosen.
+// Algorithm returns the algorithm by which the rule counts, whether it was set or chosen.
 func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 
-// OutagePolicy returns what the rule does while Redis cannot be reached.
+// OutagePolicy returns the policy by which the rule decides while Redis cannot be reached.
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
-// WorstCase returns the most units that Redis can let through for one key in any window (law 1),
-// see [limit.Algorithm.WorstCase]. It includes units that may be on lease, see [Lease].
+// WorstCase returns the largest number of units that can pass for one key in any window while Redis
+// decides (law 1), see [limit.Algorithm.WorstCase]. It includes units on lease, see [Lease].
 func (r *Rule) WorstCase() int64 {
 	if r.config.countDenied {
 		return r.algorithm.WorstCase(r.limit)
@@ -183,12 +182,11 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 // by then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves
 // less than three quarters of the limiter's deadline, AllowN returns ctx's error and no policy
 // decides, so that callers' own deadlines do not affect limits. (To have the policy decide that
-// early, use a limiter with a shorter [Deadline].) Redis may have charged the cost, if it was asked
-// already.
+// early, use a limiter with a shorter [Deadline].) If Redis was already asked, it may have charged
+// the cost.
 //
-// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or
-// [limit.ErrCostExceedsLimit], at once and without a trip; [limit.ErrClosed]; or are ctx's
-// own.
+// AllowN returns ctx's error, or an error that wraps [limit.ErrClosed] or, at once and without a trip,
+// [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrCostExceedsLimit].
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	return r.decide(ctx, key, cost, lua.Take)
 }

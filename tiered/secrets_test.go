@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// A key may be a credential: neither the log nor an error, which programs log, has one. They
-// have the rule, and of a key that stands in Redis as a hash that hash.
+// Keys may be credentials, so neither the log nor errors, which programs log, contain any. They name the
+// rule and, if the key is stored in Redis as a hash, that hash.
 func TestKeysAreNotTold(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()

@@ -57,9 +57,9 @@ func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, ke
 	return d.Remaining
 }
 
-// Law 11: after an outage a decision needs Redis's yes and that of this instance's share,
-// until all have charged what they granted. Then Redis decides alone. Each change of
-// state is told.
+// Law 11: after an outage, both Redis and this instance's share must allow a request, until all
+// instances have charged what they granted. Then Redis decides alone. Each change of state is
+// reported.
 func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	t.Parallel()
 	server, prefix, told := redistest.Start(t), redistest.Prefix(), &states{}
@@ -124,7 +124,7 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	}
 }
 
-// A fleet that is not all back is waited for only as long as memberships last; and nothing
+// Instances that do not come back are waited for only until their membership ends, and no instance
 // is waited for longer than a window.
 func TestIncidentsEnd(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestIncidentsEnd(t *testing.T) {
 	}
 }
 
-// What was granted without Redis and refunded before it was back is not charged.
+// Units that were granted without Redis, and refunded before it was back, are not charged.
 func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -174,7 +174,7 @@ func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 	}
 }
 
-// A fallback while the breaker is closed, for a single time-out, is charged like any.
+// A fallback after a single time-out, while the breaker is closed, is charged like any other.
 func TestSingleTimeoutsAreCharged(t *testing.T) {
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
@@ -186,7 +186,7 @@ func TestSingleTimeoutsAreCharged(t *testing.T) {
 	}
 }
 
-// Policies by call site: the same limit, decided otherwise without Redis.
+// WithOutage gives call sites different policies for the same limit.
 func TestWithOutage(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())

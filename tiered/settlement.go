@@ -9,29 +9,29 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// settlement is what a hold took in the end.
+// settlement corrects the charge of a hold to the units that were used.
 type settlement struct {
 	rule       *Rule
 	key        callKey
 	held, used int64
-	granted    int64 // the limiter's time of the hold
-	ends       int64 // and of its end
-	local      bool  // the units were granted without Redis, which knows nothing of the hold
-	unknown    bool  // they were granted without Redis, which may know of it all the same
-	sent       bool  // it may have been made, or not, and Redis have said so to nobody
-	recorded   bool  // in this instance's own record
-	after      int64 // the limiter's time before which it must not be sent; 0: at once
+	granted    int64 // when the hold was granted, in the limiter's time
+	ends       int64 // when the hold ends or ended
+	local      bool  // the units were granted without Redis, which does not know the hold
+	unknown    bool  // the units were granted without Redis, which may know the hold even so
+	sent       bool  // it was sent without an answer, and may have been made
+	recorded   bool  // it is in this instance's own record
+	after      int64 // the limiter's time before which it must not be sent; 0: it may be sent at once
 }
 
-// cancelling is the settlement of a hold that nobody has.
+// cancelling returns a settlement that cancels a hold of which no caller has been told.
 func (r *Rule) cancelling(key *callKey, units int64) settlement {
 	return settlement{rule: r, key: key.kept(), held: units, granted: r.limiter.now()}
 }
 
-// settle makes a settlement now, or if that cannot be, later.
+// settle makes a settlement now or, if Redis does not answer, later in the background.
 func (l *Limiter) settle(ctx context.Context, s settlement) {
 	if !s.recorded && s.used < s.held {
-		l.record(&s) // before Redis is told: this instance's own record may say less than Redis, never more
+		l.record(&s) // before Redis: this instance's own record may have less than Redis, but never more
 	}
 	if l.send(ctx, &s) {
 		return
@@ -40,7 +40,7 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 	l.holds.put(l, s)
 }
 
-// record makes this instance's own record say what was used.
+// record corrects this instance's own record to the units that were used.
 func (l *Limiter) record(s *settlement) {
 	if s.recorded {
 		return
@@ -49,20 +49,20 @@ func (l *Limiter) record(s *settlement) {
 	q, shard := s.rule.inOutageOf(&s.key, s.used, lua.Settle), l.shardOf(&s.key)
 	switch {
 	case s.used > s.held:
-		shard.Used(&q, s.used-s.held, !s.local) // what is local Redis is told with all that was granted without it
+		shard.Used(&q, s.used-s.held, !s.local) // if local, Redis is charged later, as for all units granted without it
 	case s.used < s.held && l.now()-s.granted < int64(s.rule.limit.Window()):
 		shard.Returned(&q, s.held-s.used, s.local)
 	}
 }
 
-// settleLocally makes the settlement of a hold that Redis does not know of.
+// settleLocally makes the settlement of a hold that was granted without Redis.
 func (l *Limiter) settleLocally(s *settlement) {
 	l.record(s)
 	s.rule.metrics.holds.settled.Add(1)
 	s.rule.unitsCameBack(&s.key)
 }
 
-// send asks Redis to make a settlement. It reports false if it is to be sent again.
+// send asks Redis to make a settlement. It returns false if the settlement must be sent again.
 func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	shard := l.shardOf(&s.key)
 	if !shard.Breaker.Closed() {
@@ -74,7 +74,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	})
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):
-		l.outage(err) // says so
+		l.outage(err) // logs it
 		s.rule.metrics.holds.lost.Add(1)
 		l.record(s)
 		return true
@@ -93,9 +93,9 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	return true
 }
 
-// unknownHold is for a hold that Redis does not know of although nobody can have settled it: the
-// key was reset, or Redis has lost its memory, or it was given back long ago. What was used
-// beyond what may still be charged is charged like units that were granted without Redis: once.
+// unknownHold settles a hold that Redis does not know although it cannot have been settled before: the
+// key was reset, Redis has lost its data, or the hold was given back long ago. Used units beyond those
+// that may still be charged are charged once, like units that were granted without Redis.
 func (l *Limiter) unknownHold(s *settlement) {
 	if !s.unknown {
 		s.rule.metrics.holds.lost.Add(1)
@@ -110,11 +110,11 @@ func (l *Limiter) unknownHold(s *settlement) {
 	q := s.rule.inOutageOf(&s.key, more, lua.Settle)
 	l.shardOf(&s.key).Used(&q, more, false)
 	if s.used > s.held {
-		s.recorded = true // with it
+		s.recorded = true // by Used
 	}
 }
 
-// unitsCameBack lets others have what may be free now.
+// unitsCameBack forgets a remembered denial and wakes waiters, because units may be free now.
 func (r *Rule) unitsCameBack(key *callKey) {
 	r.forgetDenial(key.hash)
 	r.limiter.lines.release(r.name, key.inRedis())

@@ -27,7 +27,7 @@ func (s *shadow) compared() int {
 	return int(n)
 }
 
-// The live error rate is the one that the exact log, asked the same, gives.
+// The error rate of a shadow is the one by comparison with an exact log of the same requests.
 func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -56,8 +56,7 @@ func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 	}
 }
 
-// The sample is of the size that was asked for, the same in every process, and
-// another for another rule.
+// The sample has the requested size. It is the same in every process, and differs between rules.
 func TestShadowSample(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	var samples []map[string]bool
@@ -111,8 +110,8 @@ func (h holdLogs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// However slow the comparison is, decisions do not wait for it: what it cannot keep up
-// with is left out, and counted.
+// Decisions do not wait for the comparison, however slow it is. If it cannot keep up, requests are
+// left out of it, and counted.
 func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	hold := holdLogs{make(chan struct{})}
@@ -138,7 +137,7 @@ func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 	redistest.Eventually(t, "the others are made", func() bool { return r.shadow.compared() == callers*each })
 }
 
-// An error of the comparison is nothing but counted.
+// Errors of the comparison are counted, and have no other effect.
 func TestShadowErrors(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	l := newLimiterOn(t, client, redistest.Prefix())
@@ -155,7 +154,7 @@ func TestShadowErrors(t *testing.T) {
 	}
 }
 
-// Law 12: what compares ends with the limiter, and what it counted is in Stats.
+// Law 12: the shadow ends with the limiter, and its counts are in Stats.
 func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	if err := client.Ping(context.Background()).Err(); err != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Slot has units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its methods
-// may be called on nil, which is not held, and are safe for concurrent use.
+// Slot represents units of a limit of [limit.Concurrent] that are held until [Slot.Release]. Its
+// methods are safe for concurrent use. They may be called on a nil Slot, which is not held.
 type Slot struct {
 	rule     *Rule
 	key      callKey
 	local    local.Slot[*Rule]
-	dry      bool // of a dry run that would have denied: nothing is held
+	dry      bool // granted only because the rule is on a dry run: nothing is held
 	released atomic.Bool
 }
 
-// Release gives the units back. It returns when Redis has been told, within the limiter's deadline;
-// if Redis cannot be reached, it is told later. Releasing again, or releasing a lost slot, does
-// nothing.
+// Release gives the units back. It returns once Redis has answered, or at the limiter's deadline; if
+// Redis cannot be reached, it is told later, in the background. Releasing a slot again, or releasing
+// a lost slot, does nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
 		return
@@ -46,9 +46,9 @@ func (s *Slot) Release() {
 	r.unitsCameBack(&s.key)
 }
 
-// Held reports whether the slot is held: it was not released, and has not expired. It costs no more
-// than reading a clock, and is right even directly after this process was paused, before any timer
-// has fired. Call it before each step that must not be done without the slot.
+// Held reports whether the slot is still held, that is, neither released nor expired. It costs no
+// more than reading a clock, and is correct even directly after this process was paused, before any
+// timer has fired. Call it before each step that must not be done without the slot.
 func (s *Slot) Held() bool {
 	switch {
 	case s == nil:
@@ -59,7 +59,7 @@ func (s *Slot) Held() bool {
 	return s.local.Held(s.rule.limiter.now())
 }
 
-// closed is the channel of slots that have ended.
+// closed is a closed channel, for slots that have ended.
 var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Lost returns a channel that is closed when the slot is lost or released. It may be closed some

@@ -10,13 +10,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, 100 ms to 10
-// minutes; the default is 10 seconds. Processes tell Redis three times in that time that they are
-// alive, in one batch for all keys. A process that cannot, because it is paused or Redis cannot be
-// reached, loses its slots after that time, and knows it (see [Slot.Held]).
+// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, from 100 ms to
+// 10 minutes; the default is 10 seconds. Each process renews its slots three times per TTL, for all
+// keys in one batch. A process that cannot renew them, because it is paused or Redis cannot be
+// reached, loses its slots after the TTL; [Slot.Held] then returns false.
 //
-// With a short TTL the slots of a crashed process are free sooner; with a long one processes keep
-// their slots through longer pauses.
+// A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
+// slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
@@ -30,10 +30,11 @@ func SlotTTL(d time.Duration) RuleOption {
 const (
 	defaultSlotTTL = 10 * time.Second
 	longestSlotTTL = lua.LongestSlot * time.Microsecond
-	// slotDenialLife is how long a denial is remembered: slots come back at any time.
+	// slotDenialLife is how long a denial is remembered. It is short because slots may be released
+	// at any time.
 	slotDenialLife = 25 * time.Millisecond
-	// acquireAgain is how often to ask for slots that other processes hold, because nothing reports
-	// when they are released.
+	// acquireAgain is the interval at which to ask again for slots that other processes hold,
+	// because Redis does not report their release.
 	acquireAgain = 50 * time.Millisecond
 )
 
@@ -42,7 +43,7 @@ type slotTerms struct {
 	ttl time.Duration
 }
 
-// describedSlotsRule is describedRule for concurrency limits.
+// describedSlotsRule makes the rule of a concurrency limit; see describedRule.
 func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	meaningless := ""
 	switch {

@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	// renewals is how often in a TTL Redis is told that the process is alive.
+	// renewals is the number of times per TTL that a process renews its slots in Redis.
 	renewals = 3
-	// renewalsAfterFailure is how often, once Redis was not reached.
+	// renewalsAfterFailure is the number of attempts per TTL after a renewal has failed.
 	renewalsAfterFailure = 12
-	// statementsAtOnce is how many trips tell Redis at the same time what is held.
+	// statementsAtOnce is the number of trips with statements that may be in flight at once.
 	statementsAtOnce = 8
 )
 
-// slotKeeper has the slots of all rules of a limiter.
+// slotKeeper keeps track of the slots of all rules of a limiter, and renews them in Redis.
 type slotKeeper struct {
 	table  *local.Slots[*Rule]
 	holder remote.Holder
 	wake   chan struct{}
-	third  atomic.Int64 // of the shortest TTL, in ns; 0: there is no rule with slots
+	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: there is no rule with slots
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	told   int64 // when Redis was told last, in virtual time
+	told   int64 // the virtual time of the last round, see roundOfSlots
 }
 
-// initSlots must be called before any rule is made.
+// initSlots initializes the slot keeper. It must be called before any rule is made.
 func (l *Limiter) initSlots() {
 	l.slots.table, l.slots.wake = local.NewSlots[*Rule](l.wakeSlots), make(chan struct{}, 1)
 	_, _ = rand.Read(l.slots.holder[:]) // never fails
 }
 
-// startSlots has the slots of rules with that TTL kept.
+// startSlots makes the keeper renew slots with the given TTL, and starts it if necessary.
 func (l *Limiter) startSlots(ttl time.Duration) {
 	third := int64(ttl / renewals)
 	for {
@@ -66,7 +66,7 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 	}
 }
 
-// wakeSlots has the keeper look at what there is to do. It never waits.
+// wakeSlots wakes the keeper. It never blocks.
 func (l *Limiter) wakeSlots() {
 	select {
 	case l.slots.wake <- struct{}{}:
@@ -74,7 +74,8 @@ func (l *Limiter) wakeSlots() {
 	}
 }
 
-// keepSlots runs in the background: it tells Redis what is held, and those who have lost slots.
+// keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and
+// ends slots that are lost.
 func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,23 +103,24 @@ func (l *Limiter) keepSlots() {
 	}
 }
 
-// keepsSlots reports whether slots are kept although Redis cannot be told: as the outage policy
-// says, while it counts as lost.
+// keepsSlots reports whether a key's slots outlive their TTL because Redis is lost and the rule's
+// outage policy keeps them.
 func (l *Limiter) keepsSlots(key local.HeldKey, r *Rule) bool {
 	return r.config.policy != Deny && !l.canTell(key)
 }
 
-// canTell reports whether Redis can be told what is held of a key.
+// canTell reports whether statements about a key can be sent, which they cannot while its Redis is lost.
 func (l *Limiter) canTell(key local.HeldKey) bool {
 	return l.shards.Of(remote.UserKey(key.Key)).Breaker.Closed()
 }
 
-// doubtSlots has Redis told what is held of a shard's keys.
+// doubtSlots puts all keys of a shard in doubt, so that statements about them are sent.
 func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return l.shards.Of(remote.UserKey(key.Key)) == s })
 }
 
-// tellSlots tells Redis what it is to be told now, and reports whether it has been.
+// tellSlots sends the statements that are due, and with renew those of all keys, and reports whether
+// Redis has confirmed all of them.
 func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
 	statements := l.slots.table.Statements(now, renew, l.canTell)
 	var failed atomic.Bool
@@ -137,7 +139,8 @@ func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
 	return !failed.Load()
 }
 
-// slotBatches divides statements into those that a trip carries: on a Cluster those of a slot.
+// slotBatches divides statements into one batch per trip. On a Cluster, the keys of a batch share a
+// hash slot.
 func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]local.Statement[*Rule]) {
 	groups := map[uint16][]local.Statement[*Rule]{}
 	for _, s := range statements {
@@ -156,8 +159,9 @@ func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]
 	return batches
 }
 
-// tellBatch makes a trip. A key that cannot be read must not keep Redis from being told of the
-// others (law 7): then each is told by itself.
+// tellBatch sends a batch of statements in one trip, and reports whether Redis has confirmed it. If
+// the value of one key is unreadable, each statement is sent by itself, so that the others are not
+// affected (law 7).
 func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 	entries := make([]remote.Entry, len(batch))
 	for i := range batch {
@@ -185,29 +189,31 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 		}
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
 		if s.Absolute {
-			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // who waits may ask again
+			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // the first waiter asks again
 		}
 	}
 	return err == nil
 }
 
-// slotNow is the limiter's time as Redis may see it, which has whole microseconds.
+// slotNow returns the limiter's time in whole microseconds, the resolution of Redis.
 func (l *Limiter) slotNow() int64 {
 	now := l.now()
 	return now - now%int64(time.Microsecond)
 }
 
-// slotsTill is until when slots may be believed in that Redis keeps for ttl, from when it was
-// asked: it ends here before it does there, also if the clocks do not run at the same speed.
+// slotsTill returns the time until which this process may rely on slots that Redis keeps for ttl.
+// sent is when the request was sent. The result is before the slots expire in Redis, even if the two
+// clocks run at slightly different speeds.
 func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 	if l.config.virtualClock != nil {
-		return math.MaxInt64 // there is nobody to tell Redis while time passes, see roundOfSlots
+		return math.MaxInt64 // in virtual time no keeper runs that could renew them, see roundOfSlots
 	}
 	return sent + int64(ttl-ttl/lease.Drift)
 }
 
-// unsettledUntil is when entries whose answers were lost can change nothing any more: none is
-// asked for later than it returns, nor later charged than the deadline (law 4).
+// unsettledUntil returns the time after which an entry whose answer was lost can no longer take
+// effect: no entry is sent after its call has returned, and none is charged after its deadline
+// (law 4).
 func (l *Limiter) unsettledUntil(now int64) int64 {
 	if l.config.virtualClock != nil {
 		return now
@@ -215,8 +221,8 @@ func (l *Limiter) unsettledUntil(now int64) int64 {
 	return now + int64(l.config.deadline)
 }
 
-// roundOfSlots does in virtual time, which may pass in steps of hours, what the keeper does
-// otherwise: before Redis is asked it is told what is held.
+// roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. Before a
+// request it tells Redis what is held.
 func (l *Limiter) roundOfSlots() {
 	if l.config.virtualClock == nil {
 		return
@@ -231,7 +237,7 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(now, false)
 }
 
-// closeSlots gives all slots back (law 12).
+// closeSlots releases all slots (law 12).
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
@@ -241,7 +247,7 @@ func (l *Limiter) closeSlots() {
 	for k.table.EndAll(l.now()); k.table.Keys() > 0 && time.Now().Before(until); k.table.EndAll(l.now()) {
 		l.tellSlots(l.now(), false)
 		if k.table.Keys() > 0 {
-			time.Sleep(time.Millisecond) // entries are on their way
+			time.Sleep(time.Millisecond) // entries are in flight
 		}
 	}
 }

@@ -39,7 +39,7 @@ func listen(t *testing.T, answer func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
-// What waiting would not mend is said at once, by New, each in its own words.
+// New reports errors that waiting would not fix at once, each with its own text.
 func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 	secured := redistest.Start(t)
 	if err := secured.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
@@ -74,8 +74,8 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 	}
 }
 
-// A server that accepts and never says anything must not hold up New, whatever
-// the client's time-outs.
+// A server that accepts connections and never answers does not delay New, whatever the client's
+// time-outs.
 func TestNewDoesNotWaitForASilentServer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -45,7 +45,7 @@ func TestErrorsAreCountedByReason(t *testing.T) {
 	}
 }
 
-// However often it is probed in vain, an outage counts once.
+// An outage counts once, however often probes fail.
 func TestAnOutageIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
@@ -117,7 +117,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 	}
 }
 
-// Each shard of a Cluster is told by itself, with its address.
+// Stats has each shard of a Cluster, with its address.
 func TestStatsOfACluster(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.StartCluster(t, 2).Client(t), redistest.Prefix())

@@ -76,8 +76,8 @@ func (s *takers) left(t testing.TB) string {
 	return fmt.Sprint(free(s.rate, s.rates), free(s.tokens, s.tokensOf), free(s.streams, s.stream))
 }
 
-// All is charged, held and acquired, or nothing (law 9), whichever of them is denied; and all ends
-// with one call.
+// Law 9: TakeAll charges, holds and acquires the units of all requests or of none, whichever of them is
+// denied; and one call ends all grants.
 func TestLaw9TakeAll(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{
@@ -154,7 +154,7 @@ func TestLaw9TakeAll(t *testing.T) {
 	}
 }
 
-// It takes one trip on one node.
+// TakeAll takes one trip on a single node.
 func TestTakeAllIsOneTrip(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	l := newLimiterOn(t, client, redistest.Prefix())
@@ -172,7 +172,7 @@ func TestTakeAllIsOneTrip(t *testing.T) {
 	}
 }
 
-// A rule on a dry run stands in nobody's way, of whatever kind, and what it has granted ends with the others.
+// A rule on a dry run never denies the others, whatever its kind, and its grants end with theirs.
 func TestTakeAllBesideDryRuns(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -208,8 +208,8 @@ func TestTakeAllBesideDryRuns(t *testing.T) {
 	}
 }
 
-// Laws 3, 9 and 13: whatever answers are lost, of groups over one Redis slot or several: in the end nothing is
-// held, and what was settled is charged once.
+// Laws 3, 9 and 13: whichever answers are lost, for groups in one slot of the Cluster or several, in
+// the end nothing is held, and settled units are charged once.
 func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	node, cluster := redistest.Shared(t), redistest.StartCluster(t, 3)
@@ -293,8 +293,8 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	}
 }
 
-// In an outage the rules' policies decide, each for its own (law 11); all or none; and what was granted
-// without Redis is settled and released like the rest.
+// Law 11: in an outage, each request is decided by the policy of its rule, and all or none are
+// granted. What was granted without Redis is settled and released like the rest.
 func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

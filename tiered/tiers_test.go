@@ -38,8 +38,8 @@ func mustAllow(t testing.TB, r *Rule, key string, cost int64) limit.Decision {
 	return d
 }
 
-// Law 2: a denial is remembered, answered locally without a trip, and no longer
-// than Redis said; it says nothing about smaller costs, other keys or other limits.
+// Law 2: a denial is remembered, and repeated locally without a trip, for no longer than Redis said.
+// It does not apply to smaller costs, other keys or other limits.
 func TestLaw2DenialsAreRemembered(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -89,10 +89,9 @@ func TestLaw2DenialsAreRemembered(t *testing.T) {
 	}
 }
 
-// Law 2: instances that share a Redis and each remember what they were denied decide,
-// request by request, as if every request had gone to Redis: what one denies from
-// memory, Redis would have denied at that instant, whatever the others have done, and
-// the wait it tells is no longer than Redis's.
+// Law 2: instances that share a Redis and remember denials decide, request by request, as if every
+// request had gone to Redis. A denial from memory is one that Redis would have made at that instant,
+// whatever the other instances have done, and its wait is no longer than Redis's.
 func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Shared(t), redistest.Prefix()

@@ -18,9 +18,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// TLS with a private authority, also with a certificate of the client's; and each mistake
-// with it is an error at start that says what is wrong, or a reason in the log where an
-// unreachable Redis looks the same.
+// TLS works with a private certificate authority and with client certificates. Each mistake with it
+// is an error at start that says what is wrong or, if it looks like an unreachable Redis, a reason
+// in the log.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTLS(t)
@@ -78,7 +78,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A handshake that failed has charged nothing.
+// Law 3: nothing is charged if the TLS handshake fails.
 func TestLaw3NothingRunsBeforeTheHandshake(t *testing.T) {
 	server := redistest.StartTLS(t)
 	client := redis.NewClient(&redis.Options{Addr: server.TLSAddr, DialerRetries: 1, MaxRetries: -1, TLSConfig: &tls.Config{RootCAs: x509.NewCertPool()}})

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A key that cannot be read is decided by the policy, the breaker stays closed, the log says
-// which rule's it is and what to do, and not which key; and that does help.
+// Requests for a key that cannot be read are decided by the outage policy, and the breaker stays
+// closed. The log names the rule and the remedy, but not the key; and the remedy works.
 func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	var log bytes.Buffer

@@ -11,13 +11,13 @@ import (
 type UnsettledPolicy uint8
 
 const (
-	// Keep counts the held units until they leave the window. It is the default; use it if they
+	// Keep, the default, leaves the held units charged until they leave the window. Use it if they
 	// have most likely been used.
 	Keep UnsettledPolicy = iota
-	// GiveBack gives the held units back; use it if an unfinished job costs nothing. They are given
-	// back by the next decision about the key, but processes may remember a denial for up to a
-	// second (see [DenialLife]). With GiveBack, Redis checks for ended holds with each decision of
-	// the rule, which takes 1.4 to 2.5 times the processor time of a decision without.
+	// GiveBack gives the held units back. Use it if an unfinished job costs nothing. The next
+	// decision about the key gives them back, but processes may remember a denial for up to a
+	// second (see [DenialLife]). With GiveBack, Redis checks for ended holds at each decision of the
+	// rule, which takes 1.4 to 2.5 times the processor time of a decision without it.
 	GiveBack
 )
 
@@ -32,12 +32,13 @@ func (p UnsettledPolicy) String() string {
 	return fmt.Sprintf("UnsettledPolicy(%d)", p)
 }
 
-// UnsettledPolicy returns what happens to the rule's holds that nobody settles.
+// UnsettledPolicy returns what happens to holds of the rule that end without being settled.
 func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 
-// Unsettled sets what becomes of holds that nobody has settled when they come to their end; the
-// default is [Keep]. Each instance goes by its own rule: those that give back do so for the holds
-// of such instances. It does not go with a limit of [limit.Concurrent], whose units are held in slots.
+// Unsettled sets what happens to holds that end without having been settled; the default is [Keep].
+// If instances have different policies, those with [GiveBack] give back only the holds of instances
+// with [GiveBack]. Unsettled cannot be combined with a limit of [limit.Concurrent], whose units are
+// held in slots.
 func Unsettled(p UnsettledPolicy) RuleOption {
 	return func(c *ruleConfig) error {
 		if p > GiveBack {

@@ -44,7 +44,7 @@ func scriptCalls(t *testing.T, client redis.UniversalClient) int {
 	return n
 }
 
-// Who waits is served first come, first served, whatever the others want.
+// Waiters are served first come, first served, whatever they ask for.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -77,7 +77,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-// However many wait, Redis is asked about once for each release.
+// However many callers wait, Redis is asked about once per release.
 func TestWaitersAskOncePerRelease(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog()} {
@@ -113,8 +113,8 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 	}
 }
 
-// Law 6: of 20,000 who wait for one key none gets an error for being so many. They are served first
-// come, first served, and Redis is asked about once for each release.
+// Law 6: 20,000 callers can wait for one key without an error. They are served first come, first
+// served, and Redis is asked about once per release.
 func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many would delay other tests' decisions
 	waiters, blocks := 20_000, 10
 	if raceDetector { // which counts to 8,128 goroutines
@@ -165,8 +165,8 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many w
 	}
 }
 
-// Who cannot be served in time is told so at once, also those who stand far behind; and what
-// they are told to wait is not too long.
+// Callers that cannot be served in time are told so at once, even those far behind in the queue, and
+// with a RetryAfter that is not too long.
 func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -200,8 +200,8 @@ func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 	}
 }
 
-// Who stands in line learns at once of units that are given back in this process, and nobody
-// waits for one who has left.
+// Waiters are served at once when units are given back in this process, and do not wait for callers that
+// have left the queue.
 func TestWaitersLearnOfReleases(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -240,7 +240,7 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	all.Wait()
 }
 
-// Whoever leaves, and whenever: what was granted is what Redis has charged.
+// Whichever waiters leave, and whenever, Redis has charged exactly what was granted.
 func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -275,7 +275,7 @@ func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 	}
 }
 
-// Without Redis, and with leases, who waits is served in order as well, and needs no trip for it.
+// Without Redis and with leases, waiters are also served in order, and without trips.
 func TestWaitersWithoutTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -301,8 +301,8 @@ func TestWaitersWithoutTrips(t *testing.T) {
 	}
 }
 
-// What is said to be free in an hour, without Redis, is asked for again every second: Redis may be
-// back, and have it.
+// Waiters whose units, decided without Redis, are free only in an hour ask again every second,
+// because Redis may be back and grant them earlier.
 func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -342,7 +342,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	})
 }
 
-// Those who leave while they are asked for leave nothing charged.
+// Waiters that leave while Redis is asked for them leave no units charged.
 func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

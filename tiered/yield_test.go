@@ -13,9 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: callers that are denied in memory and ask again at once do not keep the processors from
-// those who wait for Redis. Without yielding, each trip takes as long as the time slices of all others,
-// and one call in ten misses the deadline.
+// Law 7: callers that are denied from memory and ask again at once do not keep the processors from
+// callers that wait for Redis. If they did not yield, each trip would take as long as the time
+// slices of all others, and one call in ten would miss the deadline.
 func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(100_000))
 	r := newRule(t, l, "r", limit.PerMinute(100), Use(limit.GCRA()))
@@ -46,8 +46,8 @@ func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 	}
 }
 
-// Law 6: callers that are denied by this instance's share while Redis does not know of all grants, and
-// ask again at once, are answered at the end of their time, but for some.
+// Law 6: while Redis does not know of all grants, most callers that are denied by this instance's
+// share, and ask again at once, are answered only at the end of their time.
 func TestLaw6CallersDeniedByShareDoNotSpin(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
