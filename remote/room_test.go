@@ -67,14 +67,15 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 // A caller can learn that its call would be turned away at once before it reserves anything for the
 // call.
 func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
-	t.Parallel()
-	b, _, rule := hang(t, time.Second)
-	var waiting sync.WaitGroup
-	for i := range 20 {
-		waiting.Go(func() { _, _ = b.Decide(t.Context(), Entry{Key: fmt.Sprint(i), Rule: rule, Cost: 1}) })
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Second))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	calls := make([]*call, 20)
+	for i := range calls {
+		calls[i] = waitingCall(rule, 1000*ms)
 	}
-	defer waiting.Wait()
-	redistest.Eventually(t, "they wait", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.queue.entries == 20 })
+	b.mu.Lock()
+	b.queue = queueOf(calls...)
+	b.mu.Unlock()
 	if b.TurnsAway() {
 		t.Error("nothing is known of how fast Redis answers, and calls are turned away")
 	}
@@ -86,6 +87,9 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 			t.Errorf("20 calls wait where %v are answered in a second: the next is turned away: %v", most, !want)
 		}
 	}
+	b.mu.Lock()
+	b.queue = queue{}
+	b.mu.Unlock()
 }
 
 // Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their
