@@ -352,9 +352,8 @@ local function charge_past(e, s, rule)
     stamps[i] = s.now - unpack_time(packed, from + 6)
     from = from + PAIR
   end
-  local charged = rule.algorithm.charge(s, rule, stamps, units)
+  local charged = charge_at(s, rule, rule.algorithm.charge, stamps, units)
   if s.changed then
-    s.newest, s.charged = s.now, true
     write(s)
     if not look_at(s, e.key, rule) then
       return UNREADABLE

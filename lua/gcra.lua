@@ -237,10 +237,8 @@ make[GCRA] = function()
         -- Another limit's debt: the same number of units, at this limit's interval,
         -- rounded up to what can be stored.
         local units, rest = muldiv(debt, d, interval)
-        rest = rest + part
-        if rest >= interval then
-          units, rest = units + 1, rest - interval
-        end
+        rest = rest + part -- of many units, where more than one returns within a µs
+        units, rest = units + floor(rest / interval), rest % interval
         debt, part = span(rule, units)
         part = part + muldiv_up(rest, rule.interval, interval)
         debt, part = debt + floor(part / rule.d), part % rule.d

@@ -22,7 +22,7 @@
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
 --   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_holds, read_holds,
 --          write_holds, forget_holds, end_holds, is_due, is_full, room_for, until_room, release,
---          charge_used; hold_plainly, settle_plainly
+--          charge_at, charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MOST_HOLDS = 1000 -- lines of a key
@@ -263,16 +263,22 @@ local function release(s, rule, stamps, charged, units)
   return given
 end
 
--- Charges units that were used already, in memory, whether or not they fit. Returns how many count.
-local function charge_used(s, rule, units)
-  local charge, changed = rule.algorithm.owe or rule.algorithm.charge, s.changed
+-- Charges units that were used already, at the given stamps, in memory, whether or not they fit. Returns
+-- how many count. Units that were given back in memory before do not make it a charge.
+local function charge_at(s, rule, charge, stamps, units)
+  local changed = s.changed
   s.changed = false
-  local charged = charge(s, rule, { s.now }, { units })
+  local charged = charge(s, rule, stamps, units)
   if s.changed then
     s.newest, s.charged = s.now, true
   end
   s.changed = s.changed or changed
   return charged
+end
+
+-- The same for units used now.
+local function charge_used(s, rule, units)
+  return charge_at(s, rule, rule.algorithm.owe or rule.algorithm.charge, { s.now }, { units })
 end
 
 -- What is held of a key, as text, where it is ours and sound; nothing otherwise.

@@ -36,6 +36,8 @@ func Test(t *testing.T, backend Backend) {
 	t.Run("batches", func(t *testing.T) { rapid.Check(t, s.batches) })
 	t.Run("huge and odd numbers", s.hugeAndOdd)
 	t.Run("huge counts", s.hugeCounts)
+	t.Run("old charge with holds over", s.oldChargeWithHoldsOver)
+	t.Run("change from a high rate", s.changeFromHighRate)
 	t.Run("leases", func(t *testing.T) { rapid.Check(t, s.leases) })
 	t.Run("holds", func(t *testing.T) { rapid.Check(t, s.holds) })
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })

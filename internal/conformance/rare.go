@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// expectEqual runs one entry, and fails unless its outcome is the model's.
+func (s suite) expectEqual(t *testing.T, e remote.Entry, now int64, want model.Outcome) {
+	t.Helper()
+	replies, err := s.backend.Run(context.Background(), []remote.Entry{e}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outcome(replies[0]); got != want {
+		t.Fatalf("%+v at %d:\ngot   %+v\nmodel %+v", e, now, got, want)
+	}
+}
+
+// oldChargeWithHoldsOver: units of the past that no longer count are no charge, also if the hold
+// that is over by then is given back in the same entry. After a charge, the key's time would not
+// follow the clock back.
+func (s suite) oldChargeWithHoldsOver(t *testing.T) {
+	const window, life = 1000, 10
+	l := limit.Per(100, window*time.Microsecond)
+	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
+		rule, err := remote.NewRule(l, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule = rule.GivesBack()
+		reference, err := model.New(l, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := remote.Entry{Key: s.newKey(), Rule: rule}
+		start := int64(epoch - epoch%window) // a fixed window's
+
+		take := e
+		take.Cost = 40
+		s.expectEqual(t, take, start, reference.Decide(start, take.Cost))
+
+		hold := e
+		hold.Operation, hold.Cost, hold.Hold = lua.Hold, 20, &remote.Hold{ID: 1, Life: life * time.Microsecond}
+		s.expectEqual(t, hold, start, reference.Hold(start, hold.Cost, false, model.HoldTerms{ID: 1, Life: life, GivesBack: true}))
+
+		past := []model.Past{{Units: 3, Age: 2 * window}}
+		charge := e
+		charge.Operation, charge.Charges, charge.Marker, charge.Sequence = lua.Charge, pastEntry(past).Charges, "m", 1
+		later := start + 2*life
+		reference.GiveBack(later)
+		s.expectEqual(t, charge, later, reference.Charge(later, "m", 1, past))
+
+		back := start + life
+		reference.GiveBack(back)
+		s.expectEqual(t, take, back, reference.Decide(back, take.Cost))
+	}
+}
+
+// changeFromHighRate is law 10 where the limit before let more than one unit return within a µs:
+// what a key owes under the new limit is the same number of units.
+func (s suite) changeFromHighRate(t *testing.T) {
+	high, slow := limit.Per(8_786_470, 4691*time.Microsecond), limit.Per(16_389_879_266, limit.MaxWindow)
+	reference, err := model.New(high.WithBurst(high.Quota()), limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := s.newKey()
+	for _, l := range []limit.Limit{high, slow} {
+		l = l.WithBurst(l.Quota())
+		rule, err := remote.NewRule(l, limit.GCRA())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reference.Use(l, limit.GCRA()); err != nil {
+			t.Fatal(err)
+		}
+		e := remote.Entry{Key: key, Rule: rule, Cost: 8_266_436}
+		s.expectEqual(t, e, epoch, reference.Decide(epoch, e.Cost))
+	}
+}
