@@ -2,14 +2,14 @@ package local
 
 import "sync/atomic"
 
-// Slot is units of a key that are held together. The zero Slot is not held; it must not be copied
-// once it was granted.
+// Slot is a number of units of a key that are held together. The zero Slot is not held. It must not
+// be copied after it has been granted.
 type Slot[O any] struct {
 	held  *Held[O]
 	units int64
-	place int // among the key's slots, from 1 on; 0: it is not held any more
+	place int // among the key's slots, from 1; 0 if it is no longer held
 	lost  atomic.Bool
-	ended chan struct{} // closed when it is lost or given back; nil before it is asked for
+	ended chan struct{} // closed when it is lost or given back; nil until Ended is called
 }
 
 // end ends a slot. The lock is held.
@@ -20,9 +20,9 @@ func (s *Slot[O]) end() {
 	}
 }
 
-// Release gives a slot back, and reports whether Redis is to be told so at once: then h was
-// entered. If not, because the slot is not held any more or the key is in doubt, or because tell
-// is false, Redis will be told how many units are held.
+// Release gives a slot back. told reports whether the caller is to tell Redis at once; then h was
+// entered as by [Slots.Enter]. Otherwise, because the slot was no longer held, the key is in
+// doubt, or tell is false, a statement will tell Redis how many units are held.
 func (s *Slot[O]) Release(now int64, tell bool) (h *Held[O], units int64, told bool) {
 	if s.held == nil {
 		return nil, 0, false
@@ -51,8 +51,8 @@ func (s *Slot[O]) Release(now int64, tell bool) (h *Held[O], units int64, told b
 	return h, s.units, true
 }
 
-// Held reports whether the slot is held, at a time that was read before: also directly after this
-// process stood still, when no timer has fired yet.
+// Held reports whether the slot is held at now, which must have been read before. It is right also
+// directly after this process was paused, when no timer has fired yet.
 func (s *Slot[O]) Held(now int64) bool {
 	// In this order: when the time is extended, slots that were lost before have been marked.
 	return s.held != nil && now < s.held.till.Load() && !s.lost.Load()

@@ -13,10 +13,10 @@ import (
 // Redis keeps a record for each process and key, and not for each slot. So all slots of a key
 // expire together, and one entry renews all of them.
 //
-// An answer that is lost leaves a key in doubt: Redis may have charged the units or not. While it
-// is in doubt no further entries are sent that would change what Redis knows of it; and as soon
-// as those that were can change nothing any more, Redis is told how many units are held. That
-// says the same however often it is told, so nothing leaks and nothing counts twice.
+// A lost answer leaves a key in doubt: Redis may or may not have charged the units. While a key is
+// in doubt, no further entries are sent that would change its record in Redis. Once the entries
+// that were sent earlier can no longer change it, Redis is sent the number of units held. That
+// entry is idempotent, so units neither leak nor count twice.
 type Slots[O any] struct {
 	wake func()
 
@@ -28,7 +28,8 @@ type Slots[O any] struct {
 // HeldKey is a key of a rule.
 type HeldKey struct{ Rule, Key string }
 
-// Held is what is held of a key. Its methods may be called after [Slots.Enter], which keeps it.
+// Held is what this process holds of a key. Its methods may be called after [Slots.Enter], which
+// keeps it in the table.
 type Held[O any] struct {
 	HeldKey
 	table *Slots[O]
@@ -38,29 +39,30 @@ type Held[O any] struct {
 	till atomic.Int64
 
 	// Guarded by the table's mu:
-	owner   O // whoever has entered last
+	owner   O // of the last Enter
 	ttl     time.Duration
 	units   int64
 	slots   []*Slot[O]
 	free    int64  // units, as Redis said last
-	kept    bool   // whatever Redis says: it cannot be reached
-	share   int64  // in an outage
-	outage  uint32 // the outage of share
+	kept    bool   // the slots are valid until Redis can be reached, and knows of them
+	share   int64  // units that this process may hold in an outage
+	outage  uint32 // the outage that share is for
 	flying  int    // entries in flight that change the record in Redis
 	flown   int64  // when the last of them ended
 	changes uint64 // number of changes by such entries and releases
 	doubt   bool
-	asked   bool          // Redis is being told how many units are held
-	since   int64         // Redis must not be told before
+	asked   bool          // a statement of the units held is in flight
+	since   int64         // the earliest time of such a statement
 	over    chan struct{} // closed when the doubt is over
 }
 
-// goneAfter is after how many lives of a line Redis has forgotten a process that it was last told
-// of then: its clock may run a little slower than this one's.
+// goneAfter is the number of TTLs after which Redis has certainly forgotten a process that has sent
+// nothing since. It is more than one because Redis's clock may run a little slower than this
+// process's.
 const goneAfter = 2
 
-// NewSlots returns an empty table. wake is called when there is something to be told of a key in
-// doubt, or may be later; it must not wait, nor call the table.
+// NewSlots returns an empty table. wake is called when a statement about a key in doubt is due, or
+// will be; it must not block, and must not call the table.
 func NewSlots[O any](wake func()) *Slots[O] {
 	return &Slots[O]{wake: wake, of: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
 }
@@ -74,9 +76,9 @@ func (t *Slots[O]) held(key HeldKey) *Held[O] {
 	return h
 }
 
-// Enter takes note that an entry is about to be sent that changes what Redis knows of a key, for
-// an owner whose lines last for ttl there. Granted, Left or Unknown must follow. But while the
-// key is in doubt there is none: wait is closed when that is over.
+// Enter records that an entry is about to be sent that changes a key's record in Redis, for an owner
+// whose records last for ttl there. Granted, Left or Unknown must follow. While the key is in
+// doubt, h is nil and no entry may be sent; wait is closed when the doubt is over.
 func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], wait <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,8 +102,8 @@ func (h *Held[O]) left(now int64) {
 	}
 }
 
-// Left ends an Enter: nothing has come of the entry. free is what Redis said is left, -1 if it
-// said nothing.
+// Left ends an Enter whose entry changed nothing in Redis. free is the number of free units in
+// Redis's reply, or -1 if there was none.
 func (h *Held[O]) Left(now, free int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -112,8 +114,8 @@ func (h *Held[O]) Left(now, free int64) {
 	h.clean(now)
 }
 
-// Unknown ends an Enter: whether the entry has changed anything in Redis is not known, and it can
-// do so until since.
+// Unknown ends an Enter whose entry may have changed the record in Redis, and may still do so until
+// since.
 func (h *Held[O]) Unknown(now, since int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -122,7 +124,7 @@ func (h *Held[O]) Unknown(now, since int64) {
 	h.doubts(since)
 }
 
-// doubts begins a doubt, or goes on with the one there is. The lock is held.
+// doubts puts the key in doubt, or prolongs its doubt. The lock is held.
 func (h *Held[O]) doubts(since int64) {
 	if !h.doubt {
 		h.doubt, h.over, h.since = true, make(chan struct{}), 0
@@ -131,7 +133,7 @@ func (h *Held[O]) doubts(since int64) {
 	h.table.wake()
 }
 
-// Granted ends an Enter: Redis has granted slots of so many units each, which it keeps until till.
+// Granted ends an Enter for which Redis granted slots of the given units each, until till.
 func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -157,14 +159,14 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 	}
 }
 
-// extend makes the slots last until till. Those that have lapsed meanwhile are lost, whatever
-// Redis still knows of them: somebody may have been told so. The lock is held.
+// extend makes the slots last until till. Slots that have expired meanwhile stay lost, even if Redis
+// still has them, because their holders may have seen that they are lost. The lock is held.
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
 	h.till.Store(max(h.till.Load(), till))
 }
 
-// lapse loses the slots if their time is over. The lock is held.
+// lapse marks the slots as lost if their time is over. The lock is held.
 func (h *Held[O]) lapse(now int64) {
 	if h.units == 0 || now < h.till.Load() {
 		return
@@ -180,8 +182,8 @@ func (h *Held[O]) lapse(now int64) {
 	h.doubts(now) // Redis may still have them
 }
 
-// clean forgets a key of which nothing is held, and of which Redis knows nothing or, since the
-// time of a line is over, will know nothing. The lock is held.
+// clean removes a key of which nothing is held, and of which Redis has no record, or one that has
+// certainly expired. The lock is held.
 func (h *Held[O]) clean(now int64) {
 	if h.units > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
 		return
@@ -193,7 +195,7 @@ func (h *Held[O]) clean(now int64) {
 	delete(h.table.of, h.HeldKey)
 }
 
-// EndAll gives all slots back, without Redis being told, which Statements then say.
+// EndAll gives all slots back in this process only. Statements then tell Redis.
 func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,11 +212,10 @@ func (t *Slots[O]) EndAll(now int64) {
 	}
 }
 
-// SlotCounts has the numbers of a rule: held now, and lost so far.
+// SlotCounts are a rule's numbers of units held now and of slots lost so far.
 type SlotCounts struct {
 	Units int64
-	// Lost is the number of slots that expired before Redis could be told that the process is
-	// alive.
+	// Lost is the number of slots that expired before they could be renewed.
 	Lost uint64
 }
 
@@ -236,7 +237,7 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 	return counts
 }
 
-// Keys is how many keys are known: those that are held, asked for, or in doubt.
+// Keys returns the number of keys in the table: those that are held, asked for, or in doubt.
 func (t *Slots[O]) Keys() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// GrantAlone grants a slot without Redis, if the process then holds no more than its share. Its
-// slots of the key are kept until Redis was told of them.
+// GrantAlone grants a slot without Redis, if the process then holds no more than its share. The
+// process's slots of the key stay valid until Redis knows of them.
 func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration, share func(*Held[O]) int64, units int64, s *Slot[O]) (granted bool, left int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -24,16 +24,16 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	return true, left - units
 }
 
-// Sharing is between how many instances a limit is divided while Redis cannot be asked.
+// Sharing says among how many instances a limit is divided while Redis cannot be asked.
 type Sharing struct {
-	// Outage tells outages apart; 0: there is none.
+	// Outage identifies the outage; 0 means none.
 	Outage uint32
 	Fleet  int
 }
 
-// Share is how many units the process may hold while Redis cannot be asked, as of the first time
-// that this is asked in an outage: what it holds, and its part of what was free; or of a key of
-// which it holds nothing, its part of the limit. For GrantAlone.
+// Share returns how many units the process may hold while Redis cannot be asked: the units that it
+// holds plus its part of those that were free, or its part of the limit if it holds none. The
+// first call in an outage fixes the share. It is for GrantAlone, which holds the lock.
 func (h *Held[O]) Share(quota int64, o Sharing) int64 {
 	fleet := int64(max(1, o.Fleet))
 	if o.Outage == 0 || h.outage != o.Outage {
@@ -45,7 +45,7 @@ func (h *Held[O]) Share(quota int64, o Sharing) int64 {
 	return h.share
 }
 
-// Room is how many units more the process may hold by its share.
+// Room returns how many more units the process may hold within its share.
 func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,14 +55,14 @@ func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
 	return max(0, h.Share(quota, o)-h.units)
 }
 
-// keep keeps the slots until Redis was told of them. The lock is held.
+// keep makes the slots valid until Redis knows of them. The lock is held.
 func (h *Held[O]) keep() {
 	h.kept = true
 	h.till.Store(math.MaxInt64)
 }
 
-// Keep keeps the slots of keys that are held now, and that are to be kept although Redis cannot be
-// reached: until it can, and was told of them.
+// Keep makes the slots of the chosen keys valid while Redis cannot be reached, until it knows of
+// them again.
 func (t *Slots[O]) Keep(now int64, which func(key HeldKey, owner O) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

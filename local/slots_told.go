@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Doubt has Redis told how many units are held of certain keys: it may have lost its memory.
+// Doubt puts the chosen keys in doubt, because Redis may have lost its data. So it is sent how many
+// units are held of them.
 func (t *Slots[O]) Doubt(now int64, which func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -16,8 +17,8 @@ func (t *Slots[O]) Doubt(now int64, which func(HeldKey) bool) {
 	}
 }
 
-// Statement is what Redis is told of a key: that the process is alive, or, if Absolute, how many
-// units it holds.
+// Statement is what Redis is to be told of a key: that the process is alive or, if Absolute, how
+// many units it holds.
 type Statement[O any] struct {
 	Held     *Held[O]
 	Owner    O
@@ -25,12 +26,12 @@ type Statement[O any] struct {
 	Units    int64
 	Absolute bool
 	changes  uint64
-	quiet    bool // no entry was on its way
+	quiet    bool // no entry was in flight
 }
 
-// Statements are what Redis is to be told now: of keys in doubt how many units are held, once
-// nothing is on its way that could change that; and if renew is set, of all others that the
-// process is alive. Each must be Answered or Failed.
+// Statements returns what Redis is to be told now: for keys in doubt the number of units held, once
+// no entry in flight can change it; and with renew, for all other keys, that the process is alive.
+// Answered or Failed must be called for each.
 func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) bool) (all []Statement[O]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,8 +50,8 @@ func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) boo
 	return all
 }
 
-// Answered takes note that Redis was told, knew of so many units before, and keeps those of the
-// statement until till.
+// Answered records that Redis has received the statement, that it had a record of the given known
+// units before, and that it keeps those of the statement until till.
 func (s *Statement[O]) Answered(now, till, known, free int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -81,7 +82,8 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	h.clean(now)
 }
 
-// Failed takes note that Redis may not have been told; and that nothing may be told before since.
+// Failed records that Redis may not have received the statement, and that the next one must not be
+// sent before since.
 func (s *Statement[O]) Failed(now, since int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -94,8 +96,8 @@ func (s *Statement[O]) Failed(now, since int64) {
 	}
 }
 
-// Next is when something is to be done next: a slot lapses, or Redis may be told of a doubt.
-// math.MaxInt64 if nothing is.
+// Next returns the time at which something is to be done next: a slot expires, or a statement about
+// a key in doubt may be sent. It is math.MaxInt64 if there is nothing to do.
 func (t *Slots[O]) Next(reachable func(HeldKey) bool) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

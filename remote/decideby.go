@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// ErrDecideBy: the time that the program gave the call, see [DecideBy], was over before Redis
-// answered, and before the limiter's deadline. That says nothing of Redis (law 11). If the entry was
-// sent it may have been charged.
+// ErrDecideBy means that the time that the program gave the call (see [DecideBy]) was over before
+// Redis answered, and before the limiter's deadline. It is no sign of an outage (law 11). If the
+// entry was sent, it may have been charged.
 var ErrDecideBy = fmt.Errorf("%w of this call, which is before the limiter's", ErrNoAnswer)
 
 var errDecideByNotSent = fmt.Errorf("%w: %w", ErrDecideBy, errNotRun)
 
 const (
-	// leastTime is with how much less time Redis is not asked any more: the answer would hardly come
-	// in time. Of a short deadline it is a part.
+	// leastTime is the least time with which Redis is asked at all, since an answer would hardly arrive
+	// sooner. For a short deadline it is 1/leastTimePart of it.
 	leastTime     = 2 * time.Millisecond
 	leastTimePart = 8
-	// wholePart is the part of the deadline that counts as all of it. A time that begins when
-	// the program accepts a request is a little shorter by the time of its first call.
+	// wholePart is the part of the deadline that counts as all of it, because a time that begins when
+	// the program accepts a request is already a little shorter at its first call.
 	wholePart = 15.0 / 16
 )
 
-// DecideBy is a context with which entries are decided by t at the latest, or end with
-// [ErrDecideBy]. It is not the context's deadline: that is the caller's, and ends with the
-// caller's error. Of several times the earliest counts.
+// DecideBy returns a context with which entries are decided by t at the latest, or end with
+// [ErrDecideBy]. This is separate from the context's deadline, which is the caller's and ends
+// calls with the caller's error. Of several times the earliest counts.
 func DecideBy(ctx context.Context, t time.Time) context.Context {
 	if d := decideByOf(ctx); d != nil && !t.Before(d.by) {
 		return ctx
@@ -33,7 +33,7 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	return &decideBy{Context: ctx, by: t}
 }
 
-// WithoutDecideBy is a context in which no such time counts.
+// WithoutDecideBy returns a context in which no such time counts.
 func WithoutDecideBy(ctx context.Context) context.Context {
 	if decideByOf(ctx) == nil {
 		return ctx
@@ -41,8 +41,7 @@ func WithoutDecideBy(ctx context.Context) context.Context {
 	return &decideBy{Context: ctx, none: true}
 }
 
-// TimeLeft is how much time entries with this context have, which is within at most. It may be
-// negative.
+// TimeLeft returns how much time entries with this context have, at most within. It may be negative.
 func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	if d := decideByOf(ctx); d != nil {
 		return min(within, time.Until(d.by))
@@ -50,8 +49,8 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	return within
 }
 
-// LateBy is err, with which something ended that came before the entry was sent: or [ErrDecideBy], if
-// the time of this context is over.
+// LateBy returns [ErrDecideBy] if the time of this context is over, and otherwise err, which ended
+// something that precedes sending the entry.
 func LateBy(ctx context.Context, err error) error {
 	if d := decideByOf(ctx); d != nil && time.Until(d.by) <= 0 {
 		return errDecideByNotSent
@@ -62,12 +61,12 @@ func LateBy(ctx context.Context, err error) error {
 type decideBy struct {
 	context.Context
 	by   time.Time
-	none bool // any time is in time
+	none bool // no such time counts
 }
 
 type decideByKey struct{}
 
-// Value is of context.Context.
+// Value implements context.Context.
 func (d *decideBy) Value(key any) any {
 	if key == (decideByKey{}) {
 		return d
@@ -75,7 +74,7 @@ func (d *decideBy) Value(key any) any {
 	return d.Context.Value(key)
 }
 
-// decideByOf is nil if there is no such time.
+// decideByOf returns nil if no such time counts.
 func decideByOf(ctx context.Context) *decideBy {
 	if d, ok := ctx.Value(decideByKey{}).(*decideBy); ok && !d.none {
 		return d
