@@ -2,7 +2,7 @@ package remote
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -11,27 +11,47 @@ import (
 // often as the answers do.
 type tripContext struct {
 	deadline time.Time
-	done     chan struct{}
-	ended    atomic.Bool
+
+	mu    sync.Mutex    // guards the rest
+	done  chan struct{} // nil until Done is called, which most trips' clients never do
+	ended bool
 }
 
 func newTripContext(ends int64) *tripContext {
-	return &tripContext{deadline: processStart.Add(microseconds(ends)), done: make(chan struct{})}
+	return &tripContext{deadline: processStart.Add(microseconds(ends))}
 }
 
-// end ends the context, once.
+// end ends the context. It may be called more than once.
 func (c *tripContext) end() {
-	if c.ended.CompareAndSwap(false, true) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended && c.done != nil {
 		close(c.done)
 	}
+	c.ended = true
 }
 
 // Deadline, Done, Err and Value implement context.Context.
 func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *tripContext) Done() <-chan struct{}       { return c.done }
-func (c *tripContext) Value(any) any               { return nil }
+
+func (c *tripContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.ended {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+func (c *tripContext) Value(any) any { return nil }
+
 func (c *tripContext) Err() error {
-	if c.ended.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
 		return context.DeadlineExceeded
 	}
 	return nil

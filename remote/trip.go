@@ -42,9 +42,11 @@ func (b *Batcher) load(leader *call) *trip {
 	// The whole queue is taken, and calls that do not fit are put back at its front, so that the
 	// lock is held only briefly.
 	b.mu.Lock()
-	t := &trip{}
+	var t *trip
 	if n := len(b.spare); n > 0 {
 		t, b.spare = b.spare[n-1], b.spare[:n-1]
+	} else {
+		t = &trip{}
 	}
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
