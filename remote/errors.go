@@ -166,11 +166,16 @@ func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(er
 // MayHaveRun reports whether Redis may have made and charged a decision that ended with this error:
 // it was sent, and nothing proves that it did not run.
 func MayHaveRun(err error) bool {
+	// The cases below allocate, and under overload most calls end with ErrNoRoom.
+	return !errors.Is(err, errNotRun) && sentErrorMayHaveRun(err)
+}
+
+func sentErrorMayHaveRun(err error) bool {
 	var onTheWay *net.OpError
 	var lookUp *net.DNSError
 	var notTLS tls.RecordHeaderError
 	switch {
-	case errors.Is(err, errNotRun), errors.Is(err, ErrUnreadable), isOfCertificates(err), errors.As(err, &notTLS),
+	case errors.Is(err, ErrUnreadable), isOfCertificates(err), errors.As(err, &notTLS),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &lookUp):
 		return false
 	case errors.As(err, &onTheWay):

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -42,11 +43,11 @@ func (h *holding) ask(e *remote.Entry) {
 	}
 }
 
-// decidedWithout records that the outage policy has decided. mayBeCharged says whether Redis may hold
-// the units even so.
-func (h *holding) decidedWithout(mayBeCharged bool) {
+// decidedWithout records that the outage policy has decided, because asking Redis ended with err. Redis
+// may hold the units even so.
+func (h *holding) decidedWithout(err error) {
 	if h != nil {
-		h.unknown = mayBeCharged
+		h.unknown = outage.MayBeCharged(err)
 	}
 }
 

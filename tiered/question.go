@@ -139,6 +139,6 @@ func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
 // fallback decides without Redis, because asking it failed with err.
 func (q *question) fallback(now int64, err error) limit.Decision {
 	asked := q.inOutage()
-	q.key.hold.decidedWithout(outage.MayBeCharged(err))
+	q.key.hold.decidedWithout(err)
 	return q.shard().Without(&asked, now, err)
 }

@@ -58,13 +58,13 @@ const (
 func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
+	case errors.Is(err, remote.ErrNoRoom): // first, because under overload most are
+		l.Counts.Missed(NoRoom)
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
 	case errors.Is(err, remote.ErrDecideBy): // which says nothing of Redis
 		l.Counts.Missed(OwnTime)
 		return
-	case errors.Is(err, remote.ErrNoRoom):
-		l.Counts.Missed(NoRoom)
 	default:
 		l.Counts.Missed(NotInTime)
 	}
