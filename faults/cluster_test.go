@@ -21,7 +21,7 @@ func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 	tr := startTraffic(t, l)
 	tr.awaitRedis(t, 1000)
 
-	slots := slotsOf(t, masters[0])
+	slots := slotsOf(t, masters[0], "tl")
 	cluster.MoveSlots(t, masters[0], masters[1], slots, func() {
 		redistest.Eventually(t, "batches have met slots whose keys are apart", func() bool { return errorsSaid(t, masters[0], "TRYAGAIN") > 3 })
 	})
@@ -60,11 +60,11 @@ func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 	}
 }
 
-// slotsOf is the slots of a node that hold keys.
-func slotsOf(t *testing.T, node *redistest.Server) (slots []int) {
+// slotsOf returns the slots of a node that hold keys with a prefix.
+func slotsOf(t *testing.T, node *redistest.Server, prefix string) (slots []int) {
 	t.Helper()
 	ctx, client := context.Background(), node.Client(t)
-	keys, err := client.Keys(ctx, "tl:*").Result()
+	keys, err := client.Keys(ctx, prefix+":*").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -226,7 +226,7 @@ func TestLaw13ReshardingWhileUnitsAreHeld(t *testing.T) {
 	h := startHolders(t, 2, "redis://"+from.Addr()+"?addr="+to.Addr())
 	moved := 0
 	for i := range 4 {
-		slots := slotsOfPrefix(t, from, h.prefix)
+		slots := slotsOf(t, from, h.prefix)
 		cluster.MoveSlots(t, from, to, slots, func() { h.awaitBusy(0) })
 		from, to, moved = to, from, moved+len(slots)
 		if i == 2 {
@@ -267,24 +267,6 @@ func TestLaw13FailoverWhileUnitsAreHeld(t *testing.T) {
 	o := h.outcome(replica)
 	o.checkNothingLeaks()
 	o.checkSlots(killed, until)
-}
-
-// slotsOfPrefix is the slots of a node that hold keys of a prefix.
-func slotsOfPrefix(t *testing.T, node *redistest.Server, prefix string) (slots []int) {
-	t.Helper()
-	client := node.Client(t)
-	keys, err := client.Keys(context.Background(), prefix+":*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := make(map[int64]bool)
-	for _, key := range keys {
-		if slot := client.ClusterKeySlot(context.Background(), key).Val(); !seen[slot] {
-			seen[slot] = true
-			slots = append(slots, int(slot))
-		}
-	}
-	return slots
 }
 
 // outcome13 is what is left when all holders have ended.
