@@ -154,3 +154,15 @@ func TestLaw3MayHaveRun(t *testing.T) {
 		}
 	}
 }
+
+// Under overload most calls end with ErrNoRoom, each of which asks this.
+func TestMayHaveRunAllocatesNothingForLackOfRoom(t *testing.T) {
+	n := testing.AllocsPerRun(100, func() {
+		if MayHaveRun(ErrNoRoom) {
+			t.Fatal("a call that found no room may have run")
+		}
+	})
+	if n > 0 {
+		t.Errorf("MayHaveRun(ErrNoRoom) allocates %v times, want 0", n)
+	}
+}
