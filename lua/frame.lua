@@ -474,6 +474,9 @@ local function settle(e, s, charge)
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
     outcome = rule.algorithm.state(s, rule, e.units)
+    if outcome > 0 and not after_giving(e, s) then
+      outcome = UNREADABLE
+    end
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end

@@ -43,6 +43,7 @@ func Test(t *testing.T, backend Backend) {
 	t.Run("calendar", func(t *testing.T) { rapid.Check(t, s.calendar) })
 	t.Run("changes", func(t *testing.T) { rapid.Check(t, s.changes) })
 	t.Run("groups", func(t *testing.T) { rapid.Check(t, s.groups) })
+	t.Run("stated empty after a step", s.statedEmptyAfterAStep)
 	t.Run("slots", func(t *testing.T) { rapid.Check(t, s.slots) })
 	t.Run("mixed groups", func(t *testing.T) { rapid.Check(t, s.mixedGroups) })
 	t.Run("plain", func(t *testing.T) { rapid.Check(t, s.plain) })

@@ -85,3 +85,32 @@ func (s suite) changeFromHighRate(t *testing.T) {
 		s.expectEqual(t, e, epoch, reference.Decide(epoch, e.Cost))
 	}
 }
+
+// statedEmptyAfterAStep: a key of which nothing is held any more is as if never used, also to the
+// entries beside the one that said so, where its time had run ahead of a clock that was set back.
+func (s suite) statedEmptyAfterAStep(t *testing.T) {
+	h := model.Holder{Name: "aaaaaaaa", Quota: 9, TTL: 300_000}
+	var id remote.Holder
+	copy(id[:], h.Name)
+	rule, err := remote.NewSlotsRule(limit.Concurrent(h.Quota), time.Duration(h.TTL)*time.Microsecond, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reference model.Slots
+	e := remote.Entry{Key: s.newKey(), Rule: rule, Cost: 1}
+	s.expectEqual(t, e, epoch, reference.Acquire(epoch, h, 1))
+
+	const back = epoch - 1
+	none, some := e, e
+	none.Operation, none.Cost = lua.Slots, 0
+	some.Operation, some.Cost = lua.Slots, 4
+	replies, err := s.backend.Run(context.Background(), []remote.Entry{none, some}, back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []model.Outcome{reference.State(back, h, 0), reference.State(back, h, 4)} {
+		if got := outcome(replies[i]); got != want {
+			t.Fatalf("entry %d:\ngot   %+v\nmodel %+v", i, got, want)
+		}
+	}
+}

@@ -173,7 +173,9 @@ func (s *Slots) State(now int64, h Holder, units int64) Outcome {
 		out.Granted = lines[i].units
 	}
 	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < mostLines) {
-		lines = s.set(t, lines, h, units)
+		if lines = s.set(t, lines, h, units); len(lines) == 0 {
+			out.Stamp = now // the key is as if never used
+		}
 	}
 	return told(out, t, h, lines)
 }
