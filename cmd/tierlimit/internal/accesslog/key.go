@@ -47,6 +47,18 @@ func (k KeyKind) Of(r Request) string {
 	return r.Host
 }
 
+// In reports whether a request says what its key is, so that it does not share "-" with all others
+// that do not.
+func (k KeyKind) In(r Request) bool {
+	switch k {
+	case KeyPath:
+		return pathKey(r.Path) != "-"
+	case KeyUser:
+		return r.User != "" && r.User != "-"
+	}
+	return r.Host != "-"
+}
+
 func pathKey(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	if path == "" {
