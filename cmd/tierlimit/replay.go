@@ -31,7 +31,7 @@ Without FILE it replays a day of the NASA web server of 1995.
 
 The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
 time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time
-(RFC 3339, or seconds since 1970), a key and the cost, if that is not 1. Requests are
+(RFC 3339, or a number since 1970), a key and the cost, if that is not 1. Requests are
 sorted by their times, so parts of a log may come in any order, as of
 "zcat -f access.log* | tierlimit replay -".
 
