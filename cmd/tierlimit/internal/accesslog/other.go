@@ -31,8 +31,8 @@ var (
 
 // parseAny reads a line of any of the formats.
 func parseAny(line []byte) (Request, fault) {
-	if line[0] == '{' {
-		return parseJSON(line)
+	if object := bytes.TrimLeft(line, " \t"); object[0] == '{' {
+		return parseJSON(object)
 	}
 	if !bytes.Contains(line, []byte(`] "`)) {
 		if r, f, ok := parsePlain(line); ok {

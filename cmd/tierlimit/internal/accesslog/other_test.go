@@ -18,6 +18,7 @@ func TestOtherFormats(t *testing.T) {
 		`{"ts":1795348800.5,"key":"k","cost":7}`:        {Time: at.Add(500 * time.Millisecond), Host: "k", Cost: 7},
 		`{"timestamp":"1795348800","user_id":17}`:       {Time: at, Host: "-", User: "17"},
 		`{"time":1795348800,"status":"x","bytes":null}`: {Time: at, Host: "-"},
+		"\t" + ` {"time":1795348800,"key":"k"}`:         {Time: at, Host: "k"},
 		`{"time":1795348800,"key":"user 17"}`:           {Time: at, Host: "user 17"},
 		`{"time":1795348800250,"host":"h"}`:             {Time: at.Add(250 * time.Millisecond), Host: "h"},
 		`{"time":"1795348800250.5","host":"h"}`:         {Time: at.Add(250500 * time.Microsecond), Host: "h"},
