@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -59,7 +60,7 @@ func parse(text []byte, p *problems) ast.Node {
 			}
 			// Its Error would draw the lines around, in a time that grows with the square
 			// of their length.
-			err = errors.New(withoutName(e.GetMessage()))
+			err = errors.New(withoutName(withoutTab(e.GetMessage())))
 		}
 		p.addf(at, "this is not YAML: %w", err)
 		return nil
@@ -86,6 +87,11 @@ func withoutName(message string) string {
 		return "this name is already defined at " + message[at+len(says):]
 	}
 	return message
+}
+
+// withoutTab says of the most frequent mistake what to do.
+func withoutTab(message string) string {
+	return strings.Replace(message, "found character '\t' that cannot start any token", "a tab cannot indent, write spaces", 1)
 }
 
 // within moves a place to the end of its line where the library counted too far, as it
@@ -237,7 +243,7 @@ func (p *problems) unlike(n ast.Node, what, like string) {
 		is = "tagged (values in rules files are not)"
 	default:
 		if text, ok := plain(n); ok {
-			is = `"` + strings.ToValidUTF8(text, "?") + `"`
+			is = strconv.Quote(text) // which may be meant for the terminal that it is printed on
 		}
 	}
 	p.addf(at(n), "%s is %s, must be %s", what, is, like)

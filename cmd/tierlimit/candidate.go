@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,8 @@ func parseCandidate(s string) (candidate, error) {
 		return candidate{}, err
 	case a.IsAutomatic():
 		return candidate{}, fmt.Errorf("%q is not an algorithm to compare", s)
+	case hasBurst && burst == "":
+		return candidate{}, fmt.Errorf("%q: the burst is missing; write it like gcra:burst=10%% or gcra:burst=25", s)
 	case hasBurst && a != limit.GCRA():
 		return candidate{}, fmt.Errorf("%q: only gcra has a burst", s)
 	}
@@ -46,7 +49,7 @@ func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
 		return l, fmt.Errorf("burst %q is not a positive number of units, nor of percent like 10%%", c.burst)
 	}
 	if percent {
-		n = max(1, l.Quota()*n/100)
+		n = max(1, l.Quota()*min(n, math.MaxInt64/l.Quota())/100)
 	}
 	l = l.WithBurst(n)
 	return l, l.Validate()

@@ -70,7 +70,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	tr, err := loadRequests("demo", f.logFlags, stdin, stderr)
+	tr, err := loadRequests(ctx, "demo", f.logFlags, stdin, stderr)
 	if err != nil {
 		return err
 	}

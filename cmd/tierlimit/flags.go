@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
@@ -30,20 +31,46 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 			set.PrintDefaults()
 			return err
 		}
-		return usageError{fmt.Errorf("%w (\"tierlimit %s -h\" lists the flags)", err, set.Name())}
+		return usageError{fmt.Errorf("%s (\"tierlimit %s -h\" lists the flags)", explainedFlag(set, err), set.Name())}
+	}
+	if most == 1 && set.NArg() == 1 && set.Arg(0) == "" {
+		return usageError{fmt.Errorf("the %s is empty, as a variable is that is not set", argument(usage))}
 	}
 	if set.NArg() > most {
 		if most == 0 {
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
 		if most == 1 {
-			line, _, _ := strings.Cut(usage, "\n")
-			name := strings.Trim(line[strings.LastIndexByte(line, ' ')+1:], "[]")
-			return usageError{fmt.Errorf("one %s at most, got %q (flags go before it)", name, set.Args())}
+			return usageError{fmt.Errorf("one %s at most, got %q (flags go before it)", argument(usage), set.Args())}
 		}
 		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
 	}
 	return nil
+}
+
+// argument is the name of a command's one argument.
+func argument(usage string) string {
+	line, _, _ := strings.Cut(usage, "\n")
+	return strings.Trim(line[strings.LastIndexByte(line, ' ')+1:], "[]")
+}
+
+// explainedFlag says what a flag takes, where package flag says no more than "parse error".
+func explainedFlag(set *flag.FlagSet, err error) string {
+	text, isParse := strings.CutSuffix(err.Error(), ": parse error")
+	_, name, _ := strings.Cut(text, " for flag -")
+	found := set.Lookup(name)
+	if !isParse || found == nil {
+		return err.Error()
+	}
+	if getter, ok := found.Value.(flag.Getter); ok {
+		switch getter.Get().(type) {
+		case int, int64:
+			return text + ": must be a whole number"
+		case time.Duration:
+			return text + ": must be a time like 30s or 5m"
+		}
+	}
+	return err.Error()
 }
 
 // logFlags say which log to read, and how.

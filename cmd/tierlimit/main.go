@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -40,12 +41,18 @@ const usage = `tierlimit shows what request limits hold, and tries them on real 
 
 func main() {
 	logging.Disable() // the command says itself what is wrong
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)   // a second Ctrl-C ends it at once
+	signal.Ignore(syscall.SIGPIPE) // writing fails instead, and what was written to Redis is removed
+	err := execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	var misuse usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, syscall.EPIPE): // whoever reads has enough
+		os.Exit(1)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "tierlimit: interrupted")
+		os.Exit(1)
 	case errors.As(err, &misuse):
 		fmt.Fprintln(os.Stderr, "tierlimit:", err)
 		os.Exit(2)
@@ -57,6 +64,35 @@ func main() {
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
+
+// execute runs a command until it is done, or its output cannot be written.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := &output{to: stdout, failed: cancel}
+	err := run(ctx, args, stdin, out, stderr)
+	if out.err != nil {
+		return out.err
+	}
+	return err
+}
+
+// output remembers the first error of writing, and writes nothing after it.
+type output struct {
+	to     io.Writer
+	failed func()
+	err    error
+}
+
+func (o *output) Write(p []byte) (n int, err error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	if n, o.err = o.to.Write(p); o.err != nil {
+		o.failed()
+	}
+	return n, o.err
+}
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
@@ -70,7 +106,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return runTop(ctx, args[1:], stdout, stderr)
 	case "check":
 		return runCheck(args[1:], stdout, stderr)
-	case "version":
+	case "version", "-version", "--version":
 		return runVersion(args[1:], stdout)
 	case "replay":
 		return runReplay(ctx, args[1:], stdin, stdout, stderr)

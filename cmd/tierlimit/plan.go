@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/measure"
+	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -124,7 +125,7 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	client := redis.NewClient(server.options)
 	defer client.Close()
 	table := planned{Limit: f.limit.String(), Keys: f.keys, Redis: server.shown, Holds: f.holds, HoldsBytes: plan.HoldsBytes(f.holds, f.nameBytes)}
-	if table.Picks, err = picks(client, f); err != nil {
+	if table.Picks, err = picks(f); err != nil {
 		return err
 	}
 	if !f.json {
@@ -187,10 +188,10 @@ func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Wri
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
 
 // picks is what is chosen for the stated need, or for several tolerances.
-func picks(client *redis.Client, f planFlags) (all []pick, err error) {
+func picks(f planFlags) (all []pick, err error) {
 	needs := []plan.Need{f.need}
 	if !f.need.Stated() {
-		unstated, err := automatic(client, f.limit)
+		unstated, err := automatic(f.limit)
 		if err != nil {
 			return nil, err
 		}
@@ -233,9 +234,17 @@ func tolerances() []plan.Need {
 	}
 }
 
-// automatic is what a rule chooses that names no algorithm and no need.
-func automatic(client *redis.Client, l limit.Limit) (plan.Plan, error) {
-	limiter, err := tiered.New(client, tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0), tiered.Prefix("tierlimit-plan"))
+// automatic is what a rule chooses that names no algorithm and no need. It needs no Redis, where
+// a limiter would leave the fleet's generation for a year.
+func automatic(l limit.Limit) (plan.Plan, error) {
+	server, err := standin.Start()
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	defer server.Close()
+	client := redis.NewClient(server.Options())
+	defer client.Close()
+	limiter, err := tiered.New(client, tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0))
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -31,7 +31,9 @@ Without FILE it replays a day of the NASA web server of 1995.
 
 The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
 time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time
-(RFC 3339, or seconds since 1970), a key and the cost, if that is not 1.
+(RFC 3339, or a number since 1970), a key and the cost, if that is not 1. Requests are
+sorted by their times, so parts of a log may come in any order, as of
+"zcat -f access.log* | tierlimit replay -".
 
 Flags:
 `
@@ -122,7 +124,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(f.logFlags, stdin, stderr)
+	tr, err := loadTrace(ctx, f.logFlags, stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -212,8 +214,34 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 	return result, err
 }
 
+// read reads a log to its end, or until ctx is done: a terminal or a pipe may have nothing to say
+// for as long as it likes, and then its reader is left behind.
+func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *trace.Trace, error) {
+	type log struct {
+		reader *accesslog.Reader
+		trace  *trace.Trace
+		err    error
+	}
+	done := make(chan log, 1)
+	go func() {
+		reader, err := accesslog.NewReader(bufio.NewReaderSize(in, 1<<16))
+		if err != nil {
+			done <- log{err: err}
+			return
+		}
+		tr, err := trace.Load(reader, f.key, f.cost, f.most, nil)
+		done <- log{reader, tr, err}
+	}()
+	select {
+	case l := <-done:
+		return l.reader, l.trace, l.err
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
 // loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
-func loadTrace(f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
 	name := f.file
 	switch name {
@@ -229,11 +257,7 @@ func loadTrace(f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, err
 		defer file.Close()
 		in = file
 	}
-	reader, err := accesslog.NewReader(bufio.NewReaderSize(in, 1<<16))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
-	}
-	tr, err := trace.Load(reader, f.key, f.cost, f.most, nil)
+	reader, tr, err := f.read(ctx, in)
 	switch {
 	case errors.Is(err, trace.ErrKeys):
 		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
@@ -249,14 +273,20 @@ func loadTrace(f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, err
 		}
 	}
 	if len(tr.Events) == 0 {
-		return nil, fmt.Errorf("%s holds no request in a known format", fileName(name))
+		if reader.Lines() == 0 {
+			return nil, fmt.Errorf("%s is empty", fileName(name))
+		}
+		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; make lines of a time, a space and a key of any other", fileName(name))
+	}
+	if tr.Unnamed > 0 {
+		fmt.Fprintf(stderr, "%s: %d of %d requests have no %s, and count as of one key, \"-\"\n", fileName(name), tr.Unnamed, len(tr.Events), strings.TrimSuffix(string(f.key), "+path"))
 	}
 	return tr, nil
 }
 
 // loadRequests is loadTrace for commands that count each request as one unit.
-func loadRequests(command string, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
-	tr, err := loadTrace(f, stdin, stderr)
+func loadRequests(ctx context.Context, command string, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
+	tr, err := loadTrace(ctx, f, stdin, stderr)
 	if err == nil && slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.Cost != 1 }) {
 		return nil, fmt.Errorf("%s has costs, and %s counts each request as one: leave the costs out, or use replay", fileName(f.file), command)
 	}

@@ -85,6 +85,8 @@ func (f *reportFlags) check() error {
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
 	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
 		return usageError{fmt.Errorf("-find %v: must be a part between 0 and 1, or 0%% and 100%%", *f.find)}
+	case f.wrong != nil && !(*f.wrong >= 0 && *f.wrong <= 1):
+		return usageError{fmt.Errorf("-wrong %v: must be a part between 0 and 1, or 0%% and 100%%", *f.wrong)}
 	case f.limit.IsCalendar():
 		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
 	case f.limit.IsConcurrent():
@@ -92,9 +94,8 @@ func (f *reportFlags) check() error {
 	case f.wrong != nil && f.load != nil && f.load.ForEach():
 		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
 	}
-	// A report takes a while, so what would keep it from being written is better known first.
-	if folder, err := os.Stat(filepath.Dir(f.out)); err != nil || !folder.IsDir() {
-		return usageError{fmt.Errorf("-o %s: there is no folder %s", f.out, filepath.Dir(f.out))}
+	if err := canWrite(f.out); err != nil {
+		return usageError{err}
 	}
 	if f.need.Stated() {
 		if err := f.need.Validate(); err != nil {
@@ -103,6 +104,30 @@ func (f *reportFlags) check() error {
 		// Whether anything meets it is known at once, but for what needs the traffic.
 		_, err := plan.Choose(f.limit, f.need)
 		return err
+	}
+	return nil
+}
+
+// canWrite is an error if a file cannot be written: a report takes a while, so what would keep it
+// from being written is better known first.
+func canWrite(name string) error {
+	is, err := os.Stat(name)
+	switch {
+	case name == "-", err == nil && !is.Mode().IsRegular() && !is.IsDir(): // a device or a pipe
+		return nil
+	case name == "":
+		return errors.New("-o is empty: give the file to write, or - for standard output")
+	}
+	if folder, err := os.Stat(filepath.Dir(name)); err != nil || !folder.IsDir() {
+		return fmt.Errorf("-o %s: there is no folder %s", name, filepath.Dir(name))
+	}
+	file, failed := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if failed != nil {
+		return fmt.Errorf("-o %w", failed)
+	}
+	_ = file.Close() // nothing was written
+	if err != nil {  // it was not there
+		return os.Remove(name)
 	}
 	return nil
 }
@@ -120,7 +145,7 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	client := redis.NewClient(server.options)
 	defer client.Close()
 	r := reporter{flags: f, client: client, options: server.options, redis: server.shown, stderr: stderr}
-	if err := r.load(stdin); err != nil {
+	if err := r.load(ctx, stdin); err != nil {
 		return err
 	}
 	p, err := r.page(ctx)
@@ -160,7 +185,7 @@ type reporter struct {
 }
 
 // load finds the traffic and the candidates.
-func (r *reporter) load(stdin io.Reader) (err error) {
+func (r *reporter) load(ctx context.Context, stdin io.Reader) (err error) {
 	f := r.flags
 	if r.candidates, err = plan.Candidates(f.limit); err != nil {
 		return err
@@ -178,7 +203,7 @@ func (r *reporter) load(stdin io.Reader) (err error) {
 	if f.file != "" && f.file != "-" {
 		r.source = filepath.Base(f.file)
 	}
-	tr, err := loadRequests("report", f.logFlags, stdin, r.stderr)
+	tr, err := loadRequests(ctx, "report", f.logFlags, stdin, r.stderr)
 	if err != nil {
 		return err
 	}
@@ -199,6 +224,9 @@ func (r *reporter) load(stdin io.Reader) (err error) {
 func (r *reporter) page(ctx context.Context) (page.Page, error) {
 	f := r.flags
 	first := r.traffic(r.candidates[0])
+	if first.Requests() == 0 {
+		return page.Page{}, usageError{fmt.Errorf("-requests %d: %s came to no request at all, take more", f.requests, r.source)}
+	}
 	windows := 0
 	if f.find != nil {
 		windows = len(study.Windows)
@@ -246,7 +274,7 @@ func (r *reporter) choose(p *page.Page) (err error) {
 	if need.Stated() {
 		p.Plan, err = plan.Choose(f.limit, need)
 	} else {
-		p.Plan, err = automatic(r.client, f.limit)
+		p.Plan, err = automatic(f.limit)
 	}
 	if err != nil {
 		return err
@@ -260,7 +288,7 @@ func (r *reporter) choose(p *page.Page) (err error) {
 		chosen = one[0]
 	}
 	p.Chosen = chosen
-	all, err := picks(r.client, planFlags{limit: f.limit})
+	all, err := picks(planFlags{limit: f.limit})
 	for _, one := range all {
 		p.Picks = append(p.Picks, page.Pick{Need: one.Need, Configuration: one.Configuration, BytesFull: one.BytesFull, WorstCase: one.WorstCase})
 	}

@@ -94,6 +94,24 @@ func TestReportEscapesKeys(t *testing.T) {
 	}
 }
 
+// A key turns no text around it, and of a long one its reader learns that it is a hash.
+func TestReportShowsKeysReadably(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	log := strings.Repeat(`{"time":1795348800,"key":"a\u202eb"}`+"\n"+`{"time":1795348800,"key":"user 17 \u00e9"}`+"\n"+`{"time":1795348800,"key":"`+strings.Repeat("x", 300)+`"}`+"\n", 30)
+	if err := os.WriteFile(file, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	html := reported(t, "-find", "0.9", "-limit", "5/1m", "-redis", redistest.Shared(t).URL(), file)
+	for _, want := range []string{`&#34;a\u202eb&#34;`, ">user 17 é<", "a long key, of hash "} {
+		if !strings.Contains(html, want) {
+			t.Errorf("%s is not in the report", want)
+		}
+	}
+	if strings.Contains(html, "\u202e") {
+		t.Error("a key turns the text around it")
+	}
+}
+
 // A need of few wrong decisions is met on the very log, at the least cost.
 func TestReportOfFewWrongDecisions(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -60,13 +61,14 @@ func (r *rules) limitOf(rule, key string) (limit.Limit, error) {
 
 // problems are what is wrong with a rules file, one by one.
 func problems(err error) (all []error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok && !isProblem(err) {
-		for _, e := range joined.Unwrap() {
-			all = append(all, problems(e)...)
-		}
-		return all
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || isProblem(err) || !slices.ContainsFunc(joined.Unwrap(), isProblem) {
+		return []error{err} // of the whole file
 	}
-	return []error{err}
+	for _, e := range joined.Unwrap() {
+		all = append(all, problems(e)...)
+	}
+	return all
 }
 
 func isProblem(err error) bool {

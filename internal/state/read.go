@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,15 +40,19 @@ func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int6
 	for i, key := range keys {
 		texts[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
 	}
-	// What is wrong with a key is its command's error; a trip that failed is all commands'.
-	_, _ = pipe.Exec(ctx)
+	// What is wrong with a key is its command's error; a trip that failed is all commands', but for
+	// one that did not get as far as sending them, as with a wrong password.
+	_, failed := pipe.Exec(ctx)
 	if err := clock.Err(); err != nil {
 		return nil, err
+	}
+	if failed != nil && clock.Val().IsZero() {
+		return nil, failed
 	}
 	results := make([]Result, len(keys))
 	for i, key := range keys {
 		results[i] = Result{Key: Key{Clock: clock.Val().UnixMicro(), Expires: lives[i].Val()}}
-		results[i].Err = results[i].read(ctx, node, key, texts[i], window)
+		results[i].Err = cmp.Or(results[i].read(ctx, node, key, texts[i], window), lives[i].Err())
 	}
 	return results, nil
 }

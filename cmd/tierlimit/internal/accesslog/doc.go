@@ -15,6 +15,7 @@
 // quotes and spaces. A line that cannot be read is skipped and counted, and the
 // first few are kept to be shown; it never ends the reading.
 //
-// Two common extensions are read as well: fractions of a second in the time,
-// and the virtual host with its port that Apache's vhost_combined puts first.
+// Common extensions are read as well: fractions of a second in the time, the virtual host
+// with its port that Apache's vhost_combined puts first, and what syslog, journald or Docker
+// put in front of a line.
 package accesslog

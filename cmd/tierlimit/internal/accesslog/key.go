@@ -3,6 +3,7 @@ package accesslog
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -33,13 +34,29 @@ func (k KeyKind) Of(r Request) string {
 	case KeyPath:
 		return pathKey(r.Path)
 	case KeyHostAndPath:
-		// The host ends at the first space, since it cannot hold one.
-		return r.Host + " " + pathKey(r.Path)
+		// The host ends at the first space: only a key of JSON can hold one, and is quoted then.
+		host := r.Host
+		if strings.ContainsAny(host, " \"") {
+			host = strconv.Quote(host)
+		}
+		return host + " " + pathKey(r.Path)
 	}
 	if k == KeyUser {
 		return cmp.Or(r.User, "-")
 	}
 	return r.Host
+}
+
+// In reports whether a request says what its key is, so that it does not share "-" with all others
+// that do not.
+func (k KeyKind) In(r Request) bool {
+	switch k {
+	case KeyPath:
+		return pathKey(r.Path) != "-"
+	case KeyUser:
+		return r.User != "" && r.User != "-"
+	}
+	return r.Host != "-"
 }
 
 func pathKey(path string) string {

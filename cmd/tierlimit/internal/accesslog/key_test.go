@@ -20,6 +20,8 @@ func TestKeyOf(t *testing.T) {
 		{"host+path", "h", "/a?b", "h /a"},
 		{"host+path", "h", "", "h -"},
 		{"host+path", "2001:db8::1", "/a b", "2001:db8::1 /a b"},
+		{"host+path", "user 17", "/a", `"user 17" /a`},
+		{"host+path", `"user`, "/a", `"\"user" /a`},
 	}
 	for _, test := range tests {
 		kind, err := ParseKeyKind(test.kind)

@@ -32,7 +32,7 @@ func openLines(r io.Reader) (lines, error) {
 		return lines{}, l.explain(err)
 	}
 	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return l, nil
+		return l, l.begin()
 	}
 	l.gzipped = true
 	unzipped, err := gzip.NewReader(l.in)
@@ -40,7 +40,34 @@ func openLines(r io.Reader) (lines, error) {
 		return lines{}, l.explain(err)
 	}
 	l.in = bufio.NewReaderSize(unzipped, maxLine+1)
-	return l, nil
+	return l, l.begin()
+}
+
+// others are how files begin that are no text in UTF-8, and what makes a log of them.
+var others = []struct{ magic, what, remedy string }{
+	{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc"},
+	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
+	{"BZh", "compressed with bzip2", "bzip2 -dc"},
+	{"PK\x03\x04", "a zip archive", "unzip -p"},
+	{"\xff\xfe", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+}
+
+// begin skips a byte order mark, which would be taken for a part of the first line. It returns an
+// error if the log is of a kind that holds no lines to be read.
+func (l *lines) begin() error {
+	// An error comes again with the first line, of which these may be the last bytes.
+	start, _ := l.in.Peek(len("BZh91AY"))
+	if bytes.HasPrefix(start, []byte("\xef\xbb\xbf")) {
+		_, _ = l.in.Discard(3) // which are in the buffer
+	}
+	for _, other := range others {
+		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {
+			continue
+		}
+		return fmt.Errorf("access log: it is %s, and only plain text in UTF-8 and gzip are read: convert it first, as with %q", other.what, other.remedy)
+	}
+	return nil
 }
 
 // next returns the next line without its line feed, valid until the next call.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -11,26 +12,27 @@ import (
 
 // The causes of a bad line in the other formats.
 const (
-	badJSON     = "begins like JSON, but is no object of it"
-	noJSONTime  = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
-	badJSONHost = `the "host" or "key" in the JSON has a space`
-	badCost     = "the cost is not a whole number of at least 1"
+	badJSON    = "begins like JSON, but is no object of it"
+	noJSONTime = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	badCost    = "the cost is not a whole number of at least 1"
 )
 
-// The names that a field of JSON may have, the first that is there.
+// The names that a field of JSON may have, the first that is there. Some are those of Caddy, which
+// has objects in objects, of Traefik, Envoy, and nginx's variables. "host" comes last, since next to an
+// address it is mostly the server's name.
 var (
-	timeNames   = []string{"time", "ts", "timestamp", "@timestamp"}
-	hostNames   = []string{"key", "host", "remote_addr", "remote_ip", "client_ip", "ip"}
-	userNames   = []string{"user", "user_id", "remote_user"}
-	methodNames = []string{"method", "request_method"}
-	pathNames   = []string{"path", "uri", "request_uri", "url"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local"}
+	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "host"}
+	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername"}
+	methodNames = []string{"method", "request_method", "RequestMethod", "request.method"}
+	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "request.uri"}
+	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize"}
 )
 
 // parseAny reads a line of any of the formats.
 func parseAny(line []byte) (Request, fault) {
-	if line[0] == '{' {
-		return parseJSON(line)
+	if object := bytes.TrimLeft(line, " \t"); object[0] == '{' {
+		return parseJSON(object)
 	}
 	if !bytes.Contains(line, []byte(`] "`)) {
 		if r, f, ok := parsePlain(line); ok {
@@ -60,17 +62,34 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	return r, f, true
 }
 
-// parseStamp reads a time as RFC 3339, or as seconds since 1970 with or without a fraction.
+// parseStamp reads a time as RFC 3339, as web servers write it, or as a number since 1970.
 func parseStamp(s string) (time.Time, bool) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		seconds, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(seconds >= 0 && seconds < 1e10) { // the year 2286
-			return time.Time{}, false
+		var wrong fault
+		if t, wrong = parseTime([]byte(s)); wrong.what != "" {
+			return parseEpoch(s)
 		}
-		t = time.UnixMicro(int64(math.Round(seconds * 1e6)))
 	}
-	return t.UTC(), t.Unix() >= 0 && t.Unix() < 1e10
+	return t.UTC(), t.Unix() >= 0 && t.Unix() < lastSecond
+}
+
+// parseEpoch reads seconds since 1970 with or without a fraction, or milliseconds, microseconds or
+// nanoseconds, which the size tells apart: 1e11 is in the year 5138 if it is seconds, and in 1973 if
+// it is milliseconds.
+func parseEpoch(s string) (time.Time, bool) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(n >= 0 && n < lastSecond*1e9) {
+		return time.Time{}, false
+	}
+	perSecond := 1.0
+	for n >= 1e11*perSecond {
+		perSecond *= 1000
+	}
+	if n >= lastSecond*perSecond {
+		return time.Time{}, false
+	}
+	return time.UnixMicro(int64(math.Round(n / perSecond * 1e6))).UTC(), true
 }
 
 // parseJSON reads an object.
@@ -81,20 +100,20 @@ func parseJSON(line []byte) (Request, fault) {
 	if err := decoder.Decode(&fields); err != nil || decoder.More() {
 		return Request{}, fault{what: badJSON}
 	}
-	at, ok := parseStamp(text(fields, timeNames...))
+	at, ok := jsonTime(fields)
 	if !ok {
 		return Request{}, fault{what: noJSONTime}
 	}
 	r := Request{
-		Time: at, Host: text(fields, hostNames...), User: text(fields, userNames...),
+		Time: at, Host: jsonHost(fields), User: text(fields, userNames...),
 		Method: strings.TrimSpace(text(fields, methodNames...)), Path: strings.Trim(text(fields, pathNames...), " "),
 		Status: int(max(0, min(999, number(fields, "status")))), Bytes: max(0, number(fields, bytesNames...)),
 	}
 	if r.Host == "" {
 		r.Host = "-"
 	}
-	if strings.Contains(r.Host, " ") {
-		return Request{}, fault{badJSONHost, []byte(r.Host)}
+	if r.Method == "" && r.Path == "" {
+		r.Method, r.Path = splitRequest(text(fields, "request")) // nginx's variable
 	}
 	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {
 		return Request{}, fault{what: badJSON}
@@ -107,12 +126,42 @@ func parseJSON(line []byte) (Request, fault) {
 	return r, fault{}
 }
 
-// text is the first field that is there, as text.
+// jsonTime is the first time that can be read.
+func jsonTime(fields map[string]any) (time.Time, bool) {
+	for _, name := range timeNames {
+		if at, ok := parseStamp(text(fields, name)); ok {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// jsonHost is the key, or else the client's address without its port, which each connection has
+// another of.
+func jsonHost(fields map[string]any) string {
+	if key := text(fields, "key"); key != "" {
+		return key
+	}
+	host := text(fields, hostNames...)
+	if address, err := netip.ParseAddrPort(host); err == nil {
+		return address.Addr().String()
+	}
+	return host
+}
+
+// text is the first field that is there and not empty, as text. "a.b" is the field b of an object a.
 func text(fields map[string]any, names ...string) string {
 	for _, name := range names {
-		switch v := fields[name].(type) {
+		value := fields[name]
+		if object, inner, ok := strings.Cut(name, "."); ok {
+			of, _ := fields[object].(map[string]any)
+			value = of[inner]
+		}
+		switch v := value.(type) {
 		case string:
-			return v
+			if v != "" {
+				return v
+			}
 		case json.Number:
 			return v.String()
 		}

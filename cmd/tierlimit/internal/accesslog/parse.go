@@ -7,7 +7,7 @@ import (
 
 // The causes of a bad line, in the order of its fields.
 const (
-	noTime    = `no "[time]" followed by a quoted request`
+	noTime    = `neither a time and a key, nor JSON, nor a "[time]" followed by a quoted request`
 	noFields  = "no host, ident and user in front of the time"
 	noClosing = "the quoted request has no end"
 	badStatus = "the status after the request is not three digits"
@@ -33,6 +33,9 @@ func parse(line []byte) (Request, fault) {
 	stamp, f := parseTime(line[timeStart+1 : timeEnd])
 	if f.what != "" {
 		return Request{}, f
+	}
+	if stamp.Unix() >= lastSecond {
+		return Request{}, fault{tooLate, line[timeStart+1 : timeEnd]}
 	}
 	requestStart := timeEnd + len(`] "`)
 	length, result, f := findEnd(line[requestStart:])
@@ -67,7 +70,8 @@ type span struct{ from, to int }
 
 // findHost finds the host in "host ident user ". User names may hold spaces, so
 // there can be more than three fields; but where the first looks like name:port
-// it is the virtual host of Apache's vhost_combined and the host comes second.
+// it is the virtual host of Apache's vhost_combined and the host comes second, and
+// syslog, journald or Docker may have put any number of fields in front.
 func findHost(fields []byte) (span, bool) {
 	spaces := bytes.Count(fields, []byte(" "))
 	if spaces < 3 || fields[len(fields)-1] != ' ' {
@@ -77,8 +81,34 @@ func findHost(fields []byte) (span, bool) {
 	if spaces > 3 && hasPort(fields[:host.to]) {
 		host.from = host.to + 1
 		host.to = host.from + bytes.IndexByte(fields[host.from:], ' ')
+	} else if spaces > 3 && !bytes.HasPrefix(fields[host.to:], []byte(" - ")) {
+		host = behindPrefix(fields, host)
 	}
 	return host, host.from < host.to
+}
+
+// behindPrefix returns the field in front of an ident of "-" that looks like an address, or else
+// the first one that may be a name, or else first.
+func behindPrefix(fields []byte, first span) span {
+	found := first
+	field := first
+	for rest := first.to; rest < len(fields); rest = field.to {
+		next := span{rest + 1, len(fields)}
+		if space := bytes.IndexByte(fields[next.from:], ' '); space >= 0 {
+			next.to = next.from + space
+		}
+		name := fields[field.from:field.to]
+		if string(fields[next.from:min(next.to, len(fields))]) == "-" && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' {
+			if bytes.ContainsAny(name, ".:") {
+				return field
+			}
+			if found == first {
+				found = field
+			}
+		}
+		field = next
+	}
+	return found
 }
 
 // hasPort reports whether a host is followed by a port. A bare IPv6 address,

@@ -15,8 +15,8 @@ type Reader struct {
 }
 
 // NewReader returns a Reader of the log in r, which is taken to be gzipped if
-// it begins as a gzip does. The error is not nil if r cannot be read, or if it
-// begins like a gzip but is none.
+// it begins as a gzip does. The error is not nil if r cannot be read, if it
+// begins like a gzip but is none, or if it begins like a file of another kind, such as zstd.
 func NewReader(r io.Reader) (*Reader, error) {
 	lines, err := openLines(r)
 	if err != nil {

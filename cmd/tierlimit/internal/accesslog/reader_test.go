@@ -83,7 +83,7 @@ func TestFirstBadLinesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []BadLine{
-		{3, `"hello \x1b[31m\xff"`, `no "[time]" followed by a quoted request`},
+		{3, `"hello \x1b[31m\xff"`, `neither a time and a key, nor JSON, nor a "[time]" followed by a quoted request`},
 		{4, `"` + long[:100] + `"...`, "longer than 1 MiB"},
 		{5, `"` + strings.Replace(strings.ReplaceAll(good, `"`, `\"`), "200", "2x0", 1) + `"`, `the status after the request is not three digits: "2x0"`},
 	}

@@ -9,7 +9,12 @@ const (
 	badDate     = "the time's day does not exist in that month"
 	badZone     = "the time's zone is out of range"
 	beforeEpoch = "the time is before 1970"
+	tooLate     = "the time is after March 2255"
 )
+
+// lastSecond bounds the times that are read, in seconds since 1970: as nanoseconds, which the
+// limiters count in, they and a window fit into 63 bits.
+const lastSecond = 9_000_000_000
 
 // parseTime reads 02/Jan/2006:15:04:05 -0700, with or without a fraction behind
 // the seconds, and returns it in UTC. It does by hand what time.Parse does, as

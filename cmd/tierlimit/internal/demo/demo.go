@@ -4,9 +4,11 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	random "math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,13 +49,15 @@ type Config struct {
 // Demo is a fleet under recorded requests. The limit is held in real time: the faster
 // the requests are played, the more of them are denied. It is safe for concurrent use.
 type Demo struct {
-	trace *trace.Trace
-	limit limit.Limit
-	fleet []*instance
-	hosts live.Hosts
-	speed atomic.Int64
-	stop  context.CancelFunc
-	done  <-chan struct{}
+	trace  *trace.Trace
+	limit  limit.Limit
+	redis  *redis.Options
+	prefix string
+	fleet  []*instance
+	hosts  live.Hosts
+	speed  atomic.Int64
+	stop   context.CancelFunc
+	done   <-chan struct{}
 
 	playing  sync.WaitGroup
 	requests sync.WaitGroup
@@ -90,7 +94,7 @@ func start(c Config, p pace) (*Demo, error) {
 	if c.Limit.IsCalendar() {
 		return nil, fmt.Errorf("the limit %v is of the calendar; the demo judges windows of a length, as in 20/10s", c.Limit)
 	}
-	d := &Demo{trace: c.Trace, limit: c.Limit, judge: newJudge(c.Limit), places: make(chan struct{}, underWay)}
+	d := &Demo{trace: c.Trace, limit: c.Limit, redis: c.Redis, prefix: "tierlimit-demo-" + strings.ToLower(rand.Text()[:12]), judge: newJudge(c.Limit), places: make(chan struct{}, underWay)}
 	if err := d.SetSpeed(c.Speed); err != nil {
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func start(c Config, p pace) (*Demo, error) {
 	if d.hosts, err = live.NewHosts(c.Hosts...); err != nil {
 		return nil, err
 	}
-	if d.fleet, err = startFleet(c, Instances, p.deadline); err != nil {
+	if d.fleet, err = startFleet(c, d.prefix, Instances, p.deadline); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -113,7 +117,7 @@ func (d *Demo) Close() error {
 	d.stop()
 	d.playing.Wait()
 	d.requests.Wait()
-	return closeFleet(d.fleet)
+	return errors.Join(closeFleet(d.fleet), removeKeys(d.redis, d.prefix))
 }
 
 // SetSpeed plays requests so many times as fast as they were recorded.
@@ -175,7 +179,7 @@ func (d *Demo) send(ctx context.Context, key string) {
 		d.mu.Unlock()
 		return
 	}
-	i := rand.IntN(len(d.fleet))
+	i := random.IntN(len(d.fleet))
 	d.requests.Go(func() {
 		defer func() { <-d.places }()
 		decision, at, err := d.fleet[i].allow(ctx, key)

@@ -2,17 +2,16 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/livepage"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -32,9 +31,8 @@ type instance struct {
 const ruleName = "demo"
 
 // startFleet starts so many instances. A prefix of their own keeps them apart from
-// whatever else is in the Redis; their keys there expire with the limit's window.
-func startFleet(c Config, size int, deadline time.Duration) (fleet []*instance, err error) {
-	prefix := "tierlimit-demo-" + strings.ToLower(rand.Text()[:12])
+// whatever else is in the Redis.
+func startFleet(c Config, prefix string, size int, deadline time.Duration) (fleet []*instance, err error) {
 	for range size {
 		in := &instance{}
 		fleet = append(fleet, in)
@@ -78,6 +76,12 @@ func (in *instance) start(c Config, prefix string, size int, deadline time.Durat
 	}
 	in.page, err = livepage.New(in.limiter, livepage.HottestKeys(), livepage.Hosts(c.Hosts...))
 	return err
+}
+
+// removeKeys removes what the instances have left in Redis, not by their ways, which may be cut.
+func removeKeys(options *redis.Options, prefix string) error {
+	client := redis.NewClient(options)
+	return errors.Join(replay.Remove(client, prefix), client.Close())
 }
 
 func closeFleet(fleet []*instance) error {

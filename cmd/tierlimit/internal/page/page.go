@@ -6,10 +6,14 @@ import (
 	_ "embed" // for the page
 	"html/template"
 	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Page is what the report says.
@@ -65,7 +69,19 @@ type Pick struct {
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent}).Parse(source))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey}).Parse(source))
+
+// shownKey is a key as people can read it: anyone may choose keys, also such as turn the direction
+// of what stands behind them, and of long ones a trace has a hash only.
+func shownKey(key string) string {
+	if said, whole := remote.UserKey(key).Said(); !whole {
+		return "a long key, of hash " + said
+	}
+	if quoted := strconv.Quote(key); !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return quoted
+	}
+	return key
+}
 
 // Write writes the page.
 func Write(w io.Writer, p Page) error { return page.Execute(w, p) }

@@ -39,14 +39,14 @@ func bytesPerKey(ctx context.Context, client *redis.Client, prefix string) (*flo
 	return &mean, nil
 }
 
-// remove deletes the run's keys. It does so also when the run was interrupted.
-func remove(client *redis.Client, prefix string) error {
+// Remove deletes the keys of a prefix. It does so also when what made them was interrupted.
+func Remove(client *redis.Client, prefix string) error {
 	ctx := context.Background()
 	err := eachPage(ctx, client, prefix, func(page []string) error {
 		return client.Unlink(ctx, page...).Err()
 	})
 	if err != nil {
-		return fmt.Errorf("removing the replay's keys (%s:*) from Redis: %w", prefix, err)
+		return fmt.Errorf("removing the keys (%s:*) from Redis: %w", prefix, err)
 	}
 	return nil
 }

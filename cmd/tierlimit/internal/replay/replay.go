@@ -77,7 +77,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		}
 	}()
 	if err == nil {
-		defer func() { err = errors.Join(err, remove(fleet[0].client, prefix)) }()
+		defer func() { err = errors.Join(err, Remove(fleet[0].client, prefix)) }()
 	}
 	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.
 	defer func() {

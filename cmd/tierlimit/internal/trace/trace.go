@@ -32,6 +32,8 @@ type Trace struct {
 	Events []Event
 	// Keys is how many different keys they have.
 	Keys int
+	// Unnamed is how many events have no host, path or user to be limited by, and share a key.
+	Unnamed int
 	// BadLines is how many lines of the log could not be read.
 	BadLines int
 }
@@ -74,31 +76,33 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, m
 	if progress == nil {
 		progress = func(int) {}
 	}
-	events, keys, err := readAll(r, key, cost, most, progress)
+	events, keys, unnamed, err := readAll(r, key, cost, most, progress)
 	if wholeSeconds(events) {
 		spread(events)
 	}
 	// Stable, so that requests of one instant stay in the order of the log.
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	progress(len(events))
-	return &Trace{Events: events, Keys: keys, BadLines: r.BadLines()}, err
+	return &Trace{Events: events, Keys: keys, Unnamed: unnamed, BadLines: r.BadLines()}, err
 }
 
-func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) ([]Event, int, error) {
-	var events []Event
+func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) (events []Event, _, unnamed int, _ error) {
 	// Each key is kept once, and apart from the log's lines, so that the trace
 	// does not hold the whole log in memory.
 	keys := make(map[string]string)
 	for {
 		request, err := r.Read()
 		if errors.Is(err, io.EOF) {
-			return events, len(keys), nil
+			return events, len(keys), unnamed, nil
 		}
 		if err != nil {
-			return events, len(keys), err
+			return events, len(keys), unnamed, err
 		}
 		if len(events) == most.Requests {
-			return events, len(keys), fmt.Errorf("%w: more than %d", ErrRequests, most.Requests)
+			return events, len(keys), unnamed, fmt.Errorf("%w: more than %d", ErrRequests, most.Requests)
+		}
+		if !key.In(request) {
+			unnamed++
 		}
 		name := key.Of(request)
 		if len(name) > longestKey {
@@ -107,7 +111,7 @@ func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind
 		kept, known := keys[name]
 		if !known {
 			if len(keys) == most.Keys {
-				return events, len(keys), fmt.Errorf("%w: more than %d, in the first %d requests", ErrKeys, most.Keys, len(events)+1)
+				return events, len(keys), unnamed, fmt.Errorf("%w: more than %d, in the first %d requests", ErrKeys, most.Keys, len(events)+1)
 			}
 			kept = strings.Clone(name)
 			keys[kept] = kept

@@ -1,0 +1,46 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+)
+
+// A byte order mark is no part of the first line, be it of the text or within the gzip.
+func TestByteOrderMark(t *testing.T) {
+	const marked = "\xef\xbb\xbf" + good + "\n" + good
+	for name, log := range map[string]string{"plain": marked, "gzip": string(zipped(t, marked)), "nothing else": "\xef\xbb\xbf"} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || read.BadLines() != 0 {
+			t.Errorf("%s: %v, %v", name, err, read.FirstBad())
+		}
+		for _, r := range requests {
+			if r.Host != "10.0.0.1" {
+				t.Errorf("%s: host %q", name, r.Host)
+			}
+		}
+		if name != "nothing else" && len(requests) != 2 {
+			t.Errorf("%s: %d requests", name, len(requests))
+		}
+	}
+}
+
+// A file of another kind is named, with what makes a log of it, instead of its bytes being shown.
+func TestOtherKindsOfFiles(t *testing.T) {
+	for start, words := range map[string][2]string{
+		"\x28\xb5\x2f\xfd\x00":         {"zstd", "zstd -dc"},
+		"\xfd7zXZ\x00\x00":             {"xz", "xz -dc"},
+		"BZh91AY&SY":                   {"bzip2", "bzip2 -dc"},
+		"PK\x03\x04\x14":               {"zip", "unzip -p"},
+		"\xff\xfe1\x000\x00":           {"UTF-16", "iconv"},
+		"\xfe\xff\x001\x000":           {"UTF-16", "iconv"},
+		string(zipped(t, "\xff\xfe1")): {"UTF-16", "iconv"},
+	} {
+		if _, err := NewReader(strings.NewReader(start)); err == nil || !strings.Contains(err.Error(), words[0]) || !strings.Contains(err.Error(), words[1]) {
+			t.Errorf("%q: %v", start, err)
+		}
+	}
+	const name = "BZhang.example.org"
+	if _, requests, err := readAll(t, strings.NewReader(strings.Replace(good, "10.0.0.1", name, 1))); err != nil || requests[0].Host != name {
+		t.Errorf("%v, %v", requests, err)
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// full is an output on which so many bytes have room.
+type full int
+
+var errFull = errors.New("no space left")
+
+func (f *full) Write(p []byte) (int, error) {
+	if *f -= full(len(p)); *f < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+// What a command could not say is an error of it, whatever it was about to say.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("rules:\n  search:\n    limit: 60/1m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(file, []byte(morning(t, 5000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"help"}, {"version"}, {"replay", "-h"}, {"check", rules}, {"plan", "-limit", "10/concurrent"},
+		{"show", "-redis", server.URL(), "search", "alice"}, {"top", "-redis", server.URL(), "search"},
+		{"replay", "-redis", server.URL(), file}, {"replay", "-json", "-redis", server.URL(), file},
+		{"report", "-load", "poisson", "-requests", "300", "-o", "-"},
+	} {
+		room := full(0)
+		if err := execute(context.Background(), args, nil, &room, io.Discard); !errors.Is(err, errFull) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	if keys := server.Client(t).Keys(context.Background(), "*").Val(); len(keys) > 0 {
+		t.Errorf("left behind in Redis: %d keys, such as %q", len(keys), keys[0])
+	}
+}
+
+// Nothing is done any more whose result cannot be written.
+func TestCommandEndsWithItsOutput(t *testing.T) {
+	room, failures := full(5), 0
+	out := &output{to: &room, failed: func() { failures++ }}
+	for _, want := range []error{nil, errFull, errFull} {
+		if _, err := io.WriteString(out, "four"); !errors.Is(err, want) {
+			t.Errorf("%v, not %v", err, want)
+		}
+	}
+	if failures != 1 {
+		t.Errorf("the command was ended %d times", failures)
+	}
+}
+
+// A terminal or a pipe that says nothing does not keep a command that is interrupted.
+func TestInterruptedWhileReading(t *testing.T) {
+	for _, name := range []string{"replay", "report", "demo"} {
+		silent, writer := io.Pipe()
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, []string{name, "-"}, silent, io.Discard, io.Discard) }()
+		if _, err := io.WriteString(writer, "1795348800 alice\n"); err != nil { // it reads
+			t.Fatal(err)
+		}
+		interrupt()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s goes on to read", name)
+		}
+		_ = writer.Close()
+	}
+}
+
+// Commands that have a Redis lent to them leave nothing there.
+func TestNothingIsLeftInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	out := filepath.Join(t.TempDir(), "report.html")
+	for _, args := range [][]string{
+		{"plan", "-limit", "10/concurrent"}, {"report", "-load", "poisson", "-requests", "300", "-o", out}, {"demo", "-addr", "127.0.0.1:0"},
+	} {
+		ctx, end := context.WithCancel(t.Context())
+		if args[0] == "demo" {
+			time.AfterFunc(2*time.Second, end)
+		}
+		if err := run(ctx, append([]string{args[0], "-redis", server.URL()}, args[1:]...), nil, io.Discard, io.Discard); err != nil {
+			t.Error(err)
+		}
+		end()
+		if keys := client.Keys(context.Background(), "*").Val(); len(keys) > 0 {
+			t.Errorf("%s: %d keys, such as %q", args[0], len(keys), keys[0])
+		}
+	}
+}
+
+// A password that Redis refuses is said to be refused, and not that values are damaged.
+func TestShowWithAWrongPassword(t *testing.T) {
+	server := redistest.Start(t)
+	client, ctx := server.Client(t), context.Background()
+	charge(t, newLimiter(t, client).MustRule("search", limit.PerMinute(60)), "alice", 3)
+	wrong := strings.Replace(server.URL(), "redis://", "redis://nobody:secret@", 1)
+	for _, name := range []string{"show", "top"} {
+		args := []string{name, "-redis", wrong, "search", "alice"}
+		if name == "top" {
+			args = args[:4]
+		}
+		if stdout, _, err := command(t, nil, args...); err == nil || !strings.Contains(err.Error(), "WRONGPASS") || stdout != "" {
+			t.Errorf("%s: %q, %v", name, stdout, err)
+		}
+	}
+	// Without the right to PTTL a key does not look as if it never expired.
+	if err := client.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get", "+time", "+zrange").Err(); err != nil {
+		t.Fatal(err)
+	}
+	reader := strings.Replace(server.URL(), "redis://", "redis://reader:pw@", 1)
+	if stdout, _, err := command(t, nil, "show", "-redis", reader, "search", "alice"); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("%q, %v", stdout, err)
+	}
+}
+
+// A file that is no rules file at all is one mistake, which names it.
+func TestCheckOfOtherFiles(t *testing.T) {
+	folder := t.TempDir()
+	large := filepath.Join(folder, "large")
+	if err := os.WriteFile(large, make([]byte, 300_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := command(t, nil, "check", folder, large, filepath.Join(folder, "none"))
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if len(lines) != 3 || err == nil || !strings.Contains(err.Error(), "3 mistakes") {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	for i, name := range []string{folder, large, "none"} {
+		if !strings.Contains(lines[i], name) {
+			t.Errorf("%q is not in: %s", name, lines[i])
+		}
+	}
+}
+
+// What can be known of a command line to be wrong is said before any work is done, with what to do.
+func TestMisuse(t *testing.T) {
+	folder := t.TempDir()
+	for _, tc := range []struct {
+		args  []string
+		words string
+	}{
+		{[]string{"replay", ""}, "FILE is empty"},
+		{[]string{"report", ""}, "FILE is empty"},
+		{[]string{"replay", "-instances", "many"}, `"many" for flag -instances: must be a whole number`},
+		{[]string{"plan", "-keys", "1e6"}, `"1e6" for flag -keys: must be a whole number`},
+		{[]string{"top", "-time", "5", "r"}, "must be a time like 30s"},
+		{[]string{"replay", "-algorithm", "gcra:burst="}, "the burst is missing"},
+		{[]string{"report", "-wrong", "NaN"}, "-wrong NaN"},
+		{[]string{"report", "-wrong", "-1%"}, "-wrong -0.01"},
+		{[]string{"report", "-o", ""}, "-o is empty"},
+		{[]string{"report", "-o", folder}, "directory"},
+		{[]string{"report", "-load", "poisson", "-requests", "1", "-o", filepath.Join(folder, "r.html")}, "take more"},
+	} {
+		var misuse usageError
+		if _, _, err := command(t, nil, tc.args...); !errors.As(err, &misuse) || !strings.Contains(err.Error(), tc.words) {
+			t.Errorf("%q: %v", tc.args, err)
+		}
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	// A part of a large limit that does not fit is no other burst.
+	c, err := parseCandidate("gcra:burst=50000000%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := c.limit(limit.PerMinute(1_000_000_000_000)); err == nil {
+		t.Errorf("it is %v", l)
+	}
+}
+
+// Requests that do not say what they are limited by share a key, which is said.
+func TestRequestsWithoutAKey(t *testing.T) {
+	const log = `{"time":1795348800,"path":"/a"}` + "\n" + `{"time":1795348801,"host":"h","path":"/a"}` + "\n"
+	for key, want := range map[string]string{
+		"host": "1 of 2 requests have no host,", "host+path": "1 of 2 requests have no host,", "user": "2 of 2 requests have no user,", "path": "",
+	} {
+		_, stderr, err := command(t, strings.NewReader(log), "replay", "-algorithm", "gcra", "-key", key, "-")
+		if err != nil || !strings.Contains(stderr, want) || want == "" && stderr != "" {
+			t.Errorf("%s: %v\n%s", key, err, stderr)
+		}
+	}
+	_, _, err := command(t, strings.NewReader("time,ip\n"), "replay", "-")
+	if err == nil || !strings.Contains(err.Error(), `"tierlimit replay -h"`) {
+		t.Error(err)
+	}
+	if _, _, err := command(t, strings.NewReader(""), "replay", "-"); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Error(err)
+	}
+}
