@@ -108,7 +108,7 @@ func (f *slotFleet) hear(m *message) {
 // it, or may run it yet.
 func (f *slotFleet) giveUp(m *message) {
 	m.given = true
-	since := f.now + int64(fleetDeadline)
+	since := f.now + int64(fleetDeadline) + 1 // at the deadline itself it may still be run
 	switch {
 	case m.from.dead:
 	case m.statement != nil:
@@ -137,7 +137,7 @@ func (f *slotFleet) acquire(p *holding, units int64) {
 
 func (f *slotFleet) release(p *holding, s *Slot[*holding]) {
 	delete(p.slots, s)
-	if h, units, told := s.Release(f.now, true); told {
+	if h, units, told := s.Release(f.now, f.now+int64(fleetDeadline), true); told {
 		f.messages = append(f.messages, &message{from: p, held: h, units: -units, sent: f.now})
 	}
 }

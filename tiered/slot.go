@@ -29,7 +29,8 @@ func (s *Slot) Release() {
 	r := s.rule
 	l := r.limiter
 	shard := l.shardOf(&s.key)
-	h, units, told := s.local.Release(l.now(), shard.Breaker.Closed())
+	now := l.now()
+	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
 	if told {
 		reply, err := shard.Decide(context.Background(), remote.Entry{
 			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
