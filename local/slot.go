@@ -20,10 +20,12 @@ func (s *Slot[O]) end() {
 	}
 }
 
-// Release gives a slot back. told reports whether the caller is to tell Redis at once; then h was
-// entered as by [Slots.Enter]. Otherwise, because the slot was no longer held, the key is in
-// doubt, or tell is false, a statement will tell Redis how many units are held.
-func (s *Slot[O]) Release(now int64, tell bool) (h *Held[O], units int64, told bool) {
+// Release gives a slot back. told reports whether the caller is to tell Redis at once, by an entry that
+// has no effect after until; then h was entered as by [Slots.Enter]. Otherwise, because the slot was no
+// longer held, the key is in doubt, or tell is false, a statement will tell Redis how many units are
+// held. That is also so if the slots may expire before until: the entry could then take the units from
+// a new record, of slots that were acquired after the old record had expired.
+func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64, told bool) {
 	if s.held == nil {
 		return nil, 0, false
 	}
@@ -43,7 +45,7 @@ func (s *Slot[O]) Release(now int64, tell bool) (h *Held[O], units int64, told b
 	h.changes++
 	s.lost.Store(true)
 	s.end()
-	if !tell || h.doubt || h.kept {
+	if !tell || h.doubt || h.kept || until >= h.till.Load() {
 		h.doubts(now)
 		return h, s.units, false
 	}

@@ -114,7 +114,7 @@ func (h *Held[O]) Left(now, free int64) {
 	h.clean(now)
 }
 
-// Unknown ends an Enter whose entry may have changed the record in Redis, and may still do so until
+// Unknown ends an Enter whose entry may have changed the record in Redis, and may still do so before
 // since.
 func (h *Held[O]) Unknown(now, since int64) {
 	h.table.mu.Lock()

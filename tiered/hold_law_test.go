@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
@@ -223,7 +224,7 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	}
 	k := l.key("k")
 	recorded := func() int64 {
-		return l.ledger.Used(&ledger.Account{
+		return l.ledger.Used(&ledger.Account[*outage.Rule]{
 			Hash: k.hash ^ r.inOutage.Salt, Window: time.Hour, Quota: 1000, Owner: r.inOutage, Key: string(k.inRedis()),
 		}, l.now())
 	}

@@ -66,6 +66,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	configurations := append(limit.Algorithms(), limit.SlidingCounter(3, limit.Estimate))
+	client := server.Client(t) // for all cases: a soak has more of them than Redis takes clients
 	fromLease, mostOut := 0, 0.0
 	cases := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -81,7 +82,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 		}
 		f := &leaseFleet{clock: clock,
 			start: func() *Limiter {
-				return newLimiterOn(t, server.Client(t), prefix, VirtualClock(clock.now), LedgerKeys(8), RememberDenials(8))
+				return newLimiterOn(t, client, prefix, VirtualClock(clock.now), LedgerKeys(8), RememberDenials(8))
 			},
 			rule: func(l *Limiter) *Rule { return newRule(t, l, "r", lim, Use(a), option) },
 		}

@@ -46,7 +46,7 @@ type Limiter struct {
 	keys      remote.Keyspace
 	hasher    local.Hasher
 	denials   *local.Denials // nil: turned off
-	ledger    *ledger.Ledger
+	ledger    *ledger.Ledger[*outage.Rule]
 	shards    *outage.Shards
 	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
 	leases    *lease.Keeper
@@ -122,7 +122,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		config:      c,
 		client:      client,
 		hasher:      local.NewHasher(),
-		ledger:      ledger.New(c.ledgerKeys),
+		ledger:      ledger.New[*outage.Rule](c.ledgerKeys),
 		metrics:     newCounters(),
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
@@ -24,9 +25,9 @@ func without(r *Rule, key string, cost int64, operation int, err error) limit.De
 }
 
 // accountOf is a key in the ledger.
-func accountOf(r *Rule, key string) ledger.Account {
+func accountOf(r *Rule, key string) ledger.Account[*outage.Rule] {
 	k := keyOf(r.limiter, key)
-	return ledger.Account{Hash: k.hash ^ r.inOutage.Salt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r.inOutage, Key: string(k.inRedis())}
+	return ledger.Account[*outage.Rule]{Hash: k.hash ^ r.inOutage.Salt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r.inOutage, Key: string(k.inRedis())}
 }
 
 // recorded is how many units of a key's window this instance's own record holds.

@@ -20,8 +20,8 @@ type Slot struct {
 }
 
 // Release gives the units back. It returns once Redis has answered, or at the limiter's deadline; if
-// Redis cannot be reached, it is told later, in the background. Releasing a slot again, or releasing
-// a lost slot, does nothing.
+// Redis cannot be reached, or the slot is about to expire, Redis is told in the background. Releasing
+// a slot again, or releasing a lost slot, does nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
 		return
@@ -29,7 +29,8 @@ func (s *Slot) Release() {
 	r := s.rule
 	l := r.limiter
 	shard := l.shardOf(&s.key)
-	h, units, told := s.local.Release(l.now(), shard.Breaker.Closed())
+	now := l.now()
+	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
 	if told {
 		reply, err := shard.Decide(context.Background(), remote.Entry{
 			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,

@@ -211,14 +211,14 @@ func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 	return sent + int64(ttl-ttl/lease.Drift)
 }
 
-// unsettledUntil returns the time after which an entry whose answer was lost can no longer take
+// unsettledUntil returns the time from which an entry whose answer was lost can no longer take
 // effect: no entry is sent after its call has returned, and none is charged after its deadline
 // (law 4).
 func (l *Limiter) unsettledUntil(now int64) int64 {
 	if l.config.virtualClock != nil {
 		return now
 	}
-	return now + int64(l.config.deadline)
+	return now + int64(l.config.deadline+time.Microsecond) // Redis's clock counts µs
 }
 
 // roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. Before a

@@ -32,7 +32,7 @@ type charger struct {
 
 	// Used only by the charging goroutine: the pending charges, and since when. They keep their
 	// sequence until they are known to be charged, so that Redis charges them once.
-	pending  []ledger.Debt
+	pending  []ledger.Debt[*Rule]
 	since    time.Time
 	sequence int64
 }
@@ -85,7 +85,7 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
 		for _, d := range c.pending {
-			l.Ledger.Lose(d, l.Now()+int64(ruleOf(d).Limit.Window()))
+			l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
 		}
 		c.pending = nil
 	}
@@ -108,12 +108,12 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 
 // charge charges debts in Redis, and returns those of which it is not known whether they were
 // charged. again says that they were sent before.
-func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown []ledger.Debt) {
+func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown []ledger.Debt[*Rule]) {
 	l := s.all
 	var mu sync.Mutex // guards unknown
 	var trips sync.WaitGroup
 	for _, d := range debts {
-		r := ruleOf(d)
+		r := d.Owner
 		e := remote.Entry{
 			Key: d.Key, Rule: r.Encoded, Operation: lua.Charge,
 			Charges: r.charges(d, l.Now(), s.Outage().Fleet),
@@ -146,12 +146,9 @@ func (s *Shard) charge(debts []ledger.Debt, sequence int64, again bool) (unknown
 	return unknown
 }
 
-// ruleOf is the rule of a debt: the owner in all accounts of this package, see [Question].
-func ruleOf(d ledger.Debt) *Rule { return d.Owner.(*Rule) }
-
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets
 // younger by it, so its units leave late rather than early.
-func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Charge) {
+func (r *Rule) charges(d ledger.Debt[*Rule], now int64, fleet int) (charges []remote.Charge) {
 	if r.Algorithm.Same(limit.GCRA()) {
 		if units := r.debt(d, now, fleet); units > 0 {
 			charges = append(charges, remote.Charge{Units: units})
@@ -166,7 +163,7 @@ func (r *Rule) charges(d ledger.Debt, now int64, fleet int) (charges []remote.Ch
 
 // debt returns what would be left of a debt under GCRA now, if this instance's share were the
 // limit. The fleet's debt is at most the sum of its instances'.
-func (r *Rule) debt(d ledger.Debt, now int64, fleet int) int64 {
+func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
 	share := d.Share * float64(r.Limit.Quota())
 	if share == 0 {
 		share = float64(r.Limit.Quota()) / float64(max(1, fleet))

@@ -23,7 +23,7 @@ func TestGCRADebts(t *testing.T) {
 		at    int64
 		want  int64
 	}{{1, 9, 110, 30}, {1, 9, 112, 10}, {1, 9, 113, 0}, {0.5, 9, 110, 60}, {0, 4, 110, 85}, {0, 4, 130, 35}} {
-		d := ledger.Debt{Owner: r, Key: "k", Share: test.share, Parts: parts}
+		d := ledger.Debt[*Rule]{Owner: r, Key: "k", Share: test.share, Parts: parts}
 		units := int64(0)
 		for _, c := range r.charges(d, test.at*second, test.fleet) {
 			units += c.Units
@@ -66,7 +66,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 			return reply.Remaining
 		}
 		before := remaining()
-		debts := []ledger.Debt{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}}
+		debts := []ledger.Debt[*Rule]{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}}
 		if unknown := s.charge(debts, 5, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}

@@ -31,8 +31,8 @@ type Question struct {
 }
 
 // account returns the key's account for the ledger.
-func (q *Question) account() ledger.Account {
-	return ledger.Account{
+func (q *Question) account() ledger.Account[*Rule] {
+	return ledger.Account[*Rule]{
 		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Rule: q.Rule.Number,
 	}
 }

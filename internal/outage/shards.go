@@ -27,7 +27,7 @@ type Config struct {
 	ColdStart time.Duration // see ledger.Outage
 	Assumed   int           // instances, until Redis has told how many there are
 	Instance  string        // names this one in Redis, uniquely
-	Ledger    *ledger.Ledger
+	Ledger    *ledger.Ledger[*Rule]
 
 	// Connect makes a shard's connection to its master; assumed is the fleet's size until it is
 	// reported. Trips ask the shard's Breaker first, and end with [Shard.TripEnded].

@@ -117,7 +117,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 	var background sync.WaitGroup
 	c := Config{
 		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
-		Instance: "a", Ledger: ledger.New(64), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
+		Instance: "a", Ledger: ledger.New[*Rule](64), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
 			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}}
 			l.masters = append(l.masters, m)

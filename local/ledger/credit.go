@@ -29,7 +29,7 @@ const mostCredit = math.MaxUint32
 
 // tag distinguishes a key's credits by what they depend on: the limit, and the outage in which the
 // share was fixed.
-func (a *Account) tag(o Outage) uint64 {
+func (a *Account[O]) tag(o Outage) uint64 {
 	return a.Hash ^ (uint64(a.Quota)<<32 | uint64(a.Quota)>>32) ^ uint64(o.Number)*0x9e3779b97f4a7c15
 }
 
@@ -70,13 +70,13 @@ func (c *credit) end() (granted int64) {
 }
 
 // lock locks the set of a hash, and records the grants from its credit.
-func (l *Ledger) lock(hash uint64) *ledgerSet {
+func (l *Ledger[O]) lock(hash uint64) *ledgerSet {
 	set := l.set(hash)
 	l.lockSet(set)
 	return set
 }
 
-func (l *Ledger) lockSet(set *ledgerSet) {
+func (l *Ledger[O]) lockSet(set *ledgerSet) {
 	set.mu.Lock()
 	if set.credit.issued == 0 {
 		return
@@ -95,7 +95,7 @@ func (l *Ledger) lockSet(set *ledgerSet) {
 }
 
 // settleCredits records the grants from all credits.
-func (l *Ledger) settleCredits() {
+func (l *Ledger[O]) settleCredits() {
 	for i := range l.sets {
 		if set := &l.sets[i]; set.credit.tag.Load() != 0 {
 			l.lockSet(set)

@@ -11,20 +11,20 @@ import (
 // journal, for whatever asks next.
 func TestCreditsAreOnRecord(t *testing.T) {
 	const hash, window, quota = 7, 160 * time.Second, 100
-	for name, ask := range map[string]func(l *Ledger, a *Account) (units int64){
-		"used": func(l *Ledger, a *Account) int64 { return l.Used(a, noon) },
-		"free": func(l *Ledger, a *Account) int64 {
+	for name, ask := range map[string]func(l *Ledger[string], a *Account[string]) (units int64){
+		"used": func(l *Ledger[string], a *Account[string]) int64 { return l.Used(a, noon) },
+		"free": func(l *Ledger[string], a *Account[string]) int64 {
 			free, _ := l.Free(a, Outage{Number: 1, Fleet: 1}, noon, 1)
 			return quota - free
 		},
-		"waiting":     func(l *Ledger, a *Account) int64 { units, _ := l.Waiting(); return units },
-		"uncharged":   func(l *Ledger, a *Account) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
-		"returned":    func(l *Ledger, a *Account) int64 { l.Return(a, noon, 0, true); return l.Used(a, noon) },
-		"another's":   func(l *Ledger, a *Account) int64 { add(l, 8, window, noon, 5); return l.Used(a, noon) },
-		"a window on": func(l *Ledger, a *Account) int64 { return l.Used(a, noon+int64(window)-1) },
+		"waiting":     func(l *Ledger[string], a *Account[string]) int64 { units, _ := l.Waiting(); return units },
+		"uncharged":   func(l *Ledger[string], a *Account[string]) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
+		"returned":    func(l *Ledger[string], a *Account[string]) int64 { l.Return(a, noon, 0, true); return l.Used(a, noon) },
+		"another's":   func(l *Ledger[string], a *Account[string]) int64 { add(l, 8, window, noon, 5); return l.Used(a, noon) },
+		"a window on": func(l *Ledger[string], a *Account[string]) int64 { return l.Used(a, noon+int64(window)-1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(1)
+			l := New[string](1)
 			for range 30 {
 				if ok, _, _ := take(l, hash, window, quota, noon, 1); !ok {
 					t.Fatal("denied")
@@ -45,24 +45,24 @@ func TestCreditsAreOnRecord(t *testing.T) {
 func TestCreditsOfOthers(t *testing.T) {
 	const hash, window, quota = 7, 160 * time.Second, 100 // sub-windows of 10 s
 	o := Outage{Number: 1, Fleet: 1}
-	account := Account{Hash: hash, Window: window, Quota: quota, Key: "key"}
+	account := Account[string]{Hash: hash, Window: window, Quota: quota, Key: "key"}
 	for name, c := range map[string]struct {
-		change func(a *Account, o *Outage, now, cost *int64)
+		change func(a *Account[string], o *Outage, now, cost *int64)
 		spends bool
 	}{
-		"the same":            {func(*Account, *Outage, *int64, *int64) {}, true},
-		"another key":         {func(a *Account, _ *Outage, _, _ *int64) { a.Hash++ }, false},
-		"another limit":       {func(a *Account, _ *Outage, _, _ *int64) { a.Quota = 10 }, false},
-		"another outage":      {func(_ *Account, o *Outage, _, _ *int64) { o.Number++ }, false},
-		"no outage":           {func(_ *Account, o *Outage, _, _ *int64) { o.Number = 0 }, false},
-		"maybe charged":       {func(a *Account, _ *Outage, _, _ *int64) { a.Charged = true }, false},
-		"the sub-window ends": {func(_ *Account, _ *Outage, now, _ *int64) { *now += 10*second - 1 }, true},
-		"the next sub-window": {func(_ *Account, _ *Outage, now, _ *int64) { *now += 10 * second }, false},
-		"all that is left":    {func(_ *Account, _ *Outage, _, cost *int64) { *cost = quota - 1 }, true},
-		"more than is left":   {func(_ *Account, _ *Outage, _, cost *int64) { *cost = quota }, false},
+		"the same":            {func(*Account[string], *Outage, *int64, *int64) {}, true},
+		"another key":         {func(a *Account[string], _ *Outage, _, _ *int64) { a.Hash++ }, false},
+		"another limit":       {func(a *Account[string], _ *Outage, _, _ *int64) { a.Quota = 10 }, false},
+		"another outage":      {func(_ *Account[string], o *Outage, _, _ *int64) { o.Number++ }, false},
+		"no outage":           {func(_ *Account[string], o *Outage, _, _ *int64) { o.Number = 0 }, false},
+		"maybe charged":       {func(a *Account[string], _ *Outage, _, _ *int64) { a.Charged = true }, false},
+		"the sub-window ends": {func(_ *Account[string], _ *Outage, now, _ *int64) { *now += 10*second - 1 }, true},
+		"the next sub-window": {func(_ *Account[string], _ *Outage, now, _ *int64) { *now += 10 * second }, false},
+		"all that is left":    {func(_ *Account[string], _ *Outage, _, cost *int64) { *cost = quota - 1 }, true},
+		"more than is left":   {func(_ *Account[string], _ *Outage, _, cost *int64) { *cost = quota }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(1)
+			l := New[string](1)
 			if g := l.Take(&account, o, noon, 1); g.Granted != 1 || g.Free != quota-1 {
 				t.Fatalf("%+v", g)
 			}
@@ -82,7 +82,7 @@ func TestCreditsOfOthers(t *testing.T) {
 func TestLaw11CreditsConcurrently(t *testing.T) {
 	const goroutines, tries, quota, window = 8, 4000, 9000, time.Minute
 	for range 20 {
-		l := New(1) // one set
+		l := New[string](1) // one set
 		var granted, taken atomic.Int64
 		var wg sync.WaitGroup
 		for g := range goroutines {

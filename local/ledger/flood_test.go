@@ -11,13 +11,13 @@ import (
 // have less in their windows: of units that were granted without Redis none are lost to the other rule.
 func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 	const keys, few, heavy = 1 << 14, 1 << 14 / 32, 100
-	l, random := New(keys), rand.New(rand.NewPCG(1, 2))
+	l, random := New[string](keys), rand.New(rand.NewPCG(1, 2))
 	light, flooded := l.RuleNumber("light"), l.RuleNumber("flooded")
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
-	account := func(rule uint8, name string, quota int64, window time.Duration) *Account {
-		return &Account{Hash: random.Uint64(), Window: window, Quota: quota, Rule: rule, Key: name}
+	account := func(rule uint8, name string, quota int64, window time.Duration) *Account[string] {
+		return &Account[string]{Hash: random.Uint64(), Window: window, Quota: quota, Rule: rule, Key: name}
 	}
-	var others, own []*Account
+	var others, own []*Account[string]
 	for i := range few {
 		a := account(light, fmt.Sprint("light ", i), 1000, 24*time.Hour)
 		others = append(others, a)
@@ -49,12 +49,12 @@ func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 
 // A rule may have all records while no other wants them, and each has its part then.
 func TestRulesShareARecordsSet(t *testing.T) {
-	l := New(1)
+	l := New[string](1)
 	hash := uint64(0)
 	flood := func(rule uint8, keys int, units int64) {
 		for range keys {
 			hash++
-			l.Add(&Account{Hash: hash, Window: time.Minute, Quota: 100, Rule: rule, Key: "k"}, noon, units)
+			l.Add(&Account[string]{Hash: hash, Window: time.Minute, Quota: 100, Rule: rule, Key: "k"}, noon, units)
 		}
 	}
 	for _, step := range []struct {
@@ -75,7 +75,7 @@ func TestRulesShareARecordsSet(t *testing.T) {
 			t.Errorf("after a flood of %d units under rule %d there are %s records of the rules, want %s", step.units, step.rule, got, step.want)
 		}
 	}
-	l.Add(&Account{Hash: 1 << 40, Window: time.Minute, Quota: 100, Rule: 4, Key: "k"}, noon+3*minute, 1)
+	l.Add(&Account[string]{Hash: 1 << 40, Window: time.Minute, Quota: 100, Rule: 4, Key: "k"}, noon+3*minute, 1)
 	if set := &l.sets[0]; set.recordsOf(4) != 1 {
 		t.Error("an empty record made no way")
 	}

@@ -23,7 +23,7 @@ type forgetting struct {
 
 // GroupBy puts keys into groups numbered from 0. Without it there is one. Call it before
 // anything else.
-func (l *Ledger) GroupBy(count int, of func(key string) int) {
+func (l *Ledger[O]) GroupBy(count int, of func(key string) int) {
 	l.groups.of = of
 	l.groups.lines = make([]atomic.Int64, count)
 	l.losses.inGroup = make([]atomic.Int64, count)
@@ -31,7 +31,7 @@ func (l *Ledger) GroupBy(count int, of func(key string) int) {
 }
 
 // WaitingIn returns the number of keys of the given groups that have units to be charged.
-func (l *Ledger) WaitingIn(in func(group int) bool) (keys int64) {
+func (l *Ledger[O]) WaitingIn(in func(group int) bool) (keys int64) {
 	if l.journal.lines.Load() == 0 {
 		return 0
 	}

@@ -9,13 +9,13 @@ import (
 // What is charged, waits, and is forgotten, is told apart by group.
 func TestGroups(t *testing.T) {
 	const quota = 1000
-	l := New(1000)
+	l := New[string](1000)
 	l.GroupBy(2, func(key string) int { return int(key[0] - 'a') })
 	in := func(wanted int) func(int) bool { return func(group int) bool { return group == wanted } }
-	a := &Account{Hash: 1 << 24, Window: time.Minute, Quota: quota, Key: "a"}
-	b := &Account{Hash: 2 << 24, Window: time.Minute, Quota: quota, Key: "b"}
-	beside := &Account{Hash: 1<<24 + 1, Window: time.Minute, Quota: quota, Key: "b, in a's set"}
-	for _, account := range []*Account{a, b, beside} {
+	a := &Account[string]{Hash: 1 << 24, Window: time.Minute, Quota: quota, Key: "a"}
+	b := &Account[string]{Hash: 2 << 24, Window: time.Minute, Quota: quota, Key: "b"}
+	beside := &Account[string]{Hash: 1<<24 + 1, Window: time.Minute, Quota: quota, Key: "b, in a's set"}
+	for _, account := range []*Account[string]{a, b, beside} {
 		l.Add(account, noon, 10)
 	}
 	if l.WaitingIn(in(0)) != 1 || l.WaitingIn(in(1)) != 2 || l.WaitingIn(all) != 3 {
@@ -29,7 +29,7 @@ func TestGroups(t *testing.T) {
 	}
 
 	l.Forgotten(in(0), math.MinInt64)
-	for _, account := range []*Account{a, b, beside} {
+	for _, account := range []*Account[string]{a, b, beside} {
 		l.Learn(account, noon, Known{Granted: 1})
 	}
 	if debts := l.Uncharged(all, 64, noon); len(debts) != 1 || debts[0].Key != "a" || debtUnits(debts) != 10 {
@@ -37,7 +37,7 @@ func TestGroups(t *testing.T) {
 	}
 	l.Forgotten(in(1), math.MinInt64)
 	l.Forgotten(in(0), noon+10*second) // what it forgot is later than all
-	for _, account := range []*Account{a, b, beside} {
+	for _, account := range []*Account[string]{a, b, beside} {
 		l.Learn(account, noon, Known{Granted: 1})
 	}
 	if debts := l.Uncharged(all, 64, noon); len(debts) != 2 || debtUnits(debts) != 22 {

@@ -21,8 +21,8 @@ type journal struct {
 
 // line is the units of a key by sub-window, as in its record. It has only 128 bytes: many keys may
 // get a line at the same moment, and then touching new memory takes longer than anything else.
-type line struct {
-	owner  any
+type line[O any] struct {
+	owner  O
 	key    string
 	window time.Duration
 	newest int64
@@ -32,8 +32,8 @@ type line struct {
 }
 
 // Debt is units of a key that were granted without Redis, with what their [Account] says of it.
-type Debt struct {
-	Owner any
+type Debt[O any] struct {
+	Owner O
 	Key   string
 	Rule  uint8
 	// Share is this instance's part of the limit, 0 if it was not fixed.
@@ -45,7 +45,7 @@ type Debt struct {
 type Part struct{ Units, At int64 }
 
 // Waiting returns the number of units to be charged, and of their keys.
-func (l *Ledger) Waiting() (units, keys int64) {
+func (l *Ledger[O]) Waiting() (units, keys int64) {
 	if l.journal.lines.Load() > 0 {
 		l.settleCredits()
 	}
@@ -55,7 +55,7 @@ func (l *Ledger) Waiting() (units, keys int64) {
 // Forgotten records that Redis has lost what was granted since a time, for the keys of some groups.
 // What this instance granted since then is charged again, once for each key, after the key's next
 // use.
-func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
+func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 	g := &l.groups
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Ledger) Forgotten(in func(group int) bool, since int64) {
 }
 
 // heal puts the units that Redis has lost of a key into the journal.
-func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
+func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) {
 	r := &set.records[i]
 	generation := l.generation.Load()
 	behind := uint8(generation) - r.generation
@@ -99,26 +99,26 @@ func (l *Ledger) heal(set *ledgerSet, i int, a *Account) {
 }
 
 // journalAdd notes units of the record at position i.
-func (l *Ledger) journalAdd(set *ledgerSet, i int, a *Account, index, units int64) {
+func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], index, units int64) {
 	lines := l.lines[set.index]
 	if lines == nil {
-		lines = new([ledgerWays]*line)
+		lines = new([ledgerWays]*line[O])
 		l.lines[set.index] = lines
 	}
 	e := lines[i]
 	if e == nil {
-		e = new(line)
+		e = new(line[O])
 		lines[i] = e
 	}
 	if e.units == 0 {
-		*e = line{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index}
+		*e = line[O]{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index}
 		l.countLine(e, 1)
 	}
 	l.journalMore(e, index, units)
 }
 
 // journalMore notes more units in a line.
-func (l *Ledger) journalMore(e *line, index, units int64) {
+func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	l.journal.units.Add(-e.units)
 	e.advance(index)
 	e.add(index, units)
@@ -127,7 +127,7 @@ func (l *Ledger) journalMore(e *line, index, units int64) {
 
 // journalRemove takes up to n units of sub-window index out of a line, whose record's
 // newest is given, and returns how many.
-func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (removed int64) {
+func (l *Ledger[O]) journalRemove(set *ledgerSet, i int, newest, index, n int64) (removed int64) {
 	e := l.line(set, i)
 	if e == nil {
 		return 0
@@ -146,7 +146,7 @@ func (l *Ledger) journalRemove(set *ledgerSet, i int, newest, index, n int64) (r
 }
 
 // line returns the line of the record at position i, or nil if it has none.
-func (l *Ledger) line(set *ledgerSet, i int) *line {
+func (l *Ledger[O]) line(set *ledgerSet, i int) *line[O] {
 	if lines := l.lines[set.index]; lines != nil && lines[i] != nil && lines[i].units > 0 {
 		return lines[i]
 	}
@@ -154,32 +154,32 @@ func (l *Ledger) line(set *ledgerSet, i int) *line {
 }
 
 // loseLine removes the line of a record that is evicted.
-func (l *Ledger) loseLine(set *ledgerSet, i int) {
+func (l *Ledger[O]) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.lose(set.rules[i], int(e.group), set.records[i].gone)
 		l.clearLine(set, i)
 	}
 }
 
-func (l *Ledger) clearLine(set *ledgerSet, i int) {
+func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.journal.units.Add(-e.units)
 		l.countLine(e, -1)
-		*e = line{}
+		*e = line[O]{}
 	}
 }
 
-func (l *Ledger) countLine(e *line, n int64) {
+func (l *Ledger[O]) countLine(e *line[O], n int64) {
 	l.journal.lines.Add(n)
 	l.groups.lines[e.group].Add(n)
 }
 
 // Uncharged takes the units of up to most keys of some groups out of the journal, to be charged in
 // Redis now. Each call continues where the last one ended; when it returns nothing, none are left.
-func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt {
+func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []Debt[O] {
 	l.journal.taking.Lock()
 	defer l.journal.taking.Unlock()
-	var debts []Debt
+	var debts []Debt[O]
 	waiting := l.WaitingIn(in)
 	for range l.sets {
 		if len(debts) >= most || int64(len(debts)) >= waiting {
@@ -193,7 +193,7 @@ func (l *Ledger) Uncharged(in func(group int) bool, most int, now int64) []Debt 
 	return debts
 }
 
-func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, most int, now int64) []Debt {
+func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[O], most int, now int64) []Debt[O] {
 	l.lockSet(set)
 	defer set.mu.Unlock()
 	if l.lines[set.index] == nil {
@@ -213,8 +213,8 @@ func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, mo
 			return debts
 		}
 		r := &set.records[i]
-		l.heal(set, i, &Account{Window: e.window, Owner: e.owner, Key: e.key})
-		d := Debt{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now)}
+		l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
+		d := Debt[O]{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now)}
 		if r.frozen && r.at != 0 {
 			d.Share = float64(r.part) / wholePart
 		}
@@ -230,7 +230,7 @@ func (l *Ledger) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt, mo
 }
 
 // advance clears the sub-windows that have left the window when index is the newest.
-func (e *line) advance(index int64) {
+func (e *line[O]) advance(index int64) {
 	for i := max(e.newest, index-ledgerCounts) + 1; i <= index; i++ {
 		e.units -= int64(e.counts[i%ledgerCounts])
 		e.counts[i%ledgerCounts] = 0
@@ -240,7 +240,7 @@ func (e *line) advance(index int64) {
 
 // add counts units, up to the capacity of a count: if one instance grants more units without Redis,
 // fewer are charged.
-func (e *line) add(index, units int64) {
+func (e *line[O]) add(index, units int64) {
 	count := &e.counts[index%ledgerCounts]
 	units = min(units, math.MaxUint32-int64(*count))
 	*count += uint32(units)
@@ -249,7 +249,7 @@ func (e *line) add(index, units int64) {
 
 // parts returns the units that still count, those of each sub-window at its middle: in simulations
 // this kept the fleet nearest to its limit.
-func (e *line) parts(now int64) (parts []Part) {
+func (e *line[O]) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
 	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {
 		start := index * length

@@ -12,7 +12,7 @@ import (
 
 var outage = Outage{Number: 1, Cut: noon, Fleet: 1}
 
-func debtUnits(debts []Debt) (units int64) {
+func debtUnits(debts []Debt[string]) (units int64) {
 	for _, d := range debts {
 		for _, p := range d.Parts {
 			units += p.Units
@@ -24,9 +24,9 @@ func debtUnits(debts []Debt) (units int64) {
 // Law 11: units that were granted without Redis are charged there once, those that
 // were taken back or granted by Redis are not, nor those that have left the window.
 func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
-	l := New(1000)
-	owner := &struct{ name string }{"rule"}
-	a := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: owner, Key: "key"}
+	l := New[string](1000)
+	owner := "rule"
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: owner, Key: "key"}
 	l.Learn(a, noon, Known{Granted: 100, Free: 900, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 10)
 	l.Add(a, noon+10*second, 20)
@@ -71,11 +71,11 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 
 // All keys come in turn, so many at a time.
 func TestUnchargedGoesRound(t *testing.T) {
-	l, h := New(5000), local.NewHasher()
+	l, h := New[string](5000), local.NewHasher()
 	const keys = 1000
 	for i := range keys {
 		key := fmt.Sprint(i)
-		l.Take(&Account{Hash: h.Hash(key), Window: time.Minute, Quota: 10, Key: key}, outage, noon, 2)
+		l.Take(&Account[string]{Hash: h.Hash(key), Window: time.Minute, Quota: 10, Key: key}, outage, noon, 2)
 	}
 	seen := make(map[string]bool)
 	for {
@@ -106,10 +106,10 @@ func TestUnchargedGoesRound(t *testing.T) {
 // Law 7: a journal has no more lines than the table has records, and tells until when
 // what it lost matters.
 func TestLaw7JournalIsBounded(t *testing.T) {
-	l := New(ledgerWays)
+	l := New[string](ledgerWays)
 	l.RuleNumber("r")
 	for i := range uint64(3 * ledgerWays) {
-		l.Take(&Account{Hash: i << 24, Window: time.Minute, Quota: 100, Key: "key"}, outage, noon, int64(i+1))
+		l.Take(&Account[string]{Hash: i << 24, Window: time.Minute, Quota: 100, Key: "key"}, outage, noon, int64(i+1))
 	}
 	units, keys := l.Waiting()
 	if keys != ledgerWays {
@@ -130,7 +130,7 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 // What is lost is told apart by rule, for as long as it is in a window; and if there are more rules
 // than numbers, of all that share one.
 func TestLaw11LossesAreOfTheirRules(t *testing.T) {
-	l := New(1)
+	l := New[string](1)
 	for i := range ruleNumbers {
 		l.RuleNumber(fmt.Sprint("rule ", i))
 	}
@@ -149,10 +149,10 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	}
 	flooded := l.RuleNumber("rule 7")
 	for i := range uint64(ledgerWays + 1) {
-		l.Add(&Account{Hash: i + 1, Window: time.Minute, Quota: 100, Rule: flooded, Key: "key"}, noon, 1)
+		l.Add(&Account[string]{Hash: i + 1, Window: time.Minute, Quota: 100, Rule: flooded, Key: "key"}, noon, 1)
 	}
 	expect("a line made way", noon, "rule 7")
-	notKnown := Debt{Rule: l.RuleNumber("rule 8"), Key: "k"}
+	notKnown := Debt[string]{Rule: l.RuleNumber("rule 8"), Key: "k"}
 	l.Lose(notKnown, noon+minute)
 	expect("and some are not known to be charged", noon, "rule 7", "rule 8")
 	l.Lose(notKnown, noon+second) // no less for it
@@ -163,17 +163,17 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 		t.Errorf("%+v, want a debt of rule 7", debts)
 	}
 	l.RuleNumber("one too many")
-	l.Lose(Debt{Rule: l.RuleNumber("rule 0"), Key: "k"}, noon+minute)
+	l.Lose(Debt[string]{Rule: l.RuleNumber("rule 0"), Key: "k"}, noon+minute)
 	expect("of a number that two have", noon, "one too many", "rule 0", "rule 7", "rule 8")
 }
 
 // Amnesia: each key is charged again once with what this instance granted since the
 // time that Redis has forgotten from; what waits to be charged anyway is part of it.
 func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
-	a := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}
 	outage := Outage{Number: 1, Cut: noon + 20*second, Fleet: 1}
 	for _, test := range []struct{ since, want int64 }{{math.MinInt64, 111}, {noon + 15*second, 110}, {noon + 20*second, 100}} {
-		l := New(100)
+		l := New[string](100)
 		learn := func(at, granted int64) {
 			l.Learn(a, at, Known{Granted: granted, Free: 500, Capacity: 1000, Sliding: true})
 		}
@@ -195,7 +195,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 		}
 	}
 	// Also if nobody uses the key before it is charged.
-	l := New(100)
+	l := New[string](100)
 	l.Learn(a, noon, Known{Granted: 11, Free: 500, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 100)
 	l.Forgotten(all, math.MinInt64)
@@ -203,7 +203,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 		t.Errorf("%+v, want 111", debts)
 	}
 	// New keys have nothing to be charged.
-	l.Learn(&Account{Hash: 8, Window: time.Minute, Quota: 10, Key: "new"}, noon, Known{1, 9, 10, true})
+	l.Learn(&Account[string]{Hash: 8, Window: time.Minute, Quota: 10, Key: "new"}, noon, Known{1, 9, 10, true})
 	if units, _ := l.Waiting(); units != 0 {
 		t.Errorf("%d units of a new key wait", units)
 	}

@@ -10,7 +10,8 @@ import (
 
 // Ledger records this instance's own grants of about the last window, for each key, at all times,
 // and decides from these records when Redis cannot be reached. Because they are kept before an
-// outage too, its start grants no second quota. It is safe for concurrent use.
+// outage too, its start grants no second quota. O is the type of the accounts' owners. It is safe for
+// concurrent use.
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed
 // number of them, in sets that are locked one by one. When a set is full, the record whose window
@@ -20,9 +21,9 @@ import (
 //
 // This instance's part of a limit is computed in share.go; journal.go has what must be charged in
 // Redis afterwards.
-type Ledger struct {
+type Ledger[O any] struct {
 	sets  []ledgerSet
-	lines []*[ledgerWays]*line // of the sets; here, as pointers in the sets would shift their records
+	lines []*[ledgerWays]*line[O] // of the sets; here, as pointers in the sets would shift their records
 	mask  uint64
 
 	groups     groups
@@ -33,13 +34,13 @@ type Ledger struct {
 	overflows  []*overflow // of the sets; nil if nothing was evicted from one
 }
 
-// Account is a key under its limit. Owner is for who charges units that were granted without
-// Redis there: the ledger keeps it, and does not look at it.
-type Account struct {
+// Account is a key under its limit. Owner is returned with what must be charged in Redis (Debt), for
+// whoever charges it.
+type Account[O any] struct {
 	Hash   uint64        // salted, so that windows of different length have different records
 	Window time.Duration // of the limit
 	Quota  int64         // of the whole fleet
-	Owner  any
+	Owner  O
 	Key    string
 	// Rule is the number of the rule, see [Ledger.RuleNumber]: records are evicted for others of
 	// their rule first.
@@ -68,12 +69,12 @@ type ledgerSet struct {
 }
 
 // New returns a table for at least the given number of keys.
-func New(keys int) *Ledger {
+func New[O any](keys int) *Ledger[O] {
 	sets := uint64(1)
 	if keys > ledgerWays {
 		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
 	}
-	l := &Ledger{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line, sets), overflows: make([]*overflow, sets), mask: sets - 1}
+	l := &Ledger[O]{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line[O], sets), overflows: make([]*overflow, sets), mask: sets - 1}
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
@@ -83,10 +84,10 @@ func New(keys int) *Ledger {
 }
 
 // Add records that cost units were granted at now without asking anyone.
-func (l *Ledger) Add(a *Account, now, cost int64) {
+func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.findOrCreate(l, a, now)
+	i := l.findOrCreate(set, a, now)
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
 	if !a.Charged {
@@ -98,7 +99,7 @@ func (l *Ledger) Add(a *Account, now, cost int64) {
 // leave room for them within its share of the limit.
 //
 // Grant.Free may be slightly too small, see credit.
-func (l *Ledger) Take(a *Account, o Outage, now, cost int64) Grant {
+func (l *Ledger[O]) Take(a *Account[O], o Outage, now, cost int64) Grant {
 	if o.Number != 0 && !a.Charged {
 		if left, ok := l.set(a.Hash).credit.spend(a.tag(o), now, cost); ok {
 			return Grant{Granted: cost, Free: left}
@@ -108,25 +109,25 @@ func (l *Ledger) Take(a *Account, o Outage, now, cost int64) Grant {
 }
 
 // TakeUpTo is Take, but grants as much of the cost as there is room for.
-func (l *Ledger) TakeUpTo(a *Account, o Outage, now, cost int64) Grant {
+func (l *Ledger[O]) TakeUpTo(a *Account[O], o Outage, now, cost int64) Grant {
 	return l.take(a, o, now, 1, cost, true)
 }
 
 // Reserve grants up to most units if at least least fit, until Redis has answered; then call Undo.
-func (l *Ledger) Reserve(a *Account, o Outage, now, least, most int64) Grant {
+func (l *Ledger[O]) Reserve(a *Account[O], o Outage, now, least, most int64) Grant {
 	return l.take(a, o, now, least, most, false)
 }
 
 // Free returns the units that Take could grant now, and the time until a cost that does not fit
 // will.
-func (l *Ledger) Free(a *Account, o Outage, now, cost int64) (free int64, retryAfter time.Duration) {
+func (l *Ledger[O]) Free(a *Account[O], o Outage, now, cost int64) (free int64, retryAfter time.Duration) {
 	g := l.take(a, o, now, cost, 0, false)
 	return g.Free, g.RetryAfter
 }
 
 // take grants up to most units if at least least are free. Units that were granted
 // for good, without Redis, are journaled.
-func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bool) Grant {
+func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journaled bool) Grant {
 	length := subWindow(a.Window)
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
@@ -142,7 +143,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 		fresh = l.newRecord(a)
 		owed = l.owed(set, fresh.size)
 	}
-	quota := r.share(o, a, now)
+	quota := r.share(o, a.terms(), now)
 	newest := r.advance(length, now)
 	used := r.used(newest, length, now)
 	reached := o.reached(quota, a.Window, now)
@@ -163,12 +164,12 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 	granted := min(most, free)
 	if granted > 0 {
 		if i < 0 {
-			i = set.place(l, fresh, a.Rule, now)
+			i = l.place(set, fresh, a.Rule, now)
 			r = &set.records[i]
 		}
 		r.add(newest, granted)
 		if journaled {
-			r.spend(o, a, now, granted)
+			r.spend(o, a.terms(), now, granted)
 		}
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, newest, granted)
@@ -181,7 +182,7 @@ func (l *Ledger) take(a *Account, o Outage, now, least, most int64, journaled bo
 }
 
 // Used returns the recorded units of the last window.
-func (l *Ledger) Used(a *Account, now int64) int64 {
+func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 	length := subWindow(a.Window)
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
@@ -196,18 +197,18 @@ func (l *Ledger) Used(a *Account, now int64) int64 {
 // Return takes back up to the given units of those granted in the last window, the oldest first, so
 // that the rest leaves no earlier than it should. uncharged says that they were granted without
 // Redis; then they need not be charged there, if they have not been yet.
-func (l *Ledger) Return(a *Account, now, units int64, uncharged bool) {
+func (l *Ledger[O]) Return(a *Account[O], now, units int64, uncharged bool) {
 	l.takeBack(a, now, units, false, uncharged)
 }
 
 // Undo takes back units that have just been reserved, or with journaled, granted by Take. It
 // removes the newest units; if it removed the oldest, earlier units would leave later than without
 // the two calls, and later still with each repetition.
-func (l *Ledger) Undo(a *Account, now, units int64, journaled bool) {
+func (l *Ledger[O]) Undo(a *Account[O], now, units int64, journaled bool) {
 	l.takeBack(a, now, units, true, journaled && !a.Charged)
 }
 
-func (l *Ledger) takeBack(a *Account, now, units int64, newestFirst, journaled bool) {
+func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journaled bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
@@ -232,7 +233,7 @@ func (l *Ledger) takeBack(a *Account, now, units int64, newestFirst, journaled b
 	}
 }
 
-func (l *Ledger) set(hash uint64) *ledgerSet {
+func (l *Ledger[O]) set(hash uint64) *ledgerSet {
 	// The low bits choose the shard of the denials' cache; take others.
 	return &l.sets[hash>>24&l.mask]
 }
@@ -247,16 +248,16 @@ func (s *ledgerSet) find(hash uint64) int {
 	return -1
 }
 
-func (s *ledgerSet) findOrCreate(l *Ledger, a *Account, now int64) int {
-	i := s.find(a.Hash)
+func (l *Ledger[O]) findOrCreate(set *ledgerSet, a *Account[O], now int64) int {
+	i := set.find(a.Hash)
 	if i < 0 {
-		return s.place(l, l.newRecord(a), a.Rule, now)
+		return l.place(set, l.newRecord(a), a.Rule, now)
 	}
 	return i
 }
 
-func (l *Ledger) newRecord(a *Account) record {
-	return record{hash: a.Hash, size: recordSize(a), generation: uint8(l.generation.Load()), frozen: true}
+func (l *Ledger[O]) newRecord(a *Account[O]) record {
+	return record{hash: a.Hash, size: recordSize(a.terms()), generation: uint8(l.generation.Load()), frozen: true}
 }
 
 // place stores a record in place of the one whose window will be empty first: among those of its
@@ -264,17 +265,17 @@ func (l *Ledger) newRecord(a *Account) record {
 // flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
 // those of rules with fewer records, however little these have in their windows (law 11). Empty
 // records are evicted first.
-func (s *ledgerSet) place(l *Ledger, r record, rule uint8, now int64) int {
-	own := s.recordsOf(rule) + 1
+func (l *Ledger[O]) place(set *ledgerSet, r record, rule uint8, now int64) int {
+	own := set.recordsOf(rule) + 1
 	least, lightest := 0, math.Inf(1)
-	for i := range s.records {
-		weight := s.records[i].weight(now)
-		if weight < lightest && (weight == 0 || s.rules[i] == rule || s.recordsOf(s.rules[i]) >= own) {
+	for i := range set.records {
+		weight := set.records[i].weight(now)
+		if weight < lightest && (weight == 0 || set.rules[i] == rule || set.recordsOf(set.rules[i]) >= own) {
 			least, lightest = i, weight
 		}
 	}
-	l.makeWay(s, least, r.size, now)
-	s.tags[least], s.rules[least], s.records[least] = uint8(r.hash), rule, r
+	l.makeWay(set, least, r.size, now)
+	set.tags[least], set.rules[least], set.records[least] = uint8(r.hash), rule, r
 	return least
 }
 

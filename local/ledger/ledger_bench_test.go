@@ -11,10 +11,10 @@ import (
 // it should take 1.5 times as long as these two at most.
 func BenchmarkLedger(b *testing.B) {
 	const keys = 1 << 16
-	l := New(keys)
+	l := New[string](keys)
 	start := time.Now()
 	o := Outage{Number: 1, Fleet: 4}
-	accounts := make([]Account, keys)
+	accounts := make([]Account[string], keys)
 	cache, err := ristretto.NewCache(&ristretto.Config[uint64, int64]{NumCounters: 10 * keys, MaxCost: 2 * keys, BufferItems: 64})
 	if err != nil {
 		b.Fatal(err)
@@ -22,7 +22,7 @@ func BenchmarkLedger(b *testing.B) {
 	defer cache.Close()
 	for i := range accounts {
 		a := &accounts[i]
-		*a = Account{Hash: uint64(i+1) * 0x9e3779b97f4a7c15, Window: time.Minute, Quota: 1000, Key: "key"}
+		*a = Account[string]{Hash: uint64(i+1) * 0x9e3779b97f4a7c15, Window: time.Minute, Quota: 1000, Key: "key"}
 		l.Learn(a, 0, Known{Granted: 100, Free: 0, Capacity: 1000, Sliding: true})
 		cache.Set(a.Hash, 1, 1)
 	}
@@ -33,10 +33,10 @@ func BenchmarkLedger(b *testing.B) {
 			cache.Get(accounts[i*7919%keys].Hash)
 		}
 	})
-	for name, call := range map[string]func(a *Account, now int64){
-		"Take, denied":  func(a *Account, now int64) { l.Take(a, o, now, 101) },
-		"Take, granted": func(a *Account, now int64) { l.Take(a, o, now, 1) },
-		"Learn":         func(a *Account, now int64) { l.Learn(a, now, Known{1, 10, 1000, true}) },
+	for name, call := range map[string]func(a *Account[string], now int64){
+		"Take, denied":  func(a *Account[string], now int64) { l.Take(a, o, now, 101) },
+		"Take, granted": func(a *Account[string], now int64) { l.Take(a, o, now, 1) },
+		"Learn":         func(a *Account[string], now int64) { l.Learn(a, now, Known{1, 10, 1000, true}) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

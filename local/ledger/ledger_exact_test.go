@@ -102,7 +102,7 @@ func TestLedgerIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		h := &history{length: subWindow(window)}
-		l := New(1)
+		l := New[string](1)
 		const hash = 7
 		now := rapid.SampledFrom([]int64{0, 1, noon, 1_790_123_456_789_012_345}).Draw(t, "start")
 		retry := time.Duration(0)
@@ -157,7 +157,7 @@ func TestLedgerIsExact(t *testing.T) {
 
 // A wait is exact: if nothing else happens, the cost is granted at its end, and not
 // a nanosecond before.
-func checkRetry(t *rapid.T, l *Ledger, window time.Duration, quota, now, cost int64, wait time.Duration) {
+func checkRetry(t *rapid.T, l *Ledger[string], window time.Duration, quota, now, cost int64, wait time.Duration) {
 	if wait < 1 {
 		t.Fatalf("%d per %v: denied, retry after %v", quota, window, wait)
 	}
@@ -169,8 +169,8 @@ func checkRetry(t *rapid.T, l *Ledger, window time.Duration, quota, now, cost in
 	}
 }
 
-func cloneLedger(l *Ledger) *Ledger {
-	c := New(len(l.sets) * ledgerWays)
+func cloneLedger(l *Ledger[string]) *Ledger[string] {
+	c := New[string](len(l.sets) * ledgerWays)
 	for i := range l.sets {
 		l.lockSet(&l.sets[i])
 		l.sets[i].mu.Unlock()
@@ -183,7 +183,7 @@ func cloneLedger(l *Ledger) *Ledger {
 // the end of one, and all but a unit of another just before a window has passed.
 func TestLedgerWorstCaseIsReached(t *testing.T) {
 	const quota, window = 100, 160 * time.Second // sub-windows of 10 s
-	l := New(1)
+	l := New[string](1)
 	h := history{}
 	for _, request := range []struct{ after, cost int64 }{{10*second - 1, quota}, {170*second - 2, quota - 1}} {
 		if ok, free, _ := take(l, 7, window, quota, noon+request.after, request.cost); !ok {
@@ -200,7 +200,7 @@ func TestLedgerWorstCaseIsReached(t *testing.T) {
 // neither starves nor floods.
 func TestLedgerUnderSteadyLoad(t *testing.T) {
 	const quota, window = 1000, 10 * time.Second
-	l := New(1)
+	l := New[string](1)
 	h := history{}
 	for i := range int64(3 * quota * 20) { // three times the quota, for 20 windows
 		now := noon + i*int64(window)/(3*quota)

@@ -13,7 +13,7 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l := New(1)
+		l := New[string](1)
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
@@ -37,7 +37,7 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 }
 
 // sameTake checks that two ledgers answer the same.
-func sameTake(t *rapid.T, a, b *Ledger, window time.Duration, quota, now, cost int64) {
+func sameTake(t *rapid.T, a, b *Ledger[string], window time.Duration, quota, now, cost int64) {
 	grantedA, freeA, waitA := take(cloneLedger(a), 7, window, quota, now, cost)
 	grantedB, freeB, waitB := take(cloneLedger(b), 7, window, quota, now, cost)
 	if grantedA != grantedB || freeA != freeB || waitA != waitB {
@@ -51,14 +51,14 @@ func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l, lean := New(1), history{length: length}
+		l, lean := New[string](1), history{length: length}
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
 			lean.latest = max(lean.latest, now)
 			if i := drawReturnable(t, &lean, window); i >= 0 {
 				units := rapid.Int64Range(1, lean.costs[i]).Draw(t, "units")
-				l.Return(&Account{Hash: 7, Window: window}, now, units, true)
+				l.Return(&Account[string]{Hash: 7, Window: window}, now, units, true)
 				lean.costs[i] -= units
 			} else {
 				cost := rapid.Int64Range(1, quota).Draw(t, "cost")
@@ -83,7 +83,7 @@ func TestUndoLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
 		length := subWindow(window)
-		l := New(1)
+		l := New[string](1)
 		now, retry := noon, time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now = max(0, now+drawLedgerPause(t, length, retry))
@@ -93,7 +93,7 @@ func TestUndoLeavesNoTrace(t *testing.T) {
 			if granted, _, retry = take(l, 7, window, quota, now, cost); !granted || rapid.Bool().Draw(t, "keep") {
 				continue
 			}
-			l.Undo(&Account{Hash: 7, Window: window}, now, cost, true)
+			l.Undo(&Account[string]{Hash: 7, Window: window}, now, cost, true)
 			for _, later := range []int64{0, length / 2, length, int64(window), int64(window) + length} {
 				sameTake(t, before, l, window, quota, now+later, cost)
 			}
@@ -120,8 +120,8 @@ func drawReturnable(t *rapid.T, h *history, window time.Duration) int {
 // more than there are.
 func TestReturnTakesTheOldestFirst(t *testing.T) {
 	const quota, window = 10, 160 * time.Second // sub-windows of 10 s
-	start := func() *Ledger {
-		l := New(1)
+	start := func() *Ledger[string] {
+		l := New[string](1)
 		for i, cost := range []int64{2, 3, 4} {
 			add(l, 7, window, noon+int64(i)*10*second, cost)
 		}
@@ -139,7 +139,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		{1 << 60, 10, 10, 10, 10},
 	} {
 		l := start()
-		l.Return(&Account{Hash: 7, Window: window}, now, test.units, true)
+		l.Return(&Account[string]{Hash: 7, Window: window}, now, test.units, true)
 		for _, at := range []struct{ now, want int64 }{
 			{now, test.free},
 			{noon + 170*second, test.first},
@@ -151,8 +151,8 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 			}
 		}
 	}
-	l := New(1)
-	l.Return(&Account{Hash: 8, Window: window}, now, 5, true) // a key that was never used
+	l := New[string](1)
+	l.Return(&Account[string]{Hash: 8, Window: window}, now, 5, true) // a key that was never used
 	if free, _ := left(l, 8, window, quota, now, 1); free != quota {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
 	}
@@ -160,7 +160,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 
 // TakeUpTo grants exactly what Free says, up to the cost, in one step.
 func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
-	l := New(8)
+	l := New[string](8)
 	for _, step := range []struct{ cost, granted, free int64 }{{4, 4, 6}, {100, 6, 0}, {1, 0, 0}} {
 		a, o := whole(l, 7, time.Minute, 10)
 		g := l.TakeUpTo(a, o, noon, step.cost)

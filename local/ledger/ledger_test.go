@@ -24,19 +24,19 @@ func TestLedgerSize(t *testing.T) {
 		t.Errorf("a set has %d bytes, want whole cache lines", size)
 	}
 	for _, keys := range []int{1, 7, 8, 9, 16, 17, 63, 64, 65, 1000, 1024, 1025, 100_000} {
-		l := New(keys)
+		l := New[string](keys)
 		records := len(l.sets) * ledgerWays
 		if records < keys || records >= 2*keys && records > ledgerWays || int(l.mask) != len(l.sets)-1 {
 			t.Errorf("a table for %d keys has %d records in %d sets, mask %b", keys, records, len(l.sets), l.mask)
 		}
 	}
-	if start := uintptr(unsafe.Pointer(&New(100).sets[0])); start%64 != 0 {
+	if start := uintptr(unsafe.Pointer(&New[string](100).sets[0])); start%64 != 0 {
 		t.Errorf("records start at %#x, which is not where a cache line does", start)
 	}
 }
 
 // whole is an account of a fleet of one, whose share is all of the limit.
-func whole(l *Ledger, hash uint64, window time.Duration, quota int64) (*Account, Outage) {
+func whole(l *Ledger[string], hash uint64, window time.Duration, quota int64) (*Account[string], Outage) {
 	o := Outage{Number: 1, Fleet: 1}
 	set := l.set(hash)
 	set.mu.Lock()
@@ -46,21 +46,21 @@ func whole(l *Ledger, hash uint64, window time.Duration, quota int64) (*Account,
 			r.part, r.at, r.frozen = wholePart, o.Number, true
 		}
 	}
-	return &Account{Hash: hash, Window: window, Quota: quota, Key: "key"}, o
+	return &Account[string]{Hash: hash, Window: window, Quota: quota, Key: "key"}, o
 }
 
-func add(l *Ledger, hash uint64, window time.Duration, now, cost int64) {
+func add(l *Ledger[string], hash uint64, window time.Duration, now, cost int64) {
 	a, _ := whole(l, hash, window, 1000)
 	l.Add(a, now, cost)
 }
 
-func take(l *Ledger, hash uint64, window time.Duration, quota, now, cost int64) (granted bool, free int64, retryAfter time.Duration) {
+func take(l *Ledger[string], hash uint64, window time.Duration, quota, now, cost int64) (granted bool, free int64, retryAfter time.Duration) {
 	a, o := whole(l, hash, window, quota)
 	g := l.Take(a, o, now, cost)
 	return g.Granted > 0, g.Free, g.RetryAfter
 }
 
-func left(l *Ledger, hash uint64, window time.Duration, quota, now, cost int64) (int64, time.Duration) {
+func left(l *Ledger[string], hash uint64, window time.Duration, quota, now, cost int64) (int64, time.Duration) {
 	a, o := whole(l, hash, window, quota)
 	return l.Free(a, o, now, cost)
 }
@@ -68,7 +68,7 @@ func left(l *Ledger, hash uint64, window time.Duration, quota, now, cost int64) 
 // 10 units per 160 s, which makes sub-windows of 10 s; noon is the start of one.
 func TestTake(t *testing.T) {
 	const quota, window = 10, 160 * time.Second
-	l := New(100)
+	l := New[string](100)
 	for _, test := range []struct {
 		after   int64 // since noon
 		cost    int64
@@ -99,7 +99,7 @@ func TestTake(t *testing.T) {
 // Law 11: what was granted before Redis was lost counts, so an outage starts with
 // no second quota. It counts for its own key only.
 func TestGrantsBeforeTheOutageCount(t *testing.T) {
-	l := New(100)
+	l := New[string](100)
 	add(l, 7, time.Minute, noon, 60)
 	add(l, 7, time.Minute, noon+second, 10)
 	if granted, free, _ := take(l, 7, time.Minute, 100, noon+2*second, 31); granted || free != 30 {
@@ -121,7 +121,7 @@ func TestGrantsBeforeTheOutageCount(t *testing.T) {
 // A cost above the quota does not fit for as long as the quota is so small. That
 // can pass, as when the fleet shrinks.
 func TestCostAboveTheQuota(t *testing.T) {
-	l := New(100)
+	l := New[string](100)
 	for _, state := range []string{"never used", "used", "full"} {
 		granted, free, retry := take(l, 7, time.Minute, 10, noon, 11)
 		want := map[string]int64{"never used": 10, "used": 4, "full": 0}[state]
@@ -135,7 +135,7 @@ func TestCostAboveTheQuota(t *testing.T) {
 // Counts stop at their largest value instead of starting again at zero, and one
 // that has stopped leaves nothing free of any quota.
 func TestCountsSaturate(t *testing.T) {
-	l := New(100)
+	l := New[string](100)
 	for range 5 {
 		add(l, 7, time.Minute, noon, math.MaxInt64)
 		add(l, 7, time.Minute, noon, limit.MaxQuota)
@@ -153,7 +153,7 @@ func TestCountsSaturate(t *testing.T) {
 func TestLargeQuotas(t *testing.T) {
 	const quota, cost = 10_000_000_000, 7_000_000
 	const rounding = quota / 10_000
-	l := New(100)
+	l := New[string](100)
 	granted := int64(0)
 	for i := range int64(2000) {
 		// Within several sub-windows.
@@ -202,7 +202,7 @@ func TestCoarseCountsForgetNothing(t *testing.T) {
 // A set makes way for a new key where least is lost: first what has left its
 // window, then what has the fewest units.
 func TestLeastIndebtedGoesFirst(t *testing.T) {
-	l := New(ledgerWays) // one set
+	l := New[string](ledgerWays) // one set
 	units := func(hash uint64) int64 {
 		set := l.set(hash)
 		i := set.find(hash)
@@ -234,7 +234,7 @@ func TestLeastIndebtedGoesFirst(t *testing.T) {
 // A million keys, each used once, do not push out the few that are used much.
 func TestHeavyKeysSurviveAttackers(t *testing.T) {
 	h := local.NewHasher()
-	l := New(4096)
+	l := New[string](4096)
 	const quota, heavy = 100, 200
 	for i := range heavy {
 		add(l, h.Hash(string(rune('a'+i))), time.Minute, noon, quota)
@@ -253,11 +253,11 @@ func TestHeavyKeysSurviveAttackers(t *testing.T) {
 // What Redis granted is recorded, and denials and grants of keys that the journal has a
 // line for are made, without allocating.
 func TestLedgerAllocatesNothing(t *testing.T) {
-	l := New(1000)
+	l := New[string](1000)
 	now := noon
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
-	a := &Account{Hash: 7, Window: time.Minute, Quota: 100, Key: "key"}
-	other := &Account{Hash: 7, Window: time.Minute, Quota: 100, Key: "other"}
+	a := &Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "key"}
+	other := &Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "other"}
 	for name, call := range map[string]func(){
 		"Take":             func() { l.Take(a, o, now, 1) },
 		"Learn":            func() { l.Learn(a, now, Known{1, 50, 100, true}) },
@@ -278,7 +278,7 @@ func TestLedgerAllocatesNothing(t *testing.T) {
 // Many goroutines at once get the quota of each key, not a unit more or less.
 func TestLedgerConcurrently(t *testing.T) {
 	const goroutines, tries, keys, quota = 8, 2000, 50, 100
-	l := New(1 << 16) // room enough that no key makes way
+	l := New[string](1 << 16) // room enough that no key makes way
 	h := local.NewHasher()
 	var granted [keys]atomic.Int64
 	var wg sync.WaitGroup

@@ -18,7 +18,7 @@ type Loss struct {
 }
 
 // Lost tells what was lost of some groups and has not left its window at now.
-func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
+func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	if l.losses.last.Load() <= now {
 		return nil
 	}
@@ -39,9 +39,9 @@ func (l *Ledger) Lost(in func(group int) bool, now int64) (lost []Loss) {
 }
 
 // Lose says that units of a debt will not be charged. They have left their windows by then.
-func (l *Ledger) Lose(d Debt, gone int64) { l.lose(d.Rule, l.groups.of(d.Key), gone) }
+func (l *Ledger[O]) Lose(d Debt[O], gone int64) { l.lose(d.Rule, l.groups.of(d.Key), gone) }
 
-func (l *Ledger) lose(rule uint8, group int, gone int64) {
+func (l *Ledger[O]) lose(rule uint8, group int, gone int64) {
 	raise(&l.losses.ofRule[rule], gone)
 	raise(&l.losses.inGroup[group], gone)
 	raise(&l.losses.last, gone)

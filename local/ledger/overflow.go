@@ -48,7 +48,7 @@ func (d *arrears) raise(units, gone int64) {
 }
 
 // makeWay records the eviction of the record at position i, in favour of one of the given size.
-func (l *Ledger) makeWay(set *ledgerSet, i int, size uint8, now int64) {
+func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.loseLine(set, i)
 	r, owed := &set.records[i], l.owed(set, size)
 	o := l.overflows[set.index]
@@ -69,7 +69,7 @@ func (l *Ledger) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 }
 
 // owed returns the arrears of a key without a record, whose record would be of this size.
-func (l *Ledger) owed(set *ledgerSet, size uint8) arrears {
+func (l *Ledger[O]) owed(set *ledgerSet, size uint8) arrears {
 	if o := l.overflows[set.index]; o != nil {
 		return o.made[size%sizeClasses]
 	}
@@ -77,14 +77,14 @@ func (l *Ledger) owed(set *ledgerSet, size uint8) arrears {
 }
 
 // owes returns the arrears of the key of the record at position i.
-func (l *Ledger) owes(set *ledgerSet, i int) arrears {
+func (l *Ledger[O]) owes(set *ledgerSet, i int) arrears {
 	if o := l.overflows[set.index]; o != nil {
 		return o.owed[i]
 	}
 	return arrears{}
 }
 
-func (l *Ledger) owe(set *ledgerSet, i int, d arrears) {
+func (l *Ledger[O]) owe(set *ledgerSet, i int, d arrears) {
 	if o := l.overflows[set.index]; o != nil {
 		o.owed[i] = d
 	}

@@ -14,16 +14,16 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
 	for _, at := range []int64{1, quota / 4, quota / 2} { // units at a time
-		l := New(1) // a single set
-		target := &Account{Hash: 1 << 40, Window: time.Minute, Quota: quota, Key: "target"}
+		l := New[string](1) // a single set
+		target := &Account[string]{Hash: 1 << 40, Window: time.Minute, Quota: quota, Key: "target"}
 		granted, evictions := int64(0), int64(0)
 		for now := noon; now < noon+50*second; now += second {
 			for l.Take(target, o, now, at).Granted > 0 {
 				granted += at
 			}
 			for i := range uint64(2 * ledgerWays) { // heavier ones, and new each time
-				l.Take(&Account{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, quota/2)
-				l.Take(&Account{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, 1)
+				l.Take(&Account[string]{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, quota/2)
+				l.Take(&Account[string]{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, 1)
 			}
 			if l.Used(target, now) == 0 {
 				evictions++
@@ -40,11 +40,11 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 func TestDebtsAreConfined(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
-	l := New(1)
-	account := func(i int, window time.Duration) *Account {
-		return &Account{Hash: uint64(i), Window: window, Quota: quota, Key: fmt.Sprint(i)}
+	l := New[string](1)
+	account := func(i int, window time.Duration) *Account[string] {
+		return &Account[string]{Hash: uint64(i), Window: window, Quota: quota, Key: fmt.Sprint(i)}
 	}
-	free := func(a *Account, now int64) int64 {
+	free := func(a *Account[string], now int64) int64 {
 		units, _ := l.Free(a, o, now, 1)
 		return units
 	}
@@ -57,7 +57,7 @@ func TestDebtsAreConfined(t *testing.T) {
 	l.Take(account(101, time.Minute), o, noon, 50)
 	newcomer := account(102, time.Minute)
 	for name, test := range map[string]struct {
-		of   *Account
+		of   *Account[string]
 		at   int64
 		want int64
 	}{

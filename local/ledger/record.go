@@ -42,9 +42,17 @@ type record struct {
 	frozen     bool
 }
 
-// recordSize returns the logarithm of an account's quota and window, for weight.
-func recordSize(a *Account) uint8 {
-	return uint8(bits.Len64(uint64(a.Quota)) + bits.Len64(uint64(a.Window)))
+// terms are what a record must know of its limit.
+type terms struct {
+	window time.Duration
+	quota  int64 // of the whole fleet
+}
+
+func (a *Account[O]) terms() terms { return terms{a.Window, a.Quota} }
+
+// recordSize returns the logarithm of a limit's quota and window, for weight.
+func recordSize(t terms) uint8 {
+	return uint8(bits.Len64(uint64(t.quota)) + bits.Len64(uint64(t.window)))
 }
 
 // weight measures what would be forgotten with the record: its units as a part of the quota, times

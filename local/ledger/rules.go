@@ -12,7 +12,7 @@ type rules struct {
 }
 
 // RuleNumber returns the number of the rule of a name, see [Account].
-func (l *Ledger) RuleNumber(name string) uint8 {
+func (l *Ledger[O]) RuleNumber(name string) uint8 {
 	l.rules.mu.Lock()
 	defer l.rules.mu.Unlock()
 	number, known := l.rules.numbers[name]

@@ -48,7 +48,7 @@ type Known struct {
 // Learn records a reply of Redis: what it granted, and how much was free. It reports whether Redis
 // has lost data, because it counts less than half of what this instance alone was certainly
 // granted. (It may count a little less because replies overtake each other.)
-func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
+func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
@@ -56,7 +56,7 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 		if k.Granted == 0 {
 			return false
 		}
-		i = set.place(l, l.newRecord(a), a.Rule, now)
+		i = l.place(set, l.newRecord(a), a.Rule, now)
 	}
 	l.heal(set, i, a)
 	r := &set.records[i]
@@ -71,7 +71,7 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 	if sure := r.sure(newest); k.Sliding && used < sure {
 		return used < sure/2
 	}
-	r.learn(a, now, k)
+	r.learn(a.Window, now, k)
 	l.owe(set, i, arrears{}) // Redis knows what the key has used
 	return false
 }
@@ -79,10 +79,10 @@ func (l *Ledger) Learn(a *Account, now int64, k Known) (forgotten bool) {
 const wholePart = 1<<16 - 1
 
 // learn records the free part of the limit from a reply.
-func (r *record) learn(a *Account, now int64, k Known) {
+func (r *record) learn(window time.Duration, now int64, k Known) {
 	free := uint16(uint64(max(0, k.Free)) * wholePart / uint64(k.Capacity))
 	at := milliseconds(now)
-	if !k.Sliding && !r.frozen && free > r.part && r.age(at) < a.Window {
+	if !k.Sliding && !r.frozen && free > r.part && r.age(at) < window {
 		return
 	}
 	r.part, r.at, r.frozen = free, at, false
@@ -98,41 +98,41 @@ func (r *record) age(at uint32) time.Duration {
 }
 
 // share returns this instance's part of the limit. In an outage it is fixed by the first call.
-func (r *record) share(o Outage, a *Account, now int64) int64 {
+func (r *record) share(o Outage, t terms, now int64) int64 {
 	if o.Number == 0 {
-		return r.shareAt(o, a, now)
+		return r.shareAt(o, t, now)
 	}
 	if !r.frozen || r.at != o.Number {
-		share := r.shareAt(o, a, o.Cut)
-		r.part, r.at, r.frozen = partOf(share, a.Quota), o.Number, true
+		share := r.shareAt(o, t, o.Cut)
+		r.part, r.at, r.frozen = partOf(share, t.quota), o.Number, true
 	}
-	return shareOf(r.part, a.Quota)
+	return shareOf(r.part, t.quota)
 }
 
 // shareAt returns the share as of a moment.
-func (r *record) shareAt(o Outage, a *Account, at int64) int64 {
-	length := subWindow(a.Window)
+func (r *record) shareAt(o Outage, t terms, at int64) int64 {
+	length := subWindow(t.window)
 	fleet := int64(max(1, o.Fleet))
 	own := r.used(r.advance(length, at), length, at)
 	switch {
 	case own == 0 || r.frozen && r.at == 0:
-		return max(1, a.Quota/fleet) // Redis has said nothing of the key yet
+		return max(1, t.quota/fleet) // Redis has said nothing of the key yet
 	case r.frozen:
-		return max(own, min(shareOf(r.part, a.Quota), a.Quota/fleet))
+		return max(own, min(shareOf(r.part, t.quota), t.quota/fleet))
 	}
-	free := float64(r.part) / wholePart * float64(a.Quota) / float64(fleet) * r.fresh(a, at)
-	return min(a.Quota, own+int64(free+0.5))
+	free := float64(r.part) / wholePart * float64(t.quota) / float64(fleet) * r.fresh(t.window, at)
+	return min(t.quota, own+int64(free+0.5))
 }
 
 // spend subtracts units that were granted here, while Redis decides but did not answer in time,
 // from what was free. They are own grants from now on, which raise the share; otherwise each grant
 // would make room for the next one.
-func (r *record) spend(o Outage, a *Account, now, units int64) {
+func (r *record) spend(o Outage, t terms, now, units int64) {
 	if r.frozen {
 		return // the share is fixed
 	}
-	parts := float64(units) * float64(max(1, o.Fleet)) / float64(a.Quota) * wholePart
-	if left := r.fresh(a, now); parts < float64(r.part)*left {
+	parts := float64(units) * float64(max(1, o.Fleet)) / float64(t.quota) * wholePart
+	if left := r.fresh(t.window, now); parts < float64(r.part)*left {
 		r.part -= uint16(math.Ceil(parts / left))
 	} else {
 		r.part = 0
@@ -140,8 +140,8 @@ func (r *record) spend(o Outage, a *Account, now, units int64) {
 }
 
 // fresh returns the rest, at a moment, of the part that was free: it decreases with age.
-func (r *record) fresh(a *Account, at int64) float64 {
-	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(a.Window))
+func (r *record) fresh(window time.Duration, at int64) float64 {
+	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(window))
 }
 
 // partOf returns a share as a part of the quota, rounded up.

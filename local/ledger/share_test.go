@@ -16,13 +16,13 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 		quota := rapid.Int64Range(20, 2000).Draw(t, "quota")
 		n := rapid.IntRange(1, 10).Draw(t, "instances")
 		sliding := rapid.Bool().Draw(t, "sliding")
-		account := &Account{Hash: 7, Window: window, Quota: quota}
+		account := &Account[string]{Hash: 7, Window: window, Quota: quota}
 		o := Outage{Number: 1, Fleet: n}
 
-		redis := New(1) // all grants, decided as an instance would decide them
-		instances := make([]*Ledger, n)
+		redis := New[string](1) // all grants, decided as an instance would decide them
+		instances := make([]*Ledger[string], n)
 		for i := range instances {
-			instances[i] = New(1)
+			instances[i] = New[string](1)
 		}
 		now := noon
 		for range rapid.IntRange(0, 80).Draw(t, "requests") {
@@ -60,7 +60,7 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 // What an instance may grant is what it did grant, and its part of what was free.
 func TestShare(t *testing.T) {
 	const window = 160 * time.Second
-	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	account := &Account[string]{Hash: 7, Window: window, Quota: 1000}
 	o := Outage{Number: 3, Cut: noon + 16*second, Fleet: 4}
 	for _, test := range []struct {
 		name           string
@@ -76,7 +76,7 @@ func TestShare(t *testing.T) {
 		{"an outage before, and nothing since", 300, 400, 16 * second, true, true, 300},
 		{"under GCRA", 300, 400, 16 * second, false, false, 400},
 	} {
-		l := New(1)
+		l := New[string](1)
 		if test.granted > 0 {
 			l.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
 		}
@@ -88,7 +88,7 @@ func TestShare(t *testing.T) {
 			t.Errorf("%s: %d free, want %d less %d", test.name, g.Free, test.want, test.granted)
 		}
 		// It is fixed, as of the cut: also if the key is asked for later.
-		later := New(1)
+		later := New[string](1)
 		if test.granted > 0 {
 			later.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
 		}
@@ -106,9 +106,9 @@ func TestShare(t *testing.T) {
 // It is an own grant, too; if it only counted as that, each one would make room for the next.
 func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 	const window = 160 * time.Second
-	account := &Account{Hash: 7, Window: window, Quota: 1000, Charged: true}
+	account := &Account[string]{Hash: 7, Window: window, Quota: 1000, Charged: true}
 	for _, sliding := range []bool{true, false} {
-		l := New(1)
+		l := New[string](1)
 		for _, test := range []struct {
 			name         string
 			learnt, free int64 // seconds after noon
@@ -139,8 +139,8 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 
 // What was held in the outage before is not used up by misses either.
 func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
-	account := &Account{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
-	l := New(1)
+	account := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
+	l := New[string](1)
 	l.Learn(account, noon, Known{Granted: 100, Free: 400, Capacity: 1000, Sliding: true})
 	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // 200 is its share
 	later := noon + 200*second
@@ -156,13 +156,13 @@ func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
 // free within one counts.
 func TestShareOfTheLeastThatWasFree(t *testing.T) {
 	const window = 160 * time.Second
-	account := &Account{Hash: 7, Window: window, Quota: 1000}
+	account := &Account[string]{Hash: 7, Window: window, Quota: 1000}
 	for _, test := range []struct {
 		sliding bool
 		later   int64
 		want    int64
 	}{{true, second, 249}, {false, second, 0}, {false, 161 * second, 249}} {
-		l := New(1)
+		l := New[string](1)
 		l.Learn(account, noon, Known{1, 0, 1000, test.sliding})
 		l.Learn(account, noon+test.later, Known{1, 998, 1000, test.sliding})
 		at := noon + test.later
@@ -175,13 +175,13 @@ func TestShareOfTheLeastThatWasFree(t *testing.T) {
 
 // Replies that overtake each other are no amnesia; a count that has started again is.
 func TestForgottenReplies(t *testing.T) {
-	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000}
+	account := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000}
 	for _, test := range []struct {
 		free      int64
 		sliding   bool
 		forgotten bool
 	}{{900, true, false}, {905, true, false}, {999, true, true}, {999, false, false}} {
-		l := New(1)
+		l := New[string](1)
 		l.Learn(account, noon, Known{100, 900, 1000, true})
 		if forgotten := l.Learn(account, noon+second, Known{0, test.free, 1000, test.sliding}); forgotten != test.forgotten {
 			t.Errorf("%+v: forgotten %v", test, forgotten)
@@ -214,9 +214,9 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 		{24 * time.Hour, time.Minute, 3600, 250},
 		{24 * time.Hour, 0, 0, 250},
 	} {
-		account := &Account{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
+		account := &Account[string]{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
 		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon, ColdStart: test.coldStart}
-		l, at := New(1), noon+test.after*second
+		l, at := New[string](1), noon+test.after*second
 		if g := l.TakeUpTo(account, o, at, 1000); g.Granted != test.want {
 			t.Errorf("%+v: granted %d", test, g.Granted)
 		}
@@ -236,9 +236,9 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 			t.Errorf("%+v: not granted when it said: %+v", test, g)
 		}
 	}
-	account := &Account{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
+	account := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
 	o := Outage{Number: 1, Cut: noon, Fleet: 4, Born: noon, ColdStart: time.Minute}
-	if g := New(1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
+	if g := New[string](1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
 		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
 	}
 }
@@ -248,13 +248,13 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 // a cold start lets through.
 func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 	const window, quota, members, added = 160 * time.Second, 12_800, 4, 8
-	account := &Account{Hash: 7, Window: window, Quota: quota, Key: "key"}
+	account := &Account[string]{Hash: 7, Window: window, Quota: quota, Key: "key"}
 	for _, assumed := range []int{members, 10, members + added} {
 		cut := noon + 160*second
-		var ledgers []*Ledger
+		var ledgers []*Ledger[string]
 		var outages []Outage
 		for range members { // all of them at their even part of the limit
-			l := New(1)
+			l := New[string](1)
 			for at := noon; at < cut; at += second {
 				l.Learn(account, at, Known{Granted: quota / members / 160, Free: 0, Capacity: quota, Sliding: true})
 			}
@@ -262,7 +262,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 		}
 		began := cut + 20*second
 		for range added {
-			ledgers = append(ledgers, New(1))
+			ledgers = append(ledgers, New[string](1))
 			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
 		}
 		var granted []int64 // a second
@@ -294,8 +294,8 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 // A key that was granted before Redis ever replied has the share of an unknown one, and
 // not only what it used so far.
 func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
-	l := New(8)
-	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
 	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
 		t.Fatalf("%+v", g)
 	}
@@ -308,8 +308,8 @@ func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
 // If Redis is lost again before it spoke of the key once more, a share is neither cut down
 // to what happens to be in use, nor is there more than before, or than an even share.
 func TestLaw11ShareInTheNextOutage(t *testing.T) {
-	l := New(8)
-	a := Account{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
 	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
 	first := Outage{Number: 1, Cut: noon, Fleet: 4}
 	if g := l.TakeUpTo(&a, first, noon, 100); g.Granted != 20 { // 10 + 80/4, of which 10 are used
