@@ -132,6 +132,7 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			_, err := l.AllowAll(ctx, requests...)
 			return err
 		}},
+		"refund of nil":     {limit.ErrInvalidRefund, func() error { return r.Refund(ctx, "k", nil, 1) }},
 		"cancelled context": {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},
 		"zero window":       {limit.ErrInvalidLimit, func() error { _, err := l.Rule("w", limit.Per(1, 0)); return err }},
 		"zero limit":        {limit.ErrInvalidLimit, func() error { _, err := l.Rule("z", limit.Limit{}); return err }},
