@@ -147,7 +147,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
 	if c.virtualClock != nil {
-		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
+		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 stands for Redis's own
 	}
 	l.batching.Inline = inline
 	if c.fleetFile != "" {

@@ -150,11 +150,11 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			_, err := New(redistest.Shared(t).Client(t), HashTags(16385))
 			return err
 		}},
-		"epoch":      {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(0, 0) })(new(config)) }},
-		"zero time":  {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Time{} })(new(config)) }},
-		"far future": {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(1<<32, 0) })(new(config)) }},
-		"nil client": {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
-		"ring":       {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
+		"before 1970": {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(-1, 0) })(new(config)) }},
+		"zero time":   {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Time{} })(new(config)) }},
+		"far future":  {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(1<<32, 0) })(new(config)) }},
+		"nil client":  {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
+		"ring":        {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.call()
