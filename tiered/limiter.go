@@ -87,7 +87,8 @@ type Limiter struct {
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
 // depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
-// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption], which is also that of a database
+// (DB) that Redis does not have.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
