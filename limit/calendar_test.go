@@ -94,12 +94,13 @@ func TestCalendarLimits(t *testing.T) {
 		{PerCalendar(1, CalendarDay, nil), "zone"},
 		{PerCalendar(1, 9, time.UTC), "9"},
 		{PerCalendar(0, CalendarDay, time.UTC), "quota is 0"},
+		{PerCalendar(5, CalendarDay, time.UTC).WithBurst(-7), "burst is -7"},
 	} {
 		if err := tc.limit.Validate(); !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), tc.word) {
 			t.Errorf("%v, want an error that names %q", err, tc.word)
 		}
 	}
-	for _, s := range []string{"5/year@UTC", "5/day@", "5/day@Nowhere/Town", "5/month@Local"} {
+	for _, s := range []string{"5/year@UTC", "5/day@", "5/day@Nowhere/Town", "5/month@Local", "5/day@UTC,burst=3", "5/day@UTC,burst=0", "5/day@UTC,burst=x"} {
 		if _, err := Parse(s); !errors.Is(err, ErrInvalidLimit) {
 			t.Errorf("%q: %v", s, err)
 		}

@@ -27,7 +27,9 @@ const MaxKey = 64 << 10
 // Limit is a number of units ("quota") that may be used in any window of a
 // given length, or in each day, week or month of the calendar. The zero Limit is
 // invalid; make one with [Per], [PerSecond], [PerMinute], [PerHour], [PerDay],
-// [PerCalendar], [Concurrent] or [Parse]. Limits are comparable with ==.
+// [PerCalendar], [Concurrent] or [Parse]. Limits are comparable with ==; those of the
+// calendar are equal only if they have the same *time.Location, and each call of
+// [time.LoadLocation], and of Parse, makes another.
 //
 // Constructors do not fail: a limit is checked by [Limit.Validate], which the
 // limiter calls when a rule is made from it.
@@ -63,7 +65,7 @@ func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
 // through at once; units then return one by one at the limit's even rate. The
 // other algorithms have no notion of a burst and are not affected, so a rule that
 // chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
-// none is set, see [Limit.Burst].
+// none is set, see [Limit.Burst]. A limit of [PerCalendar] or [Concurrent] has no burst.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.burst = burst
 	return l
@@ -123,7 +125,7 @@ func (l Limit) burstTooLong() bool {
 // where a burst was set.
 func (l Limit) String() string {
 	s := strconv.FormatInt(l.quota, 10) + "/" + l.WindowString()
-	if l.HasBurst() && !l.IsCalendar() {
+	if l.HasBurst() {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
 	}
 	return s
@@ -170,6 +172,9 @@ func Parse(s string) (Limit, error) {
 		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number between 1 and %d", ErrInvalidLimit, quotaText, s, int64(MaxQuota))
 	}
 	if unit, zone, ok := strings.Cut(windowText, "@"); ok {
+		if hasBurst {
+			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit of the calendar has none", ErrInvalidLimit, burstText, s)
+		}
 		l, err := parseCalendar(quota, strings.TrimSpace(unit), strings.TrimSpace(zone), s)
 		if err != nil {
 			return Limit{}, err

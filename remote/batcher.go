@@ -104,7 +104,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 		hooks.Now = func() int64 { return 0 }
 	}
 	b := &Batcher{
-		script: script, clocks: newClocks(script.bySlot), opt: opt, hooks: hooks,
+		script: script, clocks: newClocks(!script.oneServer), opt: opt, hooks: hooks,
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()

@@ -54,6 +54,10 @@ var (
 	}
 )
 
+// databaseErrors are the answers to a SELECT of a database that does not exist, on one node and on a
+// Cluster.
+var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
+
 // KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
 	switch {
@@ -188,8 +192,8 @@ func sentErrorMayHaveRun(err error) bool {
 }
 
 // Misconfigured turns an error that waiting does not solve into one that says what to do: wrong
-// credentials or certificates, or a server that is not Redis. It returns nil for all other errors,
-// including an expired certificate, since Redis's may be renewed.
+// credentials or certificates, a server that is not Redis, or a database that it does not have. It
+// returns nil for all other errors, including an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch kind := KindOf(err); {
@@ -201,6 +205,9 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: check user name, password and ACL (EVALSHA, SCRIPT LOAD, TIME and the commands in package lua): %w", limit.ErrAuth, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
+	}
+	if text, ok := serverError(err); ok && slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
 	}
 	return nil
 }

@@ -19,7 +19,10 @@ import (
 type Script struct {
 	client redis.UniversalClient
 	held   heldConn
-	bySlot bool
+	// oneServer means that client is not that of a Cluster. bySlot means that a call of the script may
+	// have keys of one slot only, as it must on every node of a Cluster, even of one with a single master.
+	oneServer bool
+	bySlot    atomic.Bool
 
 	library form
 	script  form
@@ -54,15 +57,24 @@ func NewScript(client redis.UniversalClient) *Script {
 	sha := redis.NewScript(source).Hash()
 	// Several versions of the library may share a server, so each has a name of its own.
 	name := "tierlimit_" + sha[:16]
-	return &Script{
-		client: client,
-		// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
-		// everywhere.
-		bySlot:  !oneNode,
-		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
-		script:  form{"evalsha", source, invocation{"evalsha", sha}},
+	s := &Script{
+		client:    client,
+		oneServer: oneNode,
+		library:   form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
+		script:    form{"evalsha", source, invocation{"evalsha", sha}},
 	}
+	// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
+	// everywhere.
+	s.bySlot.Store(!oneNode)
+	return s
 }
+
+// DivideBySlot makes each call of the script have keys of one slot only. It is for a client of one
+// node, if that is a node of a Cluster.
+func (s *Script) DivideBySlot() { s.bySlot.Store(true) }
+
+// DividesBySlot reports whether each call of the script has keys of one slot only.
+func (s *Script) DividesBySlot() bool { return s.bySlot.Load() }
 
 // HoldConnection lets the Script keep a connection of the client's pool between two runs, if client is
 // that of a single node. Call it before the first run, and call [Script.Rest] once a second and after
@@ -120,7 +132,7 @@ func (s *Script) form(ctx context.Context) *form {
 // Redis's clock, for tests and replays only. Run returns an error if the whole call has failed; if only
 // a part has, for example because a node of a Cluster is down, the replies of that part have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	if !s.bySlot || len(entries) == 1 {
+	if !s.bySlot.Load() || len(entries) == 1 {
 		return s.runPart(ctx, entries, clock)
 	}
 	return s.runParts(ctx, s.split(entries), len(entries), clock)
@@ -139,6 +151,9 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 		return replies, nil
 	case form.isMissing(err), form.isRefused(err):
 		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
+	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
+		s.DivideBySlot()
+		return s.runParts(ctx, s.split(entries), len(entries), clock)
 	default:
 		reloadCluster(ctx, s.client)
 		return nil, withoutArguments(err)

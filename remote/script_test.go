@@ -2,8 +2,11 @@ package remote
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -32,4 +35,49 @@ func newRule(t rapid.TB, l limit.Limit, a limit.Algorithm) *Rule {
 		t.Fatalf("%v under %v: %v", l, a, err)
 	}
 	return rule
+}
+
+// A node of a Cluster refuses a call with keys of several slots. That proves that nothing ran, and the
+// entries are sent again, divided by slot: also those of several calls that were in flight at the time.
+func TestAClientOfOneNodeDividesBySlotOnceRefused(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1)
+	client := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0], ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	script := NewScript(client)
+	script.HoldConnection()
+	defer script.Rest()
+	entries := func() []Entry {
+		var several []Entry
+		for i := range 20 {
+			several = append(several, Entry{Key: "tl:{" + strconv.Itoa(i) + "}:r", Rule: rule, Cost: 1})
+		}
+		return several
+	}
+	const calls = 8
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			replies, err := script.Run(context.Background(), entries(), 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i, r := range replies {
+				if r.Err != nil || r.Status != Allowed {
+					t.Errorf("entry %d: %+v", i, r)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !script.DividesBySlot() {
+		t.Error("calls are not divided by slot")
+	}
+	for _, e := range entries() {
+		if r := decide(t, script, e.Key, rule, 0, 1); r.Remaining < 1000-calls-1 || r.Remaining > 1000-calls {
+			t.Errorf("%s: %d remain, want %d: each entry is charged once", e.Key, r.Remaining, 1000-calls-1)
+		}
+	}
 }

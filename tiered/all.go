@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -133,7 +131,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 		return decisions, nil
 	}
 	var parts [][]int
-	if _, oneNode := l.client.(*redis.Client); oneNode {
+	if !l.script.DividesBySlot() {
 		parts = [][]int{everyOne(len(requests))}
 	} else {
 		parts = remote.BySlot(g.entries)

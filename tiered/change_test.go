@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -45,5 +46,48 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	}
 	if _, err := l.ChangeRule("r", limit.Limit{}); err == nil {
 		t.Error("an invalid limit was put in force")
+	}
+}
+
+// A time zone that is loaded twice is one zone, although it has two locations: the settings are the
+// same. Zones with a name in common and another offset are not.
+func TestCalendarRuleTwice(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	perMonth := func() limit.Limit {
+		lim, err := limit.Parse("5000/month@Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lim
+	}
+	first := newRule(t, l, "r", perMonth())
+	if again, err := l.Rule("r", perMonth()); err != nil || again != first {
+		t.Errorf("%v, %v: not the same rule", again, err)
+	}
+	other, err := l.PrepareRule("r", perMonth())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.PutInForceFrom("a file", other); err != nil {
+		t.Error(err)
+	}
+
+	perDay := func(offset int) limit.Limit {
+		return limit.PerCalendar(5, limit.CalendarDay, time.FixedZone("here", offset))
+	}
+	newRule(t, l, "fixed", perDay(3600))
+	if _, err := l.Rule("fixed", perDay(3600)); err != nil {
+		t.Error(err)
+	}
+	for what, lim := range map[string]limit.Limit{
+		"another offset": perDay(7200),
+		"another quota":  limit.PerCalendar(6, limit.CalendarDay, time.FixedZone("here", 3600)),
+		"another unit":   limit.PerCalendar(5, limit.CalendarWeek, time.FixedZone("here", 3600)),
+		"no calendar":    limit.PerDay(5),
+	} {
+		var conflict *ConflictError
+		if _, err := l.Rule("fixed", lim); !errors.As(err, &conflict) {
+			t.Errorf("%s: %v, want a conflict", what, err)
+		}
 	}
 }

@@ -74,3 +74,59 @@ func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	hang.Store(true)
 	fallsBack("a dial without an answer")
 }
+
+// watching is a hook that counts what it sees.
+type watching struct{ dials, commands, pipelines atomic.Int64 }
+
+func (w *watching) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		w.dials.Add(1)
+		return next(ctx, network, addr)
+	}
+}
+
+func (w *watching) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.commands.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (w *watching) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.pipelines.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// The hooks of a client run for the limiter's commands as well, each once for a command, whether or
+// not the limiter uses a copy of the client.
+func TestHooksOfTheClientRun(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), ContextTimeoutEnabled: keeps})
+		t.Cleanup(func() { _ = client.Close() })
+		var first, second watching
+		client.AddHook(&first)
+		client.AddHook(&second)
+		l := newLimiterOn(t, client, redistest.Prefix())
+		if l.client == client != keeps {
+			t.Fatalf("ContextTimeoutEnabled is %v: the limiter uses a copy: %v", keeps, l.client != client)
+		}
+		if first.dials.Load() == 0 || first.pipelines.Load() == 0 {
+			t.Errorf("ContextTimeoutEnabled is %v: %d dials and %d greetings were seen", keeps, first.dials.Load(), first.pipelines.Load())
+		}
+		r := newRule(t, l, "r", limit.PerHour(1000))
+		before, trips := first.commands.Load(), l.Stats().Trips.Seconds.Count()
+		for range 100 {
+			mustAllow(t, r, "k", 1)
+		}
+		seen, trips := first.commands.Load()-before, l.Stats().Trips.Seconds.Count()-trips
+		const heartbeats = 10
+		if seen < int64(trips) || seen > int64(trips)+heartbeats || trips < 100 {
+			t.Errorf("ContextTimeoutEnabled is %v: %d commands were seen in %d trips", keeps, seen, trips)
+		}
+		if a, b := first.commands.Load(), second.commands.Load(); max(a, b)-min(a, b) > heartbeats {
+			t.Errorf("ContextTimeoutEnabled is %v: one hook saw %d commands, the other %d", keeps, a, b)
+		}
+	}
+}

@@ -173,9 +173,9 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 }
 
 // Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing,
-// so it may be deferred.
+// so it may be deferred; and it may be called on a nil Hold, that of a denial.
 func (h *Hold) Cancel(ctx context.Context) error {
-	if h.hasEnded() {
+	if h == nil || h.hasEnded() {
 		return nil
 	}
 	if err := h.Settle(ctx, 0); err != nil && !h.hasEnded() {

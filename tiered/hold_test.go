@@ -61,6 +61,8 @@ func TestHoldsAreSettled(t *testing.T) {
 		check("once 95 of 40 were used", 0)
 		if h, d, err := r.Hold(ctx, "k", 1, time.Minute); h != nil || d.Allowed || err != nil {
 			t.Errorf("%v: a unit was granted on top of 115: %+v, %v", a, d, err)
+		} else if err := h.Cancel(ctx); err != nil {
+			t.Errorf("%v: the hold of a denial was cancelled: %v", a, err)
 		}
 		third := mustHold(t, r, "other", 100, time.Minute)
 		if err := third.Cancel(ctx); err != nil {

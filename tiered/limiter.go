@@ -82,12 +82,13 @@ type Limiter struct {
 // New returns a limiter on a client of one node, of Sentinel or of a Cluster. The client stays the
 // caller's: closing it is up to them, after the limiter. Add hooks, for example for tracing, before
 // calling New: of a client of one node the limiter uses a copy, with the same connections, that
-// keeps the deadlines of contexts, and the copy does not get hooks that are added later.
+// keeps the deadlines of contexts, and may not run hooks that are added later.
 //
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
 // depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
-// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption].
+// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption], which is also that of a database
+// (DB) that Redis does not have.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
@@ -147,7 +148,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
 	if c.virtualClock != nil {
-		l.batching.VirtualClock = func() int64 { return c.virtualClock().UnixMicro() }
+		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 stands for Redis's own
 	}
 	l.batching.Inline = inline
 	if c.fleetFile != "" {

@@ -132,6 +132,7 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			_, err := l.AllowAll(ctx, requests...)
 			return err
 		}},
+		"refund of nil":     {limit.ErrInvalidRefund, func() error { return r.Refund(ctx, "k", nil, 1) }},
 		"cancelled context": {context.Canceled, func() error { _, err := r.Allow(cancelled, "k"); return err }},
 		"zero window":       {limit.ErrInvalidLimit, func() error { _, err := l.Rule("w", limit.Per(1, 0)); return err }},
 		"zero limit":        {limit.ErrInvalidLimit, func() error { _, err := l.Rule("z", limit.Limit{}); return err }},
@@ -149,8 +150,11 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			_, err := New(redistest.Shared(t).Client(t), HashTags(16385))
 			return err
 		}},
-		"nil client": {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
-		"ring":       {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
+		"before 1970": {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(-1, 0) })(new(config)) }},
+		"zero time":   {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Time{} })(new(config)) }},
+		"far future":  {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(1<<32, 0) })(new(config)) }},
+		"nil client":  {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
+		"ring":        {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.call()

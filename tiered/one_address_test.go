@@ -76,6 +76,53 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	isTold(t, &log, started, "when slots have moved")
 }
 
+// A node of a Cluster refuses calls with keys of several slots, even if it has all of them. So calls and
+// groups are divided by slot, and Redis decides all keys.
+func TestAClusterOfOneMasterDecidesManyKeys(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1)
+	client := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
+	t.Cleanup(func() { _ = client.Close() })
+	for name, l := range map[string]*Limiter{
+		"Open": opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()}, slog.New(slog.DiscardHandler)),
+		"New":  newLimiterOn(t, client, redistest.Prefix(), Deadline(5*time.Second)),
+	} {
+		r := newRule(t, l, name, limit.PerHour(2))
+		key := func(i int) string { return fmt.Sprint("key-", i) }
+		both := func(cost int64) []limit.Decision {
+			ds, err := l.AllowAll(t.Context(), Request{Rule: r, Key: key(1), Cost: cost}, Request{Rule: r, Key: key(2), Cost: 1})
+			if err != nil || ds[0].Degraded() || ds[1].Degraded() {
+				t.Fatalf("%s: %+v, %v", name, ds, err)
+			}
+			return ds
+		}
+		if ds := both(2); !ds[0].Allowed || !ds[1].Allowed {
+			t.Errorf("%s: %+v", name, ds)
+		}
+		if ds := both(1); ds[0].Allowed || ds[1].Allowed || !ds[1].HeldBack {
+			t.Errorf("%s: %+v", name, ds)
+		}
+		if d := mustAllow(t, r, key(2), 1); !d.Allowed {
+			t.Errorf("%s: what was held back was charged: %+v", name, d)
+		}
+		requests := make([]Request, MaxTogether)
+		for i := range requests {
+			requests[i] = Request{Rule: r, Key: key(10 + i), Cost: 1}
+		}
+		for i, want := range []bool{true, true, false} {
+			ds, err := l.AllowEach(t.Context(), requests...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range ds {
+				if d.Allowed != want || d.Degraded() {
+					t.Fatalf("%s, request %d: %+v", name, i, d)
+				}
+			}
+		}
+	}
+}
+
 func opened(t *testing.T, options *redis.UniversalOptions, logger *slog.Logger) *Limiter {
 	t.Helper()
 	l, err := Open(options, Deadline(5*time.Second), Logger(logger))

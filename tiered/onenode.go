@@ -23,8 +23,9 @@ func (l *Limiter) warnOneNode(err error) {
 		"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 }
 
-// checkNode checks, once Redis has answered, whether it is a node of a Cluster with several
-// masters.
+// checkNode checks, once Redis has answered, whether it is a node of a Cluster: then calls of the
+// script must have keys of one slot only, and if the Cluster has several masters, the client is the
+// wrong one.
 func (l *Limiter) checkNode(s *outage.Shard) {
 	client, ok := l.client.(*redis.Client)
 	if !ok {
@@ -35,6 +36,9 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 		masters, err = remote.MastersBehind(ctx, client)
 		return err
 	})
+	if err == nil && masters > 0 {
+		l.script.DivideBySlot()
+	}
 	if err == nil && masters > 1 { // if this fails, decisions will show it
 		s.Failed(errOneNode)
 	}

@@ -48,6 +48,9 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
 	}
+	if d == nil {
+		return fmt.Errorf("%w: the decision is nil", limit.ErrInvalidRefund)
+	}
 	if d.DryRun && d.Granted == 0 {
 		return nil // was allowed without a charge
 	}

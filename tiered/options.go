@@ -233,12 +233,15 @@ func OnStateChange(f func(State)) Option {
 
 // VirtualClock replaces both Redis's clock and this process's clock, for tests and simulations; do not
 // use it in production. The function must be safe for concurrent use. All limiters that share a Redis
-// must use the same clock. Deadlines and heartbeats stay in real time, and keys in Redis live for at
-// least an hour.
+// must use the same clock. It must show times from the year 1970 to the year 2100: Redis's states hold no
+// others. Deadlines and heartbeats stay in real time, and keys in Redis live for at least an hour.
 func VirtualClock(now func() time.Time) Option {
 	return func(c *config) error {
 		if now == nil {
 			return option.Invalid("virtual clock is nil")
+		}
+		if year := now().UTC().Year(); year < 1970 || year > 2100 {
+			return option.Invalid("virtual clock shows the year %d, must be between 1970 and 2100", year)
 		}
 		c.virtualClock = now
 		return nil

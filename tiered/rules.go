@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -82,7 +83,23 @@ func (l *Limiter) checkOwn(rules []*Rule) error {
 }
 
 // equal reports whether two rules of a name have the same settings.
-func (r *Rule) equal(o *Rule) bool { return r.limit == o.limit && r.config == o.config }
+func (r *Rule) equal(o *Rule) bool { return sameLimit(r.limit, o.limit) && r.config == o.config }
+
+// sameLimit reports whether two limits are the same, also if their time zone was loaded twice, which
+// makes two locations. Zones of the same name are the same if they agree on the present window: those
+// of [time.FixedZone] may have any name.
+func sameLimit(a, b limit.Limit) bool {
+	if a == b {
+		return true
+	}
+	if !a.IsCalendar() || !b.IsCalendar() || a.String() != b.String() {
+		return false
+	}
+	now := time.Now()
+	start, end := a.Calendar(now)
+	otherStart, otherEnd := b.Calendar(now)
+	return start.Equal(otherStart) && end.Equal(otherEnd)
+}
 
 // ConflictError reports that a rule cannot be made because another rule of its name, with other
 // settings, is in force. It wraps [limit.ErrInvalidRule].

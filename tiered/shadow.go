@@ -102,7 +102,7 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	}
 	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.config.virtualClock; virtual != nil {
-		c.clock = virtual().UnixMicro()
+		c.clock = max(1, virtual().UnixMicro())
 	}
 	select {
 	case s.limiter.comparisons <- c:

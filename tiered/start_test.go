@@ -55,10 +55,11 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 		client *redis.Client
 		want   error
 	}{
-		"wrong password": {secured.Client(t, password("wrong")), limit.ErrAuth},
-		"no password":    {secured.Client(t), limit.ErrAuth},
-		"right password": {secured.Client(t, password("right")), nil},
-		"a web server":   {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
+		"wrong password":   {secured.Client(t, password("wrong")), limit.ErrAuth},
+		"no password":      {secured.Client(t), limit.ErrAuth},
+		"right password":   {secured.Client(t, password("right")), nil},
+		"no such database": {secured.Client(t, password("right"), func(o *redis.Options) { o.DB = 99 }), limit.ErrInvalidOption},
+		"a web server":     {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := New(tc.client, Prefix("start"), Logger(slog.New(slog.DiscardHandler)))

@@ -52,7 +52,8 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 // Clock is time that stands still until it is moved. It is safe for concurrent use.
 type Clock struct{ now atomic.Int64 } // ns since the Unix epoch
 
-// NewClock returns a clock that shows a time, for [tiered.VirtualClock].
+// NewClock returns a clock that shows a time, for [tiered.VirtualClock], which takes times from the year
+// 1970 to the year 2100.
 func NewClock(now time.Time) *Clock {
 	c := &Clock{}
 	c.now.Store(now.UnixNano())

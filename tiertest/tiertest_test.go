@@ -92,3 +92,25 @@ func TestAFunctionIsAnAllower(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
+
+// A clock may begin at the Unix epoch, as those of simulations do.
+func TestClockFromTheEpoch(t *testing.T) {
+	clock := tiertest.NewClock(time.Unix(0, 0))
+	limiter, _ := tiertest.New(t, tiered.VirtualClock(clock.Now))
+	for _, a := range limit.Algorithms() {
+		r := limiter.MustRule(a.Name(), limit.PerMinute(2), tiered.Use(a))
+		for range 2 {
+			decide := func(wants bool) {
+				t.Helper()
+				if d, err := r.Allow(t.Context(), "k"); err != nil || d.Allowed != wants || d.Degraded() {
+					t.Errorf("%v at %v: %+v, %v", a, clock.Now().UTC(), d, err)
+				}
+			}
+			decide(true)
+			decide(true)
+			decide(false)
+			clock.Advance(2 * time.Minute)
+		}
+		clock.Advance(-4 * time.Minute)
+	}
+}
