@@ -12,13 +12,17 @@ import (
 
 // The fields' names in the canonical form of net/http.
 const (
-	fieldPolicy     = "Ratelimit-Policy"
-	fieldLimit      = "Ratelimit"
-	fieldXLimit     = "X-Ratelimit-Limit"
-	fieldXRemaining = "X-Ratelimit-Remaining"
-	fieldXReset     = "X-Ratelimit-Reset"
-	fieldRetryAfter = "Retry-After"
+	fieldPolicy       = "Ratelimit-Policy"
+	fieldLimit        = "Ratelimit"
+	fieldXLimit       = "X-Ratelimit-Limit"
+	fieldXRemaining   = "X-Ratelimit-Remaining"
+	fieldXReset       = "X-Ratelimit-Reset"
+	fieldRetryAfter   = "Retry-After"
+	fieldCacheControl = "Cache-Control"
 )
+
+// noStore is the Cache-Control of a response that must not be cached.
+const noStore = "no-store"
 
 // maxPartition is how many bytes of a partition key are sent to clients.
 const maxPartition = 128

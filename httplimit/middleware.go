@@ -151,6 +151,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 // answerError is the default for OnError.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
+	w.Header()[fieldCacheControl] = []string{noStore}
 	if admission.IsMistake(err) {
 		status = http.StatusInternalServerError
 		m.log.Error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)
