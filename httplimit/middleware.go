@@ -101,7 +101,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 				ctx, said = admission.AskCost(ctx)
 			}
 		}
-		r = r.WithContext(ctx)
+		outer, inner := r, r.WithContext(ctx)
+		defer func() { outer.Pattern = inner.Pattern }() // middlewares around this one look there for what a mux matched
+		r = inner
 	}
 	if m.settles {
 		m.serveAndSettle(w, r, next, said, charges, requests, decisions)
