@@ -113,9 +113,9 @@ func TestFieldsOfAnything(t *testing.T) {
 		t.Errorf("%d fields of nothing", n)
 	}
 	for style := range NoHeaders + 2 {
-		for _, d := range []Decided{{}, {Rule: rule}, {Decision: limit.Decision{Allowed: true}}, {Decision: limit.Decision{HeldBack: true}}} {
+		for _, d := range []Decided{{}, {Rule: rule}, {Decision: limit.Decision{Allowed: true}}, {Decision: limit.Decision{HeldBack: true}}, {Rule: rule, Decision: limit.Decision{HeldBack: true}}} {
 			for name, value := range Fields(style, d) {
-				if value == "" && name != fieldLimit {
+				if value == "" {
 					t.Errorf("style %d, %+v: %s is empty", style, d, name)
 				}
 			}

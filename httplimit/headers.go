@@ -51,7 +51,11 @@ func appendDraft(fields []field, of []Decided) []field {
 	if len(policy) == 0 {
 		return fields
 	}
-	return append(fields, field{fieldPolicy, string(policy)}, field{fieldLimit, string(left)})
+	fields = append(fields, field{fieldPolicy, string(policy)})
+	if len(left) > 0 { // a field without members is not sent (RFC 9651, section 3.1)
+		fields = append(fields, field{fieldLimit, string(left)})
+	}
+	return fields
 }
 
 // appendPolicy appends an item of RateLimit-Policy. Names of rules have no character
