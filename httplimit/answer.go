@@ -94,7 +94,7 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 	}
 	return append(fields,
 		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // of may lack the limits in the way
-		field{fieldCacheControl, noStore}) // as RFC 6585 demands of 429
+		field{fieldCacheControl, noStore})                                    // as RFC 6585 demands of 429
 }
 
 // setFields sets fields in a response's header. Those of the draft are lists, which may have
