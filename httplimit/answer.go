@@ -93,7 +93,7 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 		}
 	}
 	return append(fields,
-		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // of may lack the limits in the way
+		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // the limits that denied may not be among these
 		field{fieldCacheControl, noStore})                                    // as RFC 6585 demands of 429
 }
 
