@@ -106,7 +106,9 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 
 // PerMessage charges a stream for each message that the client sends on it, besides its opening. A
 // message that is denied ends the stream: receiving it returns the status, which the handler should
-// return. Without it an open stream may carry any number of messages.
+// return. Without it an open stream may carry any number of messages. If [RuleFor] or [RuleForKey]
+// chooses a rule with a limit of [limit.Concurrent], messages take nothing: the stream holds its units
+// from its opening to its end.
 func PerMessage() LimitOption {
 	return func(l *rateLimit) error {
 		l.perMessage = true

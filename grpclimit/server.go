@@ -123,9 +123,11 @@ func (s *Server) admit(ctx context.Context, method string, message any, streamed
 		if streamed && !l.perMessage {
 			continue
 		}
-		if q, applies := l.Request(call{ctx, method, message}); applies {
-			a.limits, a.requests = append(a.limits, l), append(a.requests, q)
+		q, applies := l.Request(call{ctx, method, message})
+		if !applies || streamed && q.Rule.Limit().IsConcurrent() {
+			continue // RuleFor may choose a concurrency limit: the stream holds its units, its messages take none
 		}
+		a.limits, a.requests = append(a.limits, l), append(a.requests, q)
 	}
 	if len(a.requests) == 0 {
 		return a, nil

@@ -38,10 +38,11 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 
 // violation names a rule that denied a call. It does not have the key, which may be a secret.
 func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
-	return &errdetails.QuotaFailure_Violation{
-		Subject:     rule.Name(),
-		Description: fmt.Sprintf("the quota of %d per %s is used up", rule.Limit().Quota(), rule.Limit().WindowString()),
+	description := fmt.Sprintf("the quota of %d per %s is used up", rule.Limit().Quota(), rule.Limit().WindowString())
+	if rule.Limit().IsConcurrent() {
+		description = fmt.Sprintf("the limit of %d at the same time is reached", rule.Limit().Quota())
 	}
+	return &errdetails.QuotaFailure_Violation{Subject: rule.Name(), Description: description}
 }
 
 // errorStatus is the default for OnError. The client is not told the error.

@@ -93,8 +93,8 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 		}
 	}
 	return append(fields,
-		field{fieldRetryAfter, strconv.FormatInt(seconds(wait), 10)},
-		field{"Cache-Control", "no-store"}) // as RFC 6585 demands of 429
+		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // the limits that denied may not be among these
+		field{fieldCacheControl, noStore})                                    // as RFC 6585 demands of 429
 }
 
 // setFields sets fields in a response's header. Those of the draft are lists, which may have

@@ -113,10 +113,10 @@ func TestFieldsOfAnything(t *testing.T) {
 		t.Errorf("%d fields of nothing", n)
 	}
 	for style := range NoHeaders + 2 {
-		for _, d := range []Decided{{}, {Rule: rule}, {Decision: limit.Decision{Allowed: true}}, {Decision: limit.Decision{HeldBack: true}}} {
+		for _, d := range []Decided{{}, {Rule: rule}, {Decision: limit.Decision{Allowed: true}}, {Decision: limit.Decision{HeldBack: true}}, {Rule: rule, Decision: limit.Decision{HeldBack: true}}} {
 			for name, value := range Fields(style, d) {
-				if value == "" && name != fieldLimit {
-					t.Errorf("style %d, %+v: %s is empty", style, d, name)
+				if value == "" || name == fieldRetryAfter && value != "1" {
+					t.Errorf("style %d, %+v: %s is %q", style, d, name, value)
 				}
 			}
 			if _, denied := Denied(d); denied == d.Decision.Allowed {

@@ -94,6 +94,35 @@ func TestHandlersSayWhatARequestTook(t *testing.T) {
 	}
 }
 
+// A middleware around this one, such as for logs or traces, finds the pattern that a mux inside
+// matched in its own request, however the request ends.
+func TestThePatternIsSeenOutside(t *testing.T) {
+	l := newLimiter(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(_ http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") == "0" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	for name, options := range map[string][]Option{
+		"plain":        {Limit(newRule(t, l, "plain", limit.PerHour(10)), Everyone)},
+		"for handlers": {Limit(newRule(t, l, "for-handlers", limit.PerHour(10)), Everyone), ForHandlers()},
+		"settled":      {Limit(newRule(t, l, "settled", limit.PerHour(10)), Everyone, HandlerCost())},
+	} {
+		limited := newMiddleware(t, l, options...)(mux)
+		for _, path := range []string{"/items/7", "/items/0"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			func() {
+				defer func() { _ = recover() }()
+				limited.ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			if r.Pattern != "GET /items/{id}" {
+				t.Errorf("%s: %s has the pattern %q", name, path, r.Pattern)
+			}
+		}
+	}
+}
+
 func TestFailOpen(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "r", limit.PerHour(10))

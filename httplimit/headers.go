@@ -12,13 +12,17 @@ import (
 
 // The fields' names in the canonical form of net/http.
 const (
-	fieldPolicy     = "Ratelimit-Policy"
-	fieldLimit      = "Ratelimit"
-	fieldXLimit     = "X-Ratelimit-Limit"
-	fieldXRemaining = "X-Ratelimit-Remaining"
-	fieldXReset     = "X-Ratelimit-Reset"
-	fieldRetryAfter = "Retry-After"
+	fieldPolicy       = "Ratelimit-Policy"
+	fieldLimit        = "Ratelimit"
+	fieldXLimit       = "X-Ratelimit-Limit"
+	fieldXRemaining   = "X-Ratelimit-Remaining"
+	fieldXReset       = "X-Ratelimit-Reset"
+	fieldRetryAfter   = "Retry-After"
+	fieldCacheControl = "Cache-Control"
 )
+
+// noStore is the Cache-Control of a response that must not be cached.
+const noStore = "no-store"
 
 // maxPartition is how many bytes of a partition key are sent to clients.
 const maxPartition = 128
@@ -47,7 +51,11 @@ func appendDraft(fields []field, of []Decided) []field {
 	if len(policy) == 0 {
 		return fields
 	}
-	return append(fields, field{fieldPolicy, string(policy)}, field{fieldLimit, string(left)})
+	fields = append(fields, field{fieldPolicy, string(policy)})
+	if len(left) > 0 { // a field without members is not sent (RFC 9651, section 3.1)
+		fields = append(fields, field{fieldLimit, string(left)})
+	}
+	return fields
 }
 
 // appendPolicy appends an item of RateLimit-Policy. Names of rules have no character

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"path"
+	"strings"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
@@ -57,15 +59,34 @@ func Principal(of func(context.Context) string) KeyFunc {
 // Pattern returns a key that is the pattern that the request matches in mux, like "GET
 // /items/{id}". There are few patterns, unlike paths, which a client may choose freely. If the
 // middleware wraps handlers inside a mux instead of the mux, mux may be nil, because the pattern is
-// known already (http.Request.Pattern).
+// known already (http.Request.Pattern). That one is also the key if no pattern of mux matches.
 func Pattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string {
-		if r.Pattern != "" || mux == nil {
-			return r.Pattern
+		if mux != nil {
+			if pattern := matched(mux, r); pattern != "" {
+				return pattern
+			}
 		}
-		_, pattern := mux.Handler(r)
+		return r.Pattern
+	}
+}
+
+// matched returns the pattern that a request matches in mux, or "". If mux redirects the request to
+// its path with a slash at the end, ServeMux.Handler may return that path instead of the pattern (as
+// of Go 1.26, for the method CONNECT). A client could invent any number of them.
+func matched(mux *http.ServeMux, r *http.Request) string {
+	_, pattern := mux.Handler(r)
+	if !strings.HasPrefix(pattern, "/") || pattern != path.Clean(r.URL.Path)+"/" {
 		return pattern
 	}
+	target, redirected := *r.URL, *r
+	redirected.URL = &target
+	target.Path += "/"
+	if target.RawPath != "" {
+		target.RawPath += "/"
+	}
+	_, pattern = mux.Handler(&redirected)
+	return pattern
 }
 
 // Join makes one key of several, such as principal and pattern: each combination has

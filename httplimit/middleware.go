@@ -101,7 +101,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 				ctx, said = admission.AskCost(ctx)
 			}
 		}
-		r = r.WithContext(ctx)
+		outer, inner := r, r.WithContext(ctx)
+		defer func() { outer.Pattern = inner.Pattern }() // middlewares around this one look there for what a mux matched
+		r = inner
 	}
 	if m.settles {
 		m.serveAndSettle(w, r, next, said, charges, requests, decisions)
@@ -151,6 +153,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 // answerError is the default for OnError.
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
+	w.Header()[fieldCacheControl] = []string{noStore}
 	if admission.IsMistake(err) {
 		status = http.StatusInternalServerError
 		m.log.Error("a limit could not be decided; requests get status 500", "method", r.Method, "pattern", r.Pattern, "error", err)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +204,39 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A mux redirects a path without a slash at its end; for CONNECT it then calls the path a pattern. And a
+// mux inside another has patterns of its own.
+func TestPatternsAreTheMuxs(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"/users/{id}/", "/files/", "/files/{$}", "GET /items/{id}"} {
+		mux.Handle(pattern, done)
+	}
+	outer := http.NewServeMux()
+	var got string
+	outer.Handle("/v1/", http.StripPrefix("/v1", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = Pattern(mux)(r) })))
+	for _, c := range []struct{ method, path, want, behind string }{
+		{"CONNECT", "/users/7", "/users/{id}/", "/users/{id}/"},
+		{"CONNECT", "/users/%2e%2e", "/users/{id}/", ""}, // the outer mux is asked for another path
+		{"CONNECT", "/users/7/", "/users/{id}/", "/users/{id}/"},
+		{"CONNECT", "/files/7", "/files/", "/files/"},
+		{"GET", "/users/7", "/users/{id}/", "/users/{id}/"},
+		{"GET", "/users/7?x=1", "/users/{id}/", "/users/{id}/"},
+		{"GET", "/files", "/files/{$}", "/files/{$}"},
+		{"GET", "/files/7", "/files/", "/files/"},
+		{"GET", "/items/7", "GET /items/{id}", "GET /items/{id}"},
+		{"GET", "/unknown", "", "/v1/"},
+	} {
+		if got := Pattern(mux)(httptest.NewRequest(c.method, c.path, nil)); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
+		}
+		got = ""
+		outer.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(c.method, "/v1"+c.path, nil))
+		if c.behind != "" && got != c.behind {
+			t.Errorf("%s %s in a mux inside another: %q, want %q", c.method, c.path, got, c.behind)
+		}
+	}
+}
+
 // Law 6: an error is not a denial.
 func TestLaw6AnErrorIsNever429(t *testing.T) {
 	l := newLimiter(t)
@@ -231,7 +265,7 @@ func TestLaw6AnErrorIsNever429(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if w := get(h); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+	if w := get(h); w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("closed: status %d, %v", w.Code, w.Header())
 	}
 	if reached != 0 {

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -90,7 +91,7 @@ func (p *Proxies) ClientAddress(r *http.Request) string { return AddressKey(p.Cl
 // proxy gave one.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	client, ok := peer(r)
-	if ok && !p.trusts(client) || !ok && !p.unix {
+	if ok && !p.trusts(client) || !ok && !(p.unix && mayBeUnix(r)) {
 		return client
 	}
 	lines := r.Header[p.header]
@@ -133,6 +134,14 @@ func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bo
 	}
 	hop, ok = parseNode(strings.Trim(element, " \t"))
 	return hop, rest, more, ok
+}
+
+// mayBeUnix reports whether a request without an address came by Unix socket, as far as its server
+// tells: those of net/http say on which address they were connected to. Otherwise something else than
+// the server has set r.RemoteAddr, perhaps to what a client wrote.
+func mayBeUnix(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return !ok || local.Network() == "unix"
 }
 
 // peer returns the address that the request's connection came from.

@@ -1,9 +1,14 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,6 +84,61 @@ func TestClientBehindProxies(t *testing.T) {
 				t.Errorf("client is %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// Only a Unix socket is trusted as one: not a connection by TCP whose address something before the
+// middleware has overwritten, as with what a client claims to be.
+func TestUnixSocketsAreTrusted(t *testing.T) {
+	p := newProxies(t, "X-Forwarded-For", "unix")
+	clients := make(chan netip.Addr, 1)
+	serve := func(network, address string) *http.Client {
+		t.Helper()
+		listener, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if claimed := r.Header.Get("X-Real-Ip"); claimed != "" {
+				r.RemoteAddr = claimed
+			}
+			clients <- p.Client(r)
+		})}
+		go func() { _ = server.Serve(listener) }()
+		t.Cleanup(func() { _ = server.Close() })
+		return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, listener.Addr().String())
+		}}}
+	}
+	folder, err := os.MkdirTemp("", "unix") // the test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	tcp, unix := serve("tcp", "127.0.0.1:0"), serve("unix", filepath.Join(folder, "s"))
+	for _, c := range []struct {
+		client        *http.Client
+		claimed, want string
+	}{
+		{unix, "", "203.0.113.9"},
+		{tcp, "", "127.0.0.1"},
+		{tcp, "unknown", "invalid IP"},
+		{tcp, "@", "invalid IP"},
+	} {
+		request := requestFrom("", "X-Forwarded-For", "203.0.113.9")
+		request.URL = &url.URL{Scheme: "http", Host: "a"}
+		if c.claimed != "" {
+			request.Header.Set("X-Real-Ip", c.claimed)
+		}
+		response, err := c.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := (<-clients).String(); got != c.want {
+			t.Errorf("claimed to be %q: client is %s, want %s", c.claimed, got, c.want)
+		}
 	}
 }
 

@@ -82,6 +82,21 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
+// CloseNotify is for gin, whose Context.Stream panics if the writer does not have it. If none of the
+// wrapped writers has it either, the channel stays silent.
+func (w *recorder) CloseNotify() <-chan bool {
+	for writer := w.ResponseWriter; ; {
+		switch inner := writer.(type) {
+		case interface{ CloseNotify() <-chan bool }: // http.CloseNotifier, which is deprecated
+			return inner.CloseNotify()
+		case interface{ Unwrap() http.ResponseWriter }:
+			writer = inner.Unwrap()
+		default:
+			return make(chan bool)
+		}
+	}
+}
+
 func (w *recorder) response(aborted bool) Response {
 	status := w.status
 	if status == 0 {

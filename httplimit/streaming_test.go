@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -115,3 +116,48 @@ func TestResponseControllerReachesTheConnection(t *testing.T) {
 		_ = response.Body.Close()
 	})
 }
+
+// gin's Context.Stream asks the writer itself when the client has gone, and panics if it cannot be asked.
+func TestWritersTellThatTheClientHasGone(t *testing.T) {
+	type notifier interface{ CloseNotify() <-chan bool }
+	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
+		gone := make(chan bool)
+		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			client := w.(notifier).CloseNotify()
+			_ = http.NewResponseController(w).Flush()
+			gone <- <-client
+		})))
+		defer server.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		cancel()
+		if !<-gone {
+			t.Error("the channel was closed")
+		}
+	})
+	for name, w := range map[string]http.ResponseWriter{
+		"a writer without it": httptest.NewRecorder(),
+		"one that wraps such": &recorder{ResponseWriter: httptest.NewRecorder()},
+		"one that hides one":  hidden{&recorder{ResponseWriter: httptest.NewRecorder()}},
+	} {
+		select {
+		case <-(&recorder{ResponseWriter: w}).CloseNotify():
+			t.Errorf("%s: the client has gone", name)
+		default:
+		}
+	}
+}
+
+// hidden is a writer that shows another by Unwrap only.
+type hidden struct{ http.ResponseWriter }
+
+func (h hidden) Unwrap() http.ResponseWriter { return h.ResponseWriter }

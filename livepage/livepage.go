@@ -160,7 +160,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case index && r.Method == http.MethodPost:
 		p.serveKey(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD, POST")
+		allow := "GET, HEAD"
+		if index {
+			allow += ", POST"
+		}
+		w.Header().Set("Allow", allow)
 		http.Error(w, "the page is read with GET", http.StatusMethodNotAllowed)
 	case index:
 		p.write(w, http.StatusOK, asked{})

@@ -190,9 +190,12 @@ func TestPage(t *testing.T) {
 	if response, err := http.Head(page); err != nil || !strings.Contains(response.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Errorf("%v", err)
 	}
-	request, _ := http.NewRequest(http.MethodDelete, page, nil)
-	if response, err := http.DefaultClient.Do(request); err != nil || response.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("DELETE: %v", err)
+	for name, allowed := range map[string]string{"": "GET, HEAD, POST", "events": "GET, HEAD", "live.js": "GET, HEAD"} {
+		request, _ := http.NewRequest(http.MethodDelete, page+name, nil)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil || response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != allowed {
+			t.Errorf("DELETE of %q: %v, %v", name, response, err)
+		}
 	}
 	if _, err := New(l, HottestKeys()); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("a second page that finds hottest keys: %v", err)

@@ -42,8 +42,8 @@ func main() {
 	log.Fatal(http.ListenAndServe(*addr, engine))
 }
 
-// wrap makes a middleware of net/http one of gin's. Handlers of gin write to gin's own
-// writer: do not use it with httplimit.Settle by Response.Bytes.
+// wrap makes a middleware of net/http one of gin's. Handlers of gin write to gin's own writer, so
+// httplimit.Settle would see neither the status nor the body: use httplimit.HandlerCost instead.
 func wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false

@@ -31,6 +31,8 @@ func main() {
 	redisURL := flag.String("redis", "", "URL of a Redis; without it, a stand-in inside the process")
 	traced := flag.Bool("trace", false, "print the spans of commands to Redis")
 	flag.Parse()
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	tiered.LogOfRedis(logger) // as tiered.Open would, before the client is made
 
 	options, stop, err := connect.Options(*redisURL)
 	if err != nil {
@@ -49,8 +51,7 @@ func main() {
 		}
 	}
 
-	limiter, err := tiered.New(client,
-		tiered.Logger(slog.New(slog.NewJSONHandler(os.Stderr, nil))))
+	limiter, err := tiered.New(client, tiered.Logger(logger))
 	if err != nil {
 		log.Fatal(err)
 	}
