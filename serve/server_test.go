@@ -150,6 +150,53 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Files beside the directory that begin with its name and a dot count as well, as in the original,
+// unless the root is not to be watched.
+func TestFilesBesideTheDirectory(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, domain string) {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, "sub", name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(root, "sub", name), []byte("domain: "+domain+"\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]"), 0o600))
+	}
+	read := func(environ ...string) (string, error) {
+		s, warnings, err := FromEnvironment(append(environ, "RUNTIME_ROOT="+root, "REDIS_URL=redis:6379"))
+		must(t, err)
+		if len(warnings) > 0 {
+			t.Error(warnings)
+		}
+		files, err := s.readConfig()
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name)
+		}
+		return strings.Join(names, " "), err
+	}
+	write("other.yaml", "other")
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(names, err)
+	}
+	write("config.yaml", "beside")
+	write("config.d/x.yaml", "deep")
+	for _, c := range []struct{ environ, want string }{
+		{"RUNTIME_SUBDIRECTORY=sub", "config.d/x.yaml config.yaml"},
+		{"RUNTIME_SUBDIRECTORY=sub RUNTIME_WATCH_ROOT=false", "error"},
+		{"RUNTIME_SUBDIRECTORY=sub RUNTIME_APPDIRECTORY=other", "other.yaml"},
+		{"RUNTIME_APPDIRECTORY=sub", "config.d/x.yaml config.yaml other.yaml"},
+	} {
+		if names, err := read(strings.Fields(c.environ)...); names != c.want && (err == nil || c.want != "error") {
+			t.Errorf("%s: %q, %v", c.environ, names, err)
+		}
+	}
+	write("config/a.yaml", "inside")
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); err != nil || names != "a.yaml config.d/x.yaml config.yaml" {
+		t.Error(names, err)
+	}
+	must(t, os.Symlink("nowhere", filepath.Join(root, "sub", "config", "b.yaml")))
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); err == nil {
+		t.Error(names)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

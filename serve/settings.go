@@ -40,6 +40,7 @@ type Settings struct {
 	UseXDS         bool // in place of files
 	XDS            XDSSettings
 	ConfigDir      string // of the configuration's files
+	ConfigBeside   bool   // and those beside it, whose names begin with its name and a dot
 	IgnoreDotFiles bool
 	MergeDomains   bool
 	Overlay        string        // file that says what the configuration has no fields for; "": none
@@ -117,6 +118,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		UseXDS:            e.text("CONFIG_TYPE", "FILE") == "GRPC_XDS_SOTW",
 		XDS:               e.xds(),
 		ConfigDir:         e.configDir(),
+		ConfigBeside:      e.configBeside(),
 		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
 		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
 		Overlay:           e.text("TIERLIMIT_OVERLAY", ""),
