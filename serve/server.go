@@ -106,7 +106,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	api := http.NewServeMux()
 	api.Handle("/healthcheck", s.health)
-	api.HandleFunc("/json", jsonHandler(s.service, longestBody))
+	api.HandleFunc("/json", jsonHandler(s.service.Decide, longestBody))
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
