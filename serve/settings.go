@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 )
 
@@ -150,6 +151,9 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	}
 	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
 	e.oneOf("BACKEND_TYPE", "redis")
+	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
+		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits and _ - . : only", s.Prefix)
+	}
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
 	}
