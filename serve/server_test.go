@@ -630,20 +630,32 @@ func TestTryAndCheck(t *testing.T) {
 		}
 	}
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), "", &out))
+	must(t, Check(filepath.Join(dir, "config"), "", nil, &out))
 	if !strings.Contains(out.String(), "shop.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true\n") {
 		t.Error(out.String())
 	}
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	must(t, os.WriteFile(overlay, []byte(`limits: [{match: shop.user, window: 36h}]`), 0o600))
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), overlay, &out))
+	must(t, Check(filepath.Join(dir, "config"), overlay, nil, &out))
 	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overlay: "+overlay+":1:10\n") {
 		t.Error(out.String())
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
-	if err := Check(filepath.Join(dir, "config"), "", &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
+	if err := Check(filepath.Join(dir, "config"), "", nil, &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
 		t.Error(err)
+	}
+	for _, c := range []struct{ files, environ, want string }{
+		// What only shows when rules are made.
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1000000, algorithm: sliding-log}}]", "", "f0.yaml:2:36: "},
+		{"domain: d|domain: d", "", "f1.yaml:1:1: "},
+		{"domain: d|domain: d", "MERGE_DOMAIN_CONFIG=true", ""},
+		{"domain: d", "MERGE_DOMAIN_CONFIG=perhaps", "MERGE_DOMAIN_CONFIG"},
+	} {
+		err := Check(filepath.Join(configDir(t, strings.Split(c.files, "|")...), "config"), "", strings.Fields(c.environ), io.Discard)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.files, c.environ, err, c.want)
+		}
 	}
 }
 

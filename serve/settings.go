@@ -94,11 +94,7 @@ type RedisTLSFiles struct {
 // Warnings say of those that envoyproxy/ratelimit knows and that mean nothing here why.
 // Errors wrap [ErrInvalidSetting].
 func FromEnvironment(environ []string) (s Settings, warnings []string, err error) {
-	e := environment{values: make(map[string]string)}
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		e.values[name] = value
-	}
+	e := newEnvironment(environ)
 	s = Settings{
 		HTTP:                  e.address("HOST", "PORT", 8080),
 		Debug:                 e.address("DEBUG_HOST", "DEBUG_PORT", 6070),
@@ -206,6 +202,15 @@ const mostInstances = 1_000_000
 type environment struct {
 	values map[string]string
 	errs   []error
+}
+
+func newEnvironment(environ []string) *environment {
+	e := &environment{values: make(map[string]string)}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		e.values[name] = value
+	}
+	return e
 }
 
 func (e *environment) fail(format string, args ...any) {

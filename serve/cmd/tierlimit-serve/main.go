@@ -67,7 +67,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	case *check != "" && *try != "":
 		return errors.New("-check and -try are both set: choose one of them")
 	case *check != "":
-		return serve.Check(*check, *overlay, stdout)
+		return serve.Check(*check, *overlay, environ, stdout)
 	case *try != "" && *hits > math.MaxUint32:
 		return fmt.Errorf("-hits is %d, must be at most %d", *hits, uint32(math.MaxUint32))
 	case *try != "":
