@@ -609,6 +609,20 @@ func TestRedisSettings(t *testing.T) {
 	if o, err := s.options("REDIS_"); err != nil || !o.IsClusterMode || len(o.Addrs) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
+	for _, c := range []struct{ kind, url, auth, sentinelAuth, want string }{
+		{"single", "redis://u:url@a:1", "", "", "u:url, :"},
+		{"single", "redis://:url@a:1", "auth", "", ":auth, :"},
+		{"single", "redis://a:1", "u:auth", "", "u:auth, :"},
+		{"sentinel", "mymaster,redis://:url@a:1,redis://:url@b:2", "auth", "", ":auth, :url"},
+		{"sentinel", "mymaster,redis://:url@a:1", "", "u:sentinel", ":, u:sentinel"},
+	} {
+		s := RedisSettings{Type: c.kind, URL: c.url, Auth: c.auth, SentinelAuth: c.sentinelAuth}
+		o, err := s.options("REDIS_")
+		must(t, err)
+		if got := o.Username + ":" + o.Password + ", " + o.SentinelUsername + ":" + o.SentinelPassword; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
 	s = RedisSettings{Type: "sentinel", URL: "mymaster"}
 	if _, err := s.options("REDIS_"); err == nil {
 		t.Error("a master without sentinels")
