@@ -652,7 +652,7 @@ func TestTryAndCheck(t *testing.T) {
 	must(t, os.WriteFile(overlay, []byte(`limits: [{match: shop.user, window: 36h}]`), 0o600))
 	out.Reset()
 	must(t, Check(filepath.Join(dir, "config"), overlay, nil, &out))
-	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overlay: "+overlay+":1:10\n") {
+	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, window: 36h0m0s, overlay: "+overlay+":1:10\n") {
 		t.Error(out.String())
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))

@@ -338,3 +338,23 @@ func TestBrokenSecondDocument(t *testing.T) {
 		t.Errorf("%q", c.Warnings)
 	}
 }
+
+// The dump says what window and outage a limit has also if no algorithm is named.
+func TestDump(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: week, requests_per_unit: 5}}
+  - {key: b, rate_limit: {window: 90m, requests_per_unit: 5}}
+  - {key: c, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 5, outage: deny}}
+  - {key: d, rate_limit: {unlimited: true}}
+`)
+	const modes = ", shadow_mode: false, quota_mode: false"
+	want := "d.a: unit=WEEK requests_per_unit=5" + modes + "\n" +
+		"d.b: unit=SECOND requests_per_unit=5" + modes + ", window: 1h30m0s\n" +
+		"d.c: unit=MINUTE requests_per_unit=5" + modes + ", window: 5m0s, outage: deny\n" +
+		"d.d: unit=UNKNOWN requests_per_unit=0" + modes + ", unlimited: true\n"
+	if got := c.Dump(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
