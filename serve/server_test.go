@@ -681,6 +681,8 @@ func TestStatsdSettings(t *testing.T) {
 		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
 		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
 		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true DD_ENV=prod DD_VERSION=1.2":    "udp localhost:8125 dog [env:prod version:1.2]",
+		"DD_ENV=prod":                                       "tcp localhost:8125",
 		"USE_STATSD=false":                                  "",
 		"USE_PROMETHEUS=true":                               "",
 		"DISABLE_STATS=true USE_STATSD=true":                "",
@@ -699,6 +701,9 @@ func TestStatsdSettings(t *testing.T) {
 			}
 			if s.Statsd.Dog {
 				got = append(got, "dog")
+			}
+			if len(s.Statsd.DogTags) > 0 {
+				got = append(got, fmt.Sprint(s.Statsd.DogTags))
 			}
 		}
 		for _, w := range warnings {

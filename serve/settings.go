@@ -183,10 +183,23 @@ func (e *environment) statsd(s *Settings) {
 		e.fail("USE_STATSD and USE_DOG_STATSD are both set: choose one of them")
 	case dog:
 		s.Statsd.Network = "udp"
+		s.Statsd.DogTags = e.datadogTags()
 	}
 	if !plain && !dog || s.statsDisabled {
 		s.Statsd.Network = ""
 	}
+}
+
+// datadogTags are those that Datadog's own client, which the original has, takes from variables.
+func (e *environment) datadogTags() (tags []string) {
+	for _, of := range []struct{ variable, tag string }{
+		{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
+	} {
+		if value := e.text(of.variable, ""); value != "" {
+			tags = append(tags, of.tag+":"+value)
+		}
+	}
+	return tags
 }
 
 // shortestFlush is how often statistics may be sent.
