@@ -285,7 +285,7 @@ func (s *Server) serveGRPC() error {
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 	}
 	if s.settings.UseTLS {
-		config, err := serverTLS(s.settings.TLS)
+		config, err := serverTLS(s.settings.TLS, s.log)
 		if err != nil {
 			return err
 		}

@@ -336,6 +336,35 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// Certificates that cannot be read again are told once, and not when they are well.
+func TestBrokenCertificates(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t)
+	authority.issue(t, filepath.Join(dir, "server"), "127.0.0.1", 1)
+	var told strings.Builder
+	r := &reloaded{files: TLSFiles{Certificate: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key")}, log: slog.New(slog.NewTextHandler(&told, nil))}
+	now := time.Now()
+	look := func() {
+		t.Helper()
+		now = now.Add(lookAtCertificates)
+		config, err := r.current(now)
+		if err != nil || len(config.Certificates) != 1 {
+			t.Fatal(err)
+		}
+	}
+	look()
+	for round := range 2 {
+		must(t, os.WriteFile(r.files.Certificate, []byte("half a certif"), 0o600))
+		look()
+		look()
+		if lines := strings.Count(told.String(), "\n"); lines != round+1 || !strings.Contains(told.String(), "GRPC_SERVER_TLS_CERT") {
+			t.Errorf("%d lines: %s", lines, told.String())
+		}
+		authority.issue(t, filepath.Join(dir, "server"), "127.0.0.1", int64(round)+2)
+		look()
+	}
+}
+
 // With no look at the name in Redis's certificate, who issued it is looked at all the same: one
 // that is named, or else the system.
 func TestRedisCertificateOfAnyName(t *testing.T) {
