@@ -16,6 +16,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path"
 	"runtime/debug"
 	"syscall"
 
@@ -60,7 +61,10 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
+	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which comes behind
+	// the image's entry point.
+	itself := flags.NArg() == 1 && path.Base(flags.Arg(0)) == "ratelimit"
+	if flags.NArg() > 0 && !itself {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	switch {

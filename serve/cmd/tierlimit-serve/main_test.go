@@ -21,6 +21,9 @@ func TestFlags(t *testing.T) {
 		"-check=/nowhere":                    "/nowhere",
 		"-chekc=dir":                         "flag provided but not defined",
 		"config":                             `unknown argument "config"`,
+		"/bin/ratelimit x":                   `unknown argument "/bin/ratelimit"`,
+		"/bin/ratelimit":                     "PORT is", // as of docker-compose files: it serves
+		"":                                   "PORT is",
 	} {
 		err := run(ended, strings.Fields(args), []string{"PORT=x"}, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
