@@ -110,8 +110,8 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
-	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil {
-		return err
+	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // requests are answered without it
+		s.log.Error("what operators look at is not served (DEBUG_HOST, DEBUG_PORT)", "error", err)
 	}
 	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {

@@ -336,6 +336,18 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A debug port that is taken keeps no service from starting, as in the original.
+func TestDebugPortTaken(t *testing.T) {
+	dir := configDir(t, shop)
+	_, port, err := net.SplitHostPort(startOn(t, "", dir).Addr("debug").String())
+	must(t, err)
+	server := startOn(t, "", dir, "DEBUG_PORT="+port)
+	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
+	if server.Addr("debug") != nil {
+		t.Error(server.Addr("debug"))
+	}
+}
+
 // Certificates that cannot be read again are told once, and not when they are well.
 func TestBrokenCertificates(t *testing.T) {
 	dir := t.TempDir()
