@@ -147,6 +147,9 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	}
 	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
 	e.oneOf("BACKEND_TYPE", "redis")
+	if !strings.HasPrefix(s.MetricsPath, "/") || strings.ContainsAny(s.MetricsPath, "{} ") {
+		e.fail("PROMETHEUS_PATH is %q, must be like /metrics", s.MetricsPath)
+	}
 	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
 		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits and _ - . : only", s.Prefix)
 	}
