@@ -270,7 +270,7 @@ func TestDynamicMetadata(t *testing.T) {
 	request.Descriptors[1].HitsAddend = wrapperspb.UInt64(1)
 	got := expect(t, client, request, "OK: OVER 0, OK 1, OK 3").GetDynamicMetadata()
 	want := `{"descriptors":[{"entries":["quota=a"]},{"entries":["quota2=a"],"hitsAddend":1},{"entries":["detail=a"]}],` +
-		`"domain":"shop","hitsAddend":2,"metadata":{"kept":"yes","more":[true],"pool":{"b":"two"}}}`
+		`"domain":"shop","hitsAddend":2,"metadata":{"kept":true,"more":[true],"pool":{"b":"two"}}}`
 	if text := strings.ReplaceAll(protojson.Format(got), " ", ""); strings.ReplaceAll(text, "\n", "") != want {
 		t.Errorf("%s, want %s", text, want)
 	}

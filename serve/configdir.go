@@ -2,7 +2,9 @@ package serve
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +15,17 @@ import (
 
 // configDir is where the original's settings say that the files are.
 func (e *environment) configDir() string {
-	return filepath.Join(e.text("RUNTIME_ROOT", "/srv/runtime_data/current"), e.text("RUNTIME_SUBDIRECTORY", ""), e.text("RUNTIME_APPDIRECTORY", "config"))
+	return filepath.Join(e.text("RUNTIME_ROOT", "/srv/runtime_data/current"), e.text("RUNTIME_SUBDIRECTORY", ""), e.appDirectory())
+}
+
+func (e *environment) appDirectory() string { return e.text("RUNTIME_APPDIRECTORY", "config") }
+
+// configBeside reports whether files beside the directory count as well: the original, if it
+// watches the root, takes all of the subdirectory whose path, with dots between its parts, begins
+// with the directory's name and a dot.
+func (e *environment) configBeside() bool {
+	name := e.appDirectory()
+	return e.truth("RUNTIME_WATCH_ROOT", true) && e.text("RUNTIME_SUBDIRECTORY", "") != "" && name == filepath.Base(name) && name != "." && name != ".."
 }
 
 // What is read of a directory is bounded: links may lead anywhere.
@@ -29,6 +41,30 @@ func readDir(dir string, ignoreDotFiles bool) ([]config.File, error) {
 	r := reading{root: dir, ignoreDotFiles: ignoreDotFiles}
 	err := r.read(dir, 0)
 	return r.files, err
+}
+
+// readConfig reads the configuration's files. The directory may be missing if there are files
+// beside it.
+func (s *Settings) readConfig() ([]config.File, error) {
+	r := reading{root: s.ConfigDir, ignoreDotFiles: s.IgnoreDotFiles}
+	err := r.read(s.ConfigDir, 0)
+	if _, statErr := os.Stat(s.ConfigDir); !s.ConfigBeside || err != nil && !errors.Is(statErr, fs.ErrNotExist) {
+		return r.files, err
+	}
+	parent, name := filepath.Split(s.ConfigDir)
+	r.root = parent
+	entries, _ := os.ReadDir(parent) // which may be closed, and the directory open
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), name+".") {
+			if err := r.readEntry(filepath.Join(parent, entry.Name()), 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(r.files) > 0 {
+		return r.files, nil
+	}
+	return nil, err
 }
 
 type reading struct {
@@ -50,31 +86,35 @@ func (r *reading) read(dir string, depth int) error {
 		if strings.HasPrefix(name, "..") || r.ignoreDotFiles && strings.HasPrefix(name, ".") {
 			continue
 		}
-		path := filepath.Join(dir, name)
-		info, err := os.Stat(path)
-		switch {
-		case err != nil:
-			return err
-		case info.IsDir():
-			if err := r.read(path, depth+1); err != nil {
-				return err
-			}
-			continue
-		case !info.Mode().IsRegular():
-			continue
-		case len(r.files) == mostFiles:
-			return fmt.Errorf("%s: more than %d files", r.root, mostFiles)
-		}
-		text, err := regularfile.Read(path, mostBytes)
-		if err != nil {
+		if err := r.readEntry(filepath.Join(dir, name), depth); err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(r.root, path)
-		if err != nil {
-			return err
-		}
-		r.files = append(r.files, config.File{Name: relative, Text: text})
 	}
+	return nil
+}
+
+// readEntry reads a file, or a directory, of a directory that lies so deep.
+func (r *reading) readEntry(path string, depth int) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return r.read(path, depth+1)
+	case !info.Mode().IsRegular():
+		return nil
+	case len(r.files) == mostFiles:
+		return fmt.Errorf("%s: more than %d files", r.root, mostFiles)
+	}
+	text, err := regularfile.Read(path, mostBytes)
+	if err != nil {
+		return err
+	}
+	relative, err := filepath.Rel(r.root, path)
+	if err != nil {
+		return err
+	}
+	r.files = append(r.files, config.File{Name: relative, Text: text})
 	return nil
 }
 

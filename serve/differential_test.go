@@ -315,7 +315,7 @@ func (g *generator) metadata(b *strings.Builder, indent string) {
 	g.pools++
 	fmt.Fprintf(b, "%s  metadata:\n", indent)
 	for _, name := range []string{"ma", "mb"} {
-		fmt.Fprintf(b, "%s    %s: %s\n", indent, name, g.pick("1", "-2.5", "true", "text", `"7"`, "[1, two, [false]]"))
+		fmt.Fprintf(b, "%s    %s: %s\n", indent, name, g.pick("1", "-2.5", "true", "off", "2022-11-28", "text", `"7"`, "[1, two, [false]]"))
 	}
 	if g.chance(50) {
 		fmt.Fprintf(b, "%s    pool%d: {name: %s, sizes: [1, 2.5], deep: {er: true}}\n", indent, g.pools, g.pick("a", "b"))

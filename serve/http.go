@@ -29,7 +29,7 @@ const longestBody = 10 * time.Second
 
 // jsonHandler answers requests in protobuf's JSON form: 200 if they may go on, 429 if not, 400
 // for mistakes. One that is not there within a time is not waited for.
-func jsonHandler(service ratelimitv3.RateLimitServiceServer, within time.Duration) http.HandlerFunc {
+func jsonHandler(decide func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error), within time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
 			httpError(w, http.StatusInternalServerError)
@@ -49,7 +49,7 @@ func jsonHandler(service ratelimitv3.RateLimitServiceServer, within time.Duratio
 			httpError(w, http.StatusBadRequest)
 			return
 		}
-		response, err := service.ShouldRateLimit(r.Context(), &request)
+		response, err := decide(&request)
 		if err != nil {
 			httpError(w, http.StatusBadRequest)
 			return

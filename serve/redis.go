@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 
 // options are those of a client. REDIS_URL is host:port, a path, or a redis:// URL; of Sentinel
 // the master's name and host:port of each sentinel, of a Cluster host:port of some masters,
-// with commas in between.
+// with commas in between. As in the original, what REDIS_AUTH and REDIS_SENTINEL_AUTH say goes before
+// what a URL does, and the URL of a sentinel says how to reach the sentinel.
 func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		// A trip takes one connection, however many calls share it.
@@ -42,9 +44,11 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 			}
 			address = parsed.Addr
 			o.DB = parsed.DB
-			if parsed.Password != "" {
-				o.Username, o.Password = parsed.Username, parsed.Password
+			user, password := &o.Username, &o.Password
+			if s.Type == "sentinel" { // the URL is a sentinel's
+				user, password = &o.SentinelUsername, &o.SentinelPassword
 			}
+			*user, *password = cmp.Or(*user, parsed.Username), cmp.Or(*password, parsed.Password)
 			s.TLS = s.TLS || scheme == "rediss"
 		}
 		o.Addrs = append(o.Addrs, address)

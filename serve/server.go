@@ -106,12 +106,12 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	api := http.NewServeMux()
 	api.Handle("/healthcheck", s.health)
-	api.HandleFunc("/json", jsonHandler(s.service, longestBody))
+	api.HandleFunc("/json", jsonHandler(s.service.Decide, longestBody))
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
-	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil {
-		return err
+	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // requests are answered without it
+		s.log.Error("what operators look at is not served (DEBUG_HOST, DEBUG_PORT)", "error", err)
 	}
 	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {
@@ -285,7 +285,7 @@ func (s *Server) serveGRPC() error {
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 	}
 	if s.settings.UseTLS {
-		config, err := serverTLS(s.settings.TLS)
+		config, err := serverTLS(s.settings.TLS, s.log)
 		if err != nil {
 			return err
 		}

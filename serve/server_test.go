@@ -41,6 +41,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/serve/internal/service"
 )
 
 // What is served over HTTP beside gRPC.
@@ -88,13 +89,14 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s: %d %.300s", path, code, text)
 		}
 	}
+	ask(t, server.client(t), asking("shop user=a"))
 	_, metrics := get(t, server, "metrics", "/metrics")
 	for _, want := range []string{
 		`ratelimit_service_rate_limit_total_hits{domain="shop",key1="base",key2=""} 2`,
 		`ratelimit_service_rate_limit_over_limit{domain="shop",key1="base",key2=""} 1`,
 		`ratelimit_service_should_rate_limit_error{err_type="service_error"} 1`,
-		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 3`,
-		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 3`,
+		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 1`, // by gRPC, as in the original
+		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 1`,
 		`ratelimit_service_config_load_success 1`,
 		`tierlimit_serve_degraded_total 0`,
 		`tierlimit_fleet_size 1`,
@@ -147,6 +149,53 @@ func TestReload(t *testing.T) {
 	expect(t, client, asking("d k=v"), "OVER: OVER 0")
 	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
 		t.Errorf("health %d", code)
+	}
+}
+
+// Files beside the directory that begin with its name and a dot count as well, as in the original,
+// unless the root is not to be watched.
+func TestFilesBesideTheDirectory(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, domain string) {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, "sub", name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(root, "sub", name), []byte("domain: "+domain+"\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]"), 0o600))
+	}
+	read := func(environ ...string) (string, error) {
+		s, warnings, err := FromEnvironment(append(environ, "RUNTIME_ROOT="+root, "REDIS_URL=redis:6379"))
+		must(t, err)
+		if len(warnings) > 0 {
+			t.Error(warnings)
+		}
+		files, err := s.readConfig()
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name)
+		}
+		return strings.Join(names, " "), err
+	}
+	write("other.yaml", "other")
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(names, err)
+	}
+	write("config.yaml", "beside")
+	write("config.d/x.yaml", "deep")
+	for _, c := range []struct{ environ, want string }{
+		{"RUNTIME_SUBDIRECTORY=sub", "config.d/x.yaml config.yaml"},
+		{"RUNTIME_SUBDIRECTORY=sub RUNTIME_WATCH_ROOT=false", "error"},
+		{"RUNTIME_SUBDIRECTORY=sub RUNTIME_APPDIRECTORY=other", "other.yaml"},
+		{"RUNTIME_APPDIRECTORY=sub", "config.d/x.yaml config.yaml other.yaml"},
+	} {
+		if names, err := read(strings.Fields(c.environ)...); names != c.want && (err == nil || c.want != "error") {
+			t.Errorf("%s: %q, %v", c.environ, names, err)
+		}
+	}
+	write("config/a.yaml", "inside")
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); err != nil || names != "a.yaml config.d/x.yaml config.yaml" {
+		t.Error(names, err)
+	}
+	must(t, os.Symlink("nowhere", filepath.Join(root, "sub", "config", "b.yaml")))
+	if names, err := read("RUNTIME_SUBDIRECTORY=sub"); err == nil {
+		t.Error(names)
 	}
 }
 
@@ -287,6 +336,47 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A debug port that is taken keeps no service from starting, as in the original.
+func TestDebugPortTaken(t *testing.T) {
+	dir := configDir(t, shop)
+	_, port, err := net.SplitHostPort(startOn(t, "", dir).Addr("debug").String())
+	must(t, err)
+	server := startOn(t, "", dir, "DEBUG_PORT="+port)
+	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
+	if server.Addr("debug") != nil {
+		t.Error(server.Addr("debug"))
+	}
+}
+
+// Certificates that cannot be read again are told once, and not when they are well.
+func TestBrokenCertificates(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t)
+	authority.issue(t, filepath.Join(dir, "server"), "127.0.0.1", 1)
+	var told strings.Builder
+	r := &reloaded{files: TLSFiles{Certificate: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key")}, log: slog.New(slog.NewTextHandler(&told, nil))}
+	now := time.Now()
+	look := func() {
+		t.Helper()
+		now = now.Add(lookAtCertificates)
+		config, err := r.current(now)
+		if err != nil || len(config.Certificates) != 1 {
+			t.Fatal(err)
+		}
+	}
+	look()
+	for round := range 2 {
+		must(t, os.WriteFile(r.files.Certificate, []byte("half a certif"), 0o600))
+		look()
+		look()
+		if lines := strings.Count(told.String(), "\n"); lines != round+1 || !strings.Contains(told.String(), "GRPC_SERVER_TLS_CERT") {
+			t.Errorf("%d lines: %s", lines, told.String())
+		}
+		authority.issue(t, filepath.Join(dir, "server"), "127.0.0.1", int64(round)+2)
+		look()
+	}
+}
+
 // With no look at the name in Redis's certificate, who issued it is looked at all the same: one
 // that is named, or else the system.
 func TestRedisCertificateOfAnyName(t *testing.T) {
@@ -417,7 +507,7 @@ func TestLargeHeaders(t *testing.T) {
 
 // A request over HTTP that does not come to its end is not waited for.
 func TestSlowBody(t *testing.T) {
-	front := httptest.NewServer(jsonHandler(ratelimitv3.UnimplementedRateLimitServiceServer{}, 50*time.Millisecond))
+	front := httptest.NewServer(jsonHandler((&service.Service{}).Decide, 50*time.Millisecond))
 	defer front.Close()
 	conn, err := net.Dial("tcp", front.Listener.Addr().String())
 	must(t, err)
@@ -516,7 +606,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%q", warnings)
 	}
 	for _, bad := range []string{
-		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "LOG_LEVEL=loud",
+		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "CACHE_KEY_PREFIX=a/b", "PROMETHEUS_PATH=metrics", "PROMETHEUS_PATH=/{", "LOG_LEVEL=loud",
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
@@ -560,6 +650,20 @@ func TestRedisSettings(t *testing.T) {
 	if o, err := s.options("REDIS_"); err != nil || !o.IsClusterMode || len(o.Addrs) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
+	for _, c := range []struct{ kind, url, auth, sentinelAuth, want string }{
+		{"single", "redis://u:url@a:1", "", "", "u:url, :"},
+		{"single", "redis://:url@a:1", "auth", "", ":auth, :"},
+		{"single", "redis://a:1", "u:auth", "", "u:auth, :"},
+		{"sentinel", "mymaster,redis://:url@a:1,redis://:url@b:2", "auth", "", ":auth, :url"},
+		{"sentinel", "mymaster,redis://:url@a:1", "", "u:sentinel", ":, u:sentinel"},
+	} {
+		s := RedisSettings{Type: c.kind, URL: c.url, Auth: c.auth, SentinelAuth: c.sentinelAuth}
+		o, err := s.options("REDIS_")
+		must(t, err)
+		if got := o.Username + ":" + o.Password + ", " + o.SentinelUsername + ":" + o.SentinelPassword; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
 	s = RedisSettings{Type: "sentinel", URL: "mymaster"}
 	if _, err := s.options("REDIS_"); err == nil {
 		t.Error("a master without sentinels")
@@ -581,20 +685,32 @@ func TestTryAndCheck(t *testing.T) {
 		}
 	}
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), "", &out))
+	must(t, Check(filepath.Join(dir, "config"), "", nil, &out))
 	if !strings.Contains(out.String(), "shop.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true\n") {
 		t.Error(out.String())
 	}
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	must(t, os.WriteFile(overlay, []byte(`limits: [{match: shop.user, window: 36h}]`), 0o600))
 	out.Reset()
-	must(t, Check(filepath.Join(dir, "config"), overlay, &out))
-	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overlay: "+overlay+":1:10\n") {
+	must(t, Check(filepath.Join(dir, "config"), overlay, nil, &out))
+	if !strings.Contains(out.String(), "shop.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, window: 36h0m0s, overlay: "+overlay+":1:10\n") {
 		t.Error(out.String())
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "config", "broken.yaml"), []byte("domain: d\ndescriptors: [{}]"), 0o600))
-	if err := Check(filepath.Join(dir, "config"), "", &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
+	if err := Check(filepath.Join(dir, "config"), "", nil, &out); err == nil || err.Error() != "broken.yaml:2:15: a descriptor has no key" {
 		t.Error(err)
+	}
+	for _, c := range []struct{ files, environ, want string }{
+		// What only shows when rules are made.
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1000000, algorithm: sliding-log}}]", "", "f0.yaml:2:36: "},
+		{"domain: d|domain: d", "", "f1.yaml:1:1: "},
+		{"domain: d|domain: d", "MERGE_DOMAIN_CONFIG=true", ""},
+		{"domain: d", "MERGE_DOMAIN_CONFIG=perhaps", "MERGE_DOMAIN_CONFIG"},
+	} {
+		err := Check(filepath.Join(configDir(t, strings.Split(c.files, "|")...), "config"), "", strings.Fields(c.environ), io.Discard)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.files, c.environ, err, c.want)
+		}
 	}
 }
 
@@ -606,6 +722,8 @@ func TestStatsdSettings(t *testing.T) {
 		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
 		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
 		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true DD_ENV=prod DD_VERSION=1.2":    "udp localhost:8125 dog [env:prod version:1.2]",
+		"DD_ENV=prod":                                       "tcp localhost:8125",
 		"USE_STATSD=false":                                  "",
 		"USE_PROMETHEUS=true":                               "",
 		"DISABLE_STATS=true USE_STATSD=true":                "",
@@ -624,6 +742,9 @@ func TestStatsdSettings(t *testing.T) {
 			}
 			if s.Statsd.Dog {
 				got = append(got, "dog")
+			}
+			if len(s.Statsd.DogTags) > 0 {
+				got = append(got, fmt.Sprint(s.Statsd.DogTags))
 			}
 		}
 		for _, w := range warnings {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 )
 
@@ -40,6 +41,7 @@ type Settings struct {
 	UseXDS         bool // in place of files
 	XDS            XDSSettings
 	ConfigDir      string // of the configuration's files
+	ConfigBeside   bool   // and those beside it, whose names begin with its name and a dot
 	IgnoreDotFiles bool
 	MergeDomains   bool
 	Overlay        string        // file that says what the configuration has no fields for; "": none
@@ -92,11 +94,7 @@ type RedisTLSFiles struct {
 // Warnings say of those that envoyproxy/ratelimit knows and that mean nothing here why.
 // Errors wrap [ErrInvalidSetting].
 func FromEnvironment(environ []string) (s Settings, warnings []string, err error) {
-	e := environment{values: make(map[string]string)}
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		e.values[name] = value
-	}
+	e := newEnvironment(environ)
 	s = Settings{
 		HTTP:                  e.address("HOST", "PORT", 8080),
 		Debug:                 e.address("DEBUG_HOST", "DEBUG_PORT", 6070),
@@ -117,6 +115,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		UseXDS:            e.text("CONFIG_TYPE", "FILE") == "GRPC_XDS_SOTW",
 		XDS:               e.xds(),
 		ConfigDir:         e.configDir(),
+		ConfigBeside:      e.configBeside(),
 		IgnoreDotFiles:    e.truth("RUNTIME_IGNOREDOTFILES", false),
 		MergeDomains:      e.truth("MERGE_DOMAIN_CONFIG", false),
 		Overlay:           e.text("TIERLIMIT_OVERLAY", ""),
@@ -148,6 +147,12 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	}
 	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
 	e.oneOf("BACKEND_TYPE", "redis")
+	if !strings.HasPrefix(s.MetricsPath, "/") || strings.ContainsAny(s.MetricsPath, "{} ") {
+		e.fail("PROMETHEUS_PATH is %q, must be like /metrics", s.MetricsPath)
+	}
+	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
+		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits and _ - . : only", s.Prefix)
+	}
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
 	}
@@ -181,10 +186,23 @@ func (e *environment) statsd(s *Settings) {
 		e.fail("USE_STATSD and USE_DOG_STATSD are both set: choose one of them")
 	case dog:
 		s.Statsd.Network = "udp"
+		s.Statsd.DogTags = e.datadogTags()
 	}
 	if !plain && !dog || s.statsDisabled {
 		s.Statsd.Network = ""
 	}
+}
+
+// datadogTags are those that Datadog's own client, which the original has, takes from variables.
+func (e *environment) datadogTags() (tags []string) {
+	for _, of := range []struct{ variable, tag string }{
+		{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
+	} {
+		if value := e.text(of.variable, ""); value != "" {
+			tags = append(tags, of.tag+":"+value)
+		}
+	}
+	return tags
 }
 
 // shortestFlush is how often statistics may be sent.
@@ -200,6 +218,15 @@ const mostInstances = 1_000_000
 type environment struct {
 	values map[string]string
 	errs   []error
+}
+
+func newEnvironment(environ []string) *environment {
+	e := &environment{values: make(map[string]string)}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		e.values[name] = value
+	}
+	return e
 }
 
 func (e *environment) fail(format string, args ...any) {

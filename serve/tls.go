@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -12,19 +13,21 @@ import (
 // reloaded is a certificate that is read again when its files have changed.
 type reloaded struct {
 	files TLSFiles
+	log   *slog.Logger
 
 	mu      sync.Mutex // guards the rest
 	looked  time.Time
 	changed [3]time.Time // the files
 	config  *tls.Config
+	failed  string // what was told last of files that cannot be read
 }
 
 // lookAtCertificates is how often the files are looked at, at most: when somebody connects.
 const lookAtCertificates = time.Second
 
 // serverTLS is the configuration of a server whose certificates may change.
-func serverTLS(files TLSFiles) (*tls.Config, error) {
-	r := &reloaded{files: files}
+func serverTLS(files TLSFiles, log *slog.Logger) (*tls.Config, error) {
+	r := &reloaded{files: files, log: log}
 	if _, err := r.current(time.Now()); err != nil {
 		return nil, err
 	}
@@ -52,12 +55,16 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 	}
 	config, err := r.files.load()
 	if err != nil {
-		if r.config != nil {
-			return r.config, nil
+		if r.config == nil {
+			return nil, err
 		}
-		return nil, err
+		if r.failed != err.Error() { // once
+			r.failed = err.Error()
+			r.log.Error("the certificates cannot be read; those in force stay", "error", err)
+		}
+		return r.config, nil
 	}
-	r.config, r.changed = config, changed
+	r.config, r.changed, r.failed = config, changed, ""
 	return config, nil
 }
 

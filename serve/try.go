@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -14,14 +15,24 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
+	"github.com/tierlimit/tierlimit/serve/internal/service"
+	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Check reads the configuration files of a directory, as a service does, and writes what
-// limits there are. An overlay is merged into them, if its file is named. The error tells what is
-// wrong, with file, line and column.
-func Check(dir, overlayFile string, w io.Writer) error {
-	files, err := readDir(dir, false)
+// Check reads the configuration files of a directory, as a service with these environment
+// variables does, and writes what limits there are. Of the variables MERGE_DOMAIN_CONFIG and
+// RUNTIME_IGNOREDOTFILES count. An overlay is merged into them, if its file is named. The error
+// tells what is wrong, with file, line and column.
+func Check(dir, overlayFile string, environ []string, w io.Writer) error {
+	e := newEnvironment(environ)
+	merge, ignoreDotFiles := e.truth("MERGE_DOMAIN_CONFIG", false), e.truth("RUNTIME_IGNOREDOTFILES", false)
+	if err := errors.Join(e.errs...); err != nil {
+		return err
+	}
+	files, err := readDir(dir, ignoreDotFiles)
 	if err != nil {
 		return err
 	}
@@ -31,8 +42,11 @@ func Check(dir, overlayFile string, w io.Writer) error {
 			return err
 		}
 	}
-	c, err := config.Load(files, false, overlay)
+	c, err := config.Load(files, merge, overlay)
 	if err != nil {
+		return err
+	}
+	if err := checkRules(c); err != nil {
 		return err
 	}
 	for _, warning := range c.Warnings {
@@ -40,6 +54,17 @@ func Check(dir, overlayFile string, w io.Writer) error {
 	}
 	_, err = io.WriteString(w, c.Dump())
 	return err
+}
+
+// checkRules makes the rules of all limits, which finds what no limit says by itself, such as that
+// an algorithm does not hold so many units.
+func checkRules(c *config.Config) error {
+	limiter, err := embedded.Open(tiered.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer limiter.Close()
+	return service.New(service.Limiters{All: limiter}, &stats.Set{}, service.Options{}).Load(c)
 }
 
 // Try asks a service at an address, and writes its answer. What to ask for is a domain and

@@ -55,7 +55,7 @@ func (w *watch) again() {
 
 func (w *watch) look() ([]config.File, bool) {
 	s := w.server
-	files, err := readDir(s.settings.ConfigDir, s.settings.IgnoreDotFiles)
+	files, err := s.settings.readConfig()
 	if err != nil {
 		if w.failed != err.Error() { // once
 			w.failed = err.Error()

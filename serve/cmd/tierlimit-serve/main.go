@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
+	"path"
 	"runtime/debug"
 	"syscall"
 
@@ -59,14 +61,23 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
+	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which comes behind
+	// the image's entry point.
+	itself := flags.NArg() == 1 && path.Base(flags.Arg(0)) == "ratelimit"
+	if flags.NArg() > 0 && !itself {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
-	if *check != "" {
-		return serve.Check(*check, *overlay, stdout)
-	}
-	if *try != "" {
+	switch {
+	case *check != "" && *try != "":
+		return errors.New("-check and -try are both set: choose one of them")
+	case *check != "":
+		return serve.Check(*check, *overlay, environ, stdout)
+	case *try != "" && *hits > math.MaxUint32:
+		return fmt.Errorf("-hits is %d, must be at most %d", *hits, uint32(math.MaxUint32))
+	case *try != "":
 		return serve.Try(ctx, *to, *try, uint32(*hits), stdout)
+	case flags.NFlag() > 0: // such as -check "$DIR" without a DIR
+		return errors.New("flags are set, but neither -check nor -try says what to do; a service takes its settings from environment variables")
 	}
 	return serveUntil(ctx, environ, stderr)
 }

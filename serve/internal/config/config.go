@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // File is a file's name, for messages, and its text.
@@ -130,6 +132,13 @@ func (c *Config) Dump() string {
 		}
 		if l.Rule != nil && l.Terms.Counted {
 			fmt.Fprintf(&b, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
+		} else {
+			if l.Window != WindowOf(l.Current.GetUnit(), 1) {
+				fmt.Fprintf(&b, ", window: %v", l.Window)
+			}
+			if l.Terms.Outage != tiered.Approximate {
+				fmt.Fprintf(&b, ", outage: %v", l.Terms.Outage)
+			}
 		}
 		if l.Overlay != (Place{}) {
 			fmt.Fprintf(&b, ", overlay: %v", l.Overlay)

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -291,17 +293,18 @@ descriptors:
     rate_limit: {<<: *limit, requests_per_unit: 0x10}
   - {key: m, quota_mode: true, key: n}
   - {key: empty, rate_limit: , descriptors: , metadata: }
+  - {key: version, value: 2022-11-28, rate_limit: {<<: *limit, requests_per_unit: 3}}
 ---
 domain: e
 `)
-	for asked, want := range map[string]int64{"k=": 1, "l=": 1, "7=12": 16} {
+	for asked, want := range map[string]int64{"k=": 1, "l=": 1, "7=12": 16, "version=2022-11-28": 3} {
 		if l := c.Match("d", entries(asked)).Limit; l == nil || l.RequestsPerUnit() != want || l.Shadow != (want == 1) {
 			t.Errorf("%s: %+v", asked, l)
 		}
 	}
 	got := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		`f.yaml:16:1: this is a second document, which is not read`,
+		`f.yaml:17:1: this is a second document, which is not read`,
 		`f.yaml:3:1: field "unit" means nothing in the file`,
 		`f.yaml:8:58: field "shadow_mode" means nothing in rate_limit`,
 		`f.yaml:14:32: field "key" comes twice; the last one counts`,
@@ -310,5 +313,48 @@ domain: e
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %s in\n%s", want, got)
 		}
+	}
+}
+
+// Metadata has the types that YAML 1.1 gives it, as in the original.
+func TestMetadata(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day}
+    metadata: {on: yes, since: 2022-11-28, list: [off, 010, 1.5, ~, "yes", 2001-12-14 21:59:43.10 -5]}
+`)
+	want := map[string]any{"on": true, "since": "2022-11-28", "list": []any{false, 8.0, 1.5, nil, "yes", "2001-12-14 21:59:43.10 -5"}}
+	if got := c.Limits()[0].Metadata.AsMap(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+}
+
+// What is behind a file's first document is not read, whatever it is.
+func TestBrokenSecondDocument(t *testing.T) {
+	c := load(t, "domain: d\n---\n[")
+	if want := "f.yaml:3:1: what is behind the first document is not read; this is not YAML: did not find expected node content"; !slices.Equal(c.Warnings, []string{want}) {
+		t.Errorf("%q", c.Warnings)
+	}
+}
+
+// The dump says what window and outage a limit has also if no algorithm is named.
+func TestDump(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: week, requests_per_unit: 5}}
+  - {key: b, rate_limit: {window: 90m, requests_per_unit: 5}}
+  - {key: c, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 5, outage: deny}}
+  - {key: d, rate_limit: {unlimited: true}}
+`)
+	const modes = ", shadow_mode: false, quota_mode: false"
+	want := "d.a: unit=WEEK requests_per_unit=5" + modes + "\n" +
+		"d.b: unit=SECOND requests_per_unit=5" + modes + ", window: 1h30m0s\n" +
+		"d.c: unit=MINUTE requests_per_unit=5" + modes + ", window: 5m0s, outage: deny\n" +
+		"d.d: unit=UNKNOWN requests_per_unit=0" + modes + ", unlimited: true\n"
+	if got := c.Dump(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

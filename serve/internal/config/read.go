@@ -111,8 +111,8 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 			p.addf(name, "unknown field %q, must be one of %s", name.Value, strings.ReplaceAll(names, " ", ", "))
 		}
 		if value.Kind == yaml.ScalarNode && name.Value != "metadata" && names != inNeed {
-			if tag := value.ShortTag(); tag == "!!float" || tag == "!!timestamp" {
-				p.addf(value, "%s is %s, which YAML takes for a %s: write it in quotes", name.Value, shown(value), strings.TrimPrefix(tag, "!!"))
+			if value.ShortTag() == "!!float" { // a date is text
+				p.addf(value, "%s is %s, which YAML takes for a float: write it in quotes", name.Value, shown(value))
 			}
 		}
 	}
@@ -362,12 +362,18 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 	return value.GetStructValue()
 }
 
+// anything is a value of metadata, as YAML 1.1 has it: yes and off are booleans, a date is text.
 func (p *problems) anything(n *yaml.Node) *structpb.Value {
 	switch n.Kind {
 	case yaml.MappingNode:
 		fields := make(map[string]*structpb.Value)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			fields[n.Content[i].Value] = p.anything(n.Content[i+1])
+			name := n.Content[i]
+			if name.Kind != yaml.ScalarNode {
+				p.addf(name, "a field's name in metadata is %s, must be text", kindOf(name))
+				continue
+			}
+			fields[name.Value] = p.anything(n.Content[i+1])
 		}
 		return structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	case yaml.SequenceNode:
@@ -376,6 +382,12 @@ func (p *problems) anything(n *yaml.Node) *structpb.Value {
 			list.Values = append(list.Values, p.anything(element))
 		}
 		return structpb.NewListValue(list)
+	}
+	if n.ShortTag() == "!!timestamp" {
+		return structpb.NewStringValue(n.Value)
+	}
+	if truth, ok := truthOf(n); ok {
+		return structpb.NewBoolValue(truth)
 	}
 	var value any
 	if err := n.Decode(&value); err != nil {

@@ -39,8 +39,8 @@ func parse(text []byte, p *problems) *yaml.Node {
 	if err := decoder.Decode(&second); err == nil {
 		p.warnf(&second, "this is a second document, which is not read")
 	} else if !errors.Is(err, io.EOF) {
-		p.add(notYAML(p.file, err))
-		return nil
+		behind := notYAML(p.file, err)
+		p.warnf(&yaml.Node{Line: behind.Line, Column: behind.Column}, "what is behind the first document is not read; %s", behind.What)
 	}
 	if len(document.Content) == 0 {
 		return nil
@@ -161,16 +161,23 @@ func (p *problems) truth(n *yaml.Node, what string) bool {
 	if isNull(n) {
 		return false
 	}
+	value, ok := truthOf(n)
+	if !ok {
+		p.addf(n, "%s is %s, must be true or false", what, shown(n))
+	}
+	return value
+}
+
+func truthOf(n *yaml.Node) (value, ok bool) {
 	if n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		switch n.Value {
 		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
-			return true
+			return true, true
 		case "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N":
-			return false
+			return false, true
 		}
 	}
-	p.addf(n, "%s is %s, must be true or false", what, shown(n))
-	return false
+	return false, false
 }
 
 // number is a whole number of up to 32 bits.

@@ -56,9 +56,20 @@ func (s *Service) Config() *config.Config {
 // configuration; that Redis is lost is none.
 func (s *Service) ShouldRateLimit(_ context.Context, request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	began := time.Now()
-	response, err := s.decide(request, began)
+	response, err := s.decideAndCount(request, began)
 	s.stats.TotalRequests.Add(1)
 	s.stats.ResponseTime.Observe(time.Since(began))
+	return response, err
+}
+
+// Decide is ShouldRateLimit for requests over HTTP, which the statistics of calls leave out, as in
+// envoyproxy/ratelimit.
+func (s *Service) Decide(request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	return s.decideAndCount(request, time.Now())
+}
+
+func (s *Service) decideAndCount(request *ratelimitv3.RateLimitRequest, began time.Time) (*ratelimitv3.RateLimitResponse, error) {
+	response, err := s.decide(request, began)
 	if err != nil {
 		s.stats.ServiceError.Add(1)
 		return nil, err

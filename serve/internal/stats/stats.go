@@ -126,11 +126,12 @@ func (s *Set) Each(f func(name string, value uint64)) {
 		"ratelimit.service.dynamic_names_left_out":               s.DynamicLeftOut.Load(),
 		"ratelimit_server.ShouldRateLimit.total_requests":        s.TotalRequests.Load(),
 	}
+	// Several names may be one when they are sanitized.
 	for _, l := range s.all() {
-		l.each(func(name string, value uint64) { all["ratelimit.service.rate_limit."+l.Name+"."+name] = value })
+		l.each(func(name string, value uint64) { all["ratelimit.service.rate_limit."+l.Name+"."+name] += value })
 	}
 	s.domains.Range(func(domain, count any) bool {
-		all["ratelimit.service.rate_limit."+sanitize(domain.(string))+".domain_not_found"] = count.(*atomic.Uint64).Load()
+		all["ratelimit.service.rate_limit."+sanitize(domain.(string))+".domain_not_found"] += count.(*atomic.Uint64).Load()
 		return true
 	})
 	for _, name := range slices.Sorted(maps.Keys(all)) {

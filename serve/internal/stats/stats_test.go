@@ -47,6 +47,21 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	})
 }
 
+// Names that are one when they are sanitized are one counter, as in the original, with the hits of all.
+func TestNamesThatAreOne(t *testing.T) {
+	var s Set
+	for i, name := range []string{"d.k_a:b", "d.k_a|b", "d.k_a_b"} {
+		s.Dynamic(name, nil).TotalHits.Add(1 << i)
+	}
+	s.DomainNotFound("x:y", 1)
+	s.DomainNotFound("x_y", 2)
+	got := make(map[string]uint64)
+	s.Each(func(name string, value uint64) { got[name] = value })
+	if hits, notFound := got["ratelimit.service.rate_limit.d.k_a_b.total_hits"], got["ratelimit.service.rate_limit.x_y.domain_not_found"]; hits != 7 || notFound != 3 {
+		t.Errorf("%d hits, %d not found", hits, notFound)
+	}
+}
+
 // Paths that have their first two descriptors in common are one series, addresses in names do
 // not divide them, and what is no text does no harm.
 func TestPrometheus(t *testing.T) {

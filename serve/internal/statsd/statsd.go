@@ -23,6 +23,8 @@ type Settings struct {
 	// as DogStatsD reads them.
 	Tags map[string]string
 	Dog  bool
+	// DogTags are further tags of DogStatsD's form, NAME:VALUE, as they are.
+	DogTags []string
 }
 
 const (
@@ -56,17 +58,19 @@ var inTagValue = strings.NewReplacer(".", "_", ":", "_", "|", "_")
 
 func (s *Settings) tags() string {
 	var b strings.Builder
+	dog := slices.Clone(s.DogTags)
 	for _, name := range slices.Sorted(maps.Keys(s.Tags)) {
-		value := s.Tags[name]
+		value := inTagValue.Replace(s.Tags[name])
 		switch {
 		case name == "" || value == "":
-		case s.Dog && b.Len() == 0:
-			b.WriteString("|#" + name + ":" + value)
 		case s.Dog:
-			b.WriteString("," + name + ":" + value)
+			dog = append(dog, name+":"+value)
 		default:
-			b.WriteString(".__" + name + "=" + inTagValue.Replace(value))
+			b.WriteString(".__" + name + "=" + value)
 		}
+	}
+	if s.Dog && len(dog) > 0 {
+		b.WriteString("|#" + strings.Join(dog, ","))
 	}
 	return b.String()
 }

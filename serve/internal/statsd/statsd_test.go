@@ -92,12 +92,12 @@ func TestDatagrams(t *testing.T) {
 	var set stats.Set
 	set.Limit("a." + strings.Repeat("x", longestLine)).TotalHits.Add(1)
 	set.Limit("d.evil\nx:1|c").TotalHits.Add(1)
-	want := []string{"ratelimit.service.rate_limit.d.evil_x_1_c.total_hits:1|c|#env:a.b,zone:z"}
+	want := []string{"ratelimit.service.rate_limit.d.evil_x_1_c.total_hits:1|c|#version:1.2,env:a_b,zone:z"}
 	for i := range 100 {
 		set.Limit(fmt.Sprintf("d.k_%03d", i)).TotalHits.Add(1)
-		want = append(want, fmt.Sprintf("ratelimit.service.rate_limit.d.k_%03d.total_hits:1|c|#env:a.b,zone:z", i))
+		want = append(want, fmt.Sprintf("ratelimit.service.rate_limit.d.k_%03d.total_hits:1|c|#version:1.2,env:a_b,zone:z", i))
 	}
-	s := New(Settings{Network: "udp", Address: connection.LocalAddr().String(), Dog: true, Tags: map[string]string{"zone": "z", "env": "a.b"}}, &set)
+	s := New(Settings{Network: "udp", Address: connection.LocalAddr().String(), Dog: true, DogTags: []string{"version:1.2"}, Tags: map[string]string{"zone": "z", "env": "a.b"}}, &set)
 	flushed(t, s)
 	var got []string
 	buffer := make([]byte, 1<<16)

@@ -5,6 +5,7 @@ package xdsconfig
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -110,7 +111,20 @@ func Files(resources []*anypb.Any) ([]config.File, error) {
 				text = indented
 			}
 		}
-		files = append(files, config.File{Name: named, Text: text})
+		files = append(files, config.File{Name: named, Text: escape(text)})
 	}
 	return files, nil
+}
+
+// escape writes what JSON may hold as it is and YAML may not, which is in strings only.
+func escape(json []byte) []byte {
+	escaped := make([]byte, 0, len(json))
+	for _, r := range string(json) {
+		if r >= 0x7f && r <= 0x9f || r == 0xfffe || r == 0xffff {
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		} else {
+			escaped = utf8.AppendRune(escaped, r)
+		}
+	}
+	return escaped
 }
