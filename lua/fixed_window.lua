@@ -61,7 +61,7 @@ make[FIXED_WINDOW] = function()
     end
     seen_key = nil
     local value = char(TAG_FIXED_WINDOW, bytes_of(now)) .. NO_OFFSET .. pack_int(count, 6)
-    call('SET', key, value, expiry(finish)) -- it may have been charged under a shorter window
+    put('SET', key, value, expiry(finish)) -- it may have been charged under a shorter window
     return char(ANSWER_ALLOWED, bytes_of(rule.quota - count)) .. pack_time(finish - now)
   end
 

@@ -511,32 +511,6 @@ local function settle(e, s, charge)
   answer(6, outcome, s.free, reset, s.offset, retry_after, next_after)
 end
 
--- Runs a group that begins with entry e; returns the entry behind it, if any.
-local function run_group(e)
-  local group, states, behind, charge = {}, {}, nil, true
-  while true do
-    local s = new_state()
-    look(e, s)
-    charge = charge and e.fits > 0
-    group[#group + 1] = e
-    states[#group] = s
-    if at > #packed then
-      break
-    end
-    local mate = read_entry({})
-    if mate.group ~= e.group then
-      behind = mate
-      break
-    end
-    e = mate
-  end
-  for i = 1, #group do
-    settle(group[i], states[i], charge)
-    write(states[i])
-  end
-  return behind
-end
-
 -- Decides the entry at hand if it is a plain one: a TAKE, in time, without neighbours of its
 -- key, that its rule's plain function can decide. Returns whether it was. If all of a count
 -- fit, they are as one charge of what they cost together.
@@ -574,6 +548,67 @@ local function decided_plainly(s)
   return true
 end
 
+local run_group
+do
+  local GROUPED_TAKE, LONG_GROUPED_TAKE = TAKE + 16, TAKE + 48 -- forms
+
+  -- The number of the group that the entry at a position belongs to, 0 if to none.
+  local function group_at(from)
+    local form, _, _, _, _, _, group, group_low = byte(packed, from, from + 7)
+    return form and form % 32 >= 16 and group * 256 + group_low or 0
+  end
+
+  -- Decides the group at hand if all its entries are plain ones, see decided_plainly. Returns whether it
+  -- was; if not, nothing was written, and nothing is answered.
+  local function decided_group_plainly(number)
+    local from, n = at, 0
+    begin_group()
+    repeat
+      local form, rule, rule_low, after, after_low, cost = byte(packed, from, from + 5)
+      from = from + 8
+      if form == LONG_GROUPED_TAKE then
+        cost, from = unpack_time(packed, from), from + 7
+      end
+      rule, after = rules[rule * 256 + rule_low], after * 256 + after_low
+      local told = (form == GROUPED_TAKE or form == LONG_GROUPED_TAKE) and rule.plain and cost <= rule.most_plain
+        and (after == NO_NOT_AFTER or clock <= base + after * NOT_AFTER_STEP)
+        and rule.plain(asked_keys[keys + n + 1], cost, rule)
+      if not told then
+        end_group(false)
+        return false
+      end
+      n = n + 1
+      reply[replies + n] = told -- a group that is not plain answers as many, or more
+    until group_at(from) ~= number
+    end_group(true)
+    at, keys, replies = from, keys + n, replies + n
+    key, holds = asked_keys[keys], nil
+    return true
+  end
+
+  -- Runs the group at hand.
+  function run_group(s)
+    write(s)
+    s.key = '' -- the group may write it
+    local number = group_at(at)
+    if decided_group_plainly(number) then
+      return
+    end
+    local group, states, charge = {}, {}, true
+    repeat
+      local e, state = read_entry({}), new_state()
+      look(e, state)
+      charge = charge and e.fits > 0
+      group[#group + 1] = e
+      states[#group] = state
+    until group_at(at) ~= number
+    for i = 1, #group do
+      settle(group[i], states[i], charge)
+      write(states[i])
+    end
+  end
+end
+
 local state = new_state()
 local entry = {
   operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0, full = false,
@@ -609,7 +644,7 @@ local function decide(all_keys, asked)
     import()
   end
   asked_keys, keys, markers = all_keys, 0, 0
-  header_tag, seen_key = nil, nil
+  header_tag, seen_key, put = nil, nil, call -- an error may have ended the last run in the middle
   packed, at = asked[1], 1
   local single = asked[2]
   if single then
@@ -637,21 +672,15 @@ local function decide(all_keys, asked)
   end
   reply, replies = {}, 0
   local s = state
-  s.key, s.changed, s.holds_changed = '', false, false -- an error may have ended the last run in the middle
+  s.key, s.changed, s.holds_changed = '', false, false
 
-  local e
-  while e or at <= #packed do
-    if e or not decided_plainly(s) then
-      e = e or read_entry(entry)
-      if e.group == 0 then
-        look(e, s)
-        settle(e, s, true)
-        e = nil
-      else
-        write(s)
-        s.key = '' -- the group may write it
-        e = run_group(e)
-      end
+  while at <= #packed do
+    if byte(packed, at) % 32 >= 16 then
+      run_group(s)
+    elseif not decided_plainly(s) then
+      local e = read_entry(entry)
+      look(e, s)
+      settle(e, s, true)
     end
     if replies >= 200 then -- miniredis's table.concat fails on a few thousand pieces
       reply, replies = { concat(reply) }, 1

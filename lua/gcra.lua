@@ -148,9 +148,9 @@ make[GCRA] = function()
     end
     local ends = matters(rule, now, tat, part)
     if ends == lasts and #value == length then
-      call('SETRANGE', key, '0', value)
+      put('SETRANGE', key, '0', value)
     else
-      call('SET', key, value, expiry(ends))
+      put('SET', key, value, expiry(ends))
     end
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end

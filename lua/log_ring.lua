@@ -313,9 +313,12 @@ make[SLIDING_LOG] = function()
     if count > rule.quota or count > capacity or slot + cost > capacity then
       return
     end
+    local size, stamp = SLOTS + capacity * width, nil
+    if put ~= call and #raw == PREFIX and call('STRLEN', key) ~= size then
+      return -- it is damaged, which the general path reports
+    end
     seen_key = nil
 
-    local size, stamp = SLOTS + capacity * width, nil
     e, f, g, h, i, j, k = bytes_of(now)
     if width == 5 then
       stamp = char(g, h, i, j, k)
@@ -325,16 +328,17 @@ make[SLIDING_LOG] = function()
     if cost > 1 then
       stamp = rep(stamp, cost)
     end
-    if call('SETRANGE', key, decimal(SLOTS + slot * width), stamp) ~= size then
-      return -- it is damaged, which the general path reports
+    local written = put('SETRANGE', key, decimal(SLOTS + slot * width), stamp)
+    if written and written ~= size then
+      return -- as above
     end
     l, m, n, o = four_bytes(head)
     local front = char(tag, e, f, g, h, i, j, k, 0, 0, 0, 0, 0, 0, 0) .. rule.dims .. char(a, b, c, d, l, m, n, o, four_bytes(count))
-    call('SETRANGE', key, '0', front)
+    put('SETRANGE', key, '0', front)
     local ends = matters(now, rule.window)
     if ends ~= matters(newest, rule.window) then
       local option, ms = expiry(ends)
-      call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
+      put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
     end
     return front
   end

@@ -135,7 +135,7 @@ make[SLIDING_COUNTER] = function()
     end
     seen_key = nil
     replace(p, index, rule, pack_int(count + cost, rule.width))
-    call('SETRANGE', key, '0', char(TAG_COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
+    put('SETRANGE', key, '0', char(TAG_COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
     return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
   end
 

@@ -5,9 +5,9 @@
 --   takes  numbers
 --   gives  the names of tags, codes and answers; the clock and what is asked (clock, virtual,
 --          read_clock, packed, at, next_number); reading a state (new_state, read_state, open,
---          sound, keep_time, seen_key, seen) and writing one (header, store, expiry, expire,
---          decimal); the algorithms (make, algorithm, made, code_of) and what a new one starts
---          with (inherit, since)
+--          sound, keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
+--          store, expiry, expire, decimal); the algorithms (make, algorithm, made, code_of) and
+--          what a new one starts with (inherit, since)
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
@@ -62,6 +62,31 @@ end
 -- arguments of commands are written as text.
 local function decimal(n)
   return format('%d', n)
+end
+
+-- What a plain decision (see rule below) calls to write: call, or, while the entries of a group are
+-- decided, a function that postpones the call, so that a group of which not all fit writes nothing
+-- (law 9).
+local put, begin_group, end_group
+do
+  local postponed, n = {}, 0
+
+  local function postpone(...)
+    n = n + 1
+    postponed[n] = { ... }
+  end
+
+  function begin_group()
+    put, n = postpone, 0
+  end
+
+  -- Makes the postponed calls if all of the group fits.
+  function end_group(fits)
+    put = call
+    for i = 1, fits and n or 0 do
+      call(unpack(postponed[i]))
+    end
+  end
 end
 
 -- The members of a sorted set that hold what the header of a string does. They come first.
@@ -211,8 +236,8 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --   rule(quota, window, dials)
 --                         a rule, as a table; its dials are packed from that position on.
 --                         It may have a function plain(key, cost, rule), which decides and
---                         writes what most requests are, straight through: units that are
---                         free. It returns the answer (see frame.lua), or nothing where there
+--                         writes (by put) what most requests are, straight through: units that
+--                         are free. It returns the answer (see frame.lua), or nothing where there
 --                         is more to it: then nothing was decided. It is given costs of up
 --                         to most_plain. And a function plain_give(key, rule, stamp,
 --                         charged, units), which does in the same way what give does; it
