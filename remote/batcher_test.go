@@ -201,6 +201,18 @@ func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 			if r := decide(t, script, key, rule, 0, 1); r.Remaining != 7 {
 				t.Errorf("%d remain, want 7", r.Remaining)
 			}
+			for late := range 2 { // of a group of two
+				group := []Entry{{Key: key, Rule: rule, Cost: 1, Group: 1}, {Key: key + "2", Rule: rule, Cost: 1, Group: 1}}
+				group[late].NotAfter, group[1-late].NotAfter = now-1_000_000, now+60_000_000
+				if replies := runAll(t, script, group); replies[late].Status != Expired || replies[1-late].Status != HeldBack {
+					t.Errorf("the entry %d of a group is late: %+v", late, replies)
+				}
+			}
+			for i, want := range []int64{6, 9} {
+				if r := decide(t, script, []string{key, key + "2"}[i], rule, 0, 1); r.Remaining != want {
+					t.Errorf("after late groups, %d remain of key %d, want %d", r.Remaining, i, want)
+				}
+			}
 		})
 	}
 }

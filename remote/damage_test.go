@@ -81,6 +81,35 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 	}
 }
 
+// Laws 7 and 9: a long ring that has been cut off is noticed before anything of its group is written.
+func TestLaw7ACutOffRingHoldsItsGroupBack(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script := NewScript(client)
+	rule := newRule(t, limit.PerHour(300), limit.SlidingLog())
+	prefix := redistest.Prefix()
+	group := []Entry{{Key: prefix + "a", Rule: rule, Cost: 1, Group: 1}, {Key: prefix + "b", Rule: rule, Cost: 1, Group: 1}}
+	for i := range group {
+		decide(t, script, group[i].Key, rule, 0, 200)
+		decide(t, script, group[i].Key, rule, 0, 1)
+	}
+	if replies := runAll(t, script, group); replies[0].Status != Allowed || replies[1].Status != Allowed {
+		t.Fatalf("%+v", replies)
+	}
+	for cut := range group {
+		whole := client.Get(ctx, group[cut].Key).Val()
+		value := whole[:len(whole)-1]
+		client.Set(ctx, group[cut].Key, value, time.Hour)
+		replies := runAll(t, script, group)
+		if replies[cut].Status != Unreadable || replies[1-cut].Status != HeldBack || replies[1-cut].Remaining != 98 {
+			t.Errorf("the ring of entry %d is cut off: %+v", cut, replies)
+		}
+		if client.Get(ctx, group[cut].Key).Val() != value {
+			t.Errorf("the ring of entry %d was written", cut)
+		}
+		client.Set(ctx, group[cut].Key, whole, time.Hour)
+	}
+}
+
 // damageRange is what reset, retry and expiry may come to of a damaged value: eight times what the
 // longest window may be. Of algorithms other than GCRA, which keep no debt, it is two of the rule's
 // own windows.

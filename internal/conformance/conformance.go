@@ -153,11 +153,12 @@ func (s suite) groups(t *rapid.T) {
 		for group := 1; group <= 3; group++ {
 			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(histories)-1), 1, -1, rapid.ID).Draw(t, "members") {
 				h := histories[i]
+				capacity := h.algorithm.Capacity(h.limit)
 				of = append(of, h)
 				entries = append(entries, remote.Entry{
 					Key:   h.key,
 					Rule:  h.rule,
-					Cost:  rapid.Int64Range(1, h.algorithm.Capacity(h.limit)).Draw(t, "cost"),
+					Cost:  rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost"),
 					Group: group % 3, // the last "group" is 0: entries on their own
 				})
 			}
