@@ -675,12 +675,14 @@ local function decide(all_keys, asked)
   s.key, s.changed, s.holds_changed = '', false, false
 
   while at <= #packed do
-    if byte(packed, at) % 32 >= 16 then
-      run_group(s)
-    elseif not decided_plainly(s) then
-      local e = read_entry(entry)
-      look(e, s)
-      settle(e, s, true)
+    if not decided_plainly(s) then
+      if byte(packed, at) % 32 >= 16 then
+        run_group(s)
+      else
+        local e = read_entry(entry)
+        look(e, s)
+        settle(e, s, true)
+      end
     end
     if replies >= 200 then -- miniredis's table.concat fails on a few thousand pieces
       reply, replies = { concat(reply) }, 1

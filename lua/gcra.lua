@@ -109,7 +109,7 @@ make[GCRA] = function()
   -- makes few strings: making one takes longer than some ten operations.
   local function plain(key, cost, rule)
     local raw, now, newest, tat, part, lasts = pcall('GET', key) or '', clock, 0, 0, 0, 0
-    local length = #raw -- 0 if it is no string
+    local length, window, slack = #raw, rule.window, rule.slack -- the length is 0 if it is no string
     if length == SHORT or length == LONG then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, 22)
       if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
@@ -121,7 +121,11 @@ make[GCRA] = function()
       if length == LONG then
         part = unpack_int(raw, 35, 6)
       end
-      lasts = matters(rule, newest, tat, part)
+      lasts = newest + window -- see matters; a call would cost as much as all the rest of it
+      if tat >= lasts then
+        lasts = tat + (part > 0 and 1 or 0)
+      end
+      lasts = lasts - lasts % slack
     elseif raw ~= '' then
       seen_key, seen = key, raw
       return
@@ -130,10 +134,11 @@ make[GCRA] = function()
     if tat < now then
       tat, part = now, 0
     end
+    local d = rule.d
     tat, part = tat + rule.a * cost, part + rule.n * cost
-    if part >= rule.d then
-      local more = part % rule.d
-      tat, part = tat + (part - more) / rule.d, more
+    if part >= d then
+      local more = part % d
+      tat, part = tat + (part - more) / d, more
     end
     local room = now + rule.burst_whole
     if newest > now or tat > room or (tat == room and part > rule.burst_part) then
@@ -141,16 +146,19 @@ make[GCRA] = function()
       return
     end
 
-    local a, b, c, d, e, f, g = bytes_of(now)
-    local value = char(TAG_GCRA, a, b, c, d, e, f, g, 0, 0, 0, 0, 0, 0, 0, bytes_of(tat)) .. rule.rate
+    local value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate
     if part > 0 then
       value = value .. pack_int(part, 6)
     end
-    local ends = matters(rule, now, tat, part)
+    local ends = now + window
+    if tat >= ends then
+      ends = tat + (part > 0 and 1 or 0)
+    end
+    ends = ends - ends % slack
     if ends == lasts and #value == length then
       put('SETRANGE', key, '0', value)
     else
-      put('SET', key, value, expiry(ends))
+      put('SET', key, value, expiry(ends + slack))
     end
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end

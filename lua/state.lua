@@ -168,7 +168,8 @@ end
 -- because the keys of a batch mostly have the same encoding.
 local function header_of_now(tag)
   if tag ~= header_tag then
-    header_tag, header_now = tag, char(tag) .. pack_time(clock) .. NO_OFFSET
+    local a, b, c, d, e, f, g = bytes_of(clock)
+    header_tag, header_now = tag, char(tag, a, b, c, d, e, f, g, 0, 0, 0, 0, 0, 0, 0)
   end
   return header_now
 end
