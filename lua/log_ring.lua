@@ -281,16 +281,30 @@ make[SLIDING_LOG] = function()
 
   local p = new_state() -- of the current key
 
-  -- Nearly all requests are for units that are free, of a ring with room for them that is used
-  -- under one limit only and has no offset. These are decided here, on the fast path: the slots and
-  -- the header are written in place.
+  -- Writes a ring anew: the slots kept, oldest first, and behind them units charged now.
+  local function write_plainly(key, cost, rule, tag, slots, kept, capacity)
+    local count, width, t = kept + cost, tag + 4, clock + rule.window
+    capacity = math.max(capacity, count, math.min(rule.quota, floor(count * 1.25) + 4)) -- as write_ring
+    local a, b, c, d = four_bytes(capacity)
+    local front = header_of_now(tag) .. rule.dims .. char(a, b, c, d, 0, 0, 0, 0, four_bytes(count))
+    local added = rep(sub(front, 9 - width, 8), cost) .. rep('\0', (capacity - count) * width)
+    put('SET', key, front .. slots .. added, expiry(t + rule.slack - t % rule.slack))
+    seen_key = nil
+    return front
+  end
+
+  -- Nearly all requests are for units that are free, of a key that is new, or has a ring that is used
+  -- under one limit only and has no offset. These are decided here, on the fast path. A short ring,
+  -- which has been read whole, is written up to the new slot, or anew if it has no room; of a longer one
+  -- that has room, the slot and the fields in front are written in place.
   function ring.plain(key, cost, rule)
-    local raw, now = read_state(key), clock
+    local raw, now, window = read_state(key), clock, rule.window
     seen_key, seen = key, raw
-    if #raw < SLOTS then -- a new key, or no ring
+    if raw == '' and cost <= rule.quota then
+      return write_plainly(key, cost, rule, width_for(window) - 4, '', 0, 0)
+    elseif #raw < SLOTS then -- no ring
       return
     end
-    local o
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
     if tag > TAG_LONG_LOG or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
       return
@@ -299,45 +313,51 @@ make[SLIDING_LOG] = function()
     a, b, c, d, e, f, g, h, i, j, k, l = byte(raw, HEADER + 12, SLOTS)
     local capacity = ((a * 256 + b) * 256 + c) * 256 + d
     local head, count, width = ((e * 256 + f) * 256 + g) * 256 + h, ((i * 256 + j) * 256 + k) * 256 + l, tag + 4
-    if newest > now or capacity > rule.quota or head >= capacity or count > capacity or (#raw < PREFIX and #raw ~= SLOTS + capacity * width) then
+    local size, is_short = SLOTS + capacity * width, #raw < PREFIX
+    if newest > now or capacity > rule.quota or head >= capacity or count > capacity or (is_short and #raw ~= size) then
       return
     end
 
     local left = count
-    if count > 0 and newest > now - rule.window then
+    if count > 0 and newest > now - window then
       p.key, p.raw, p.base, p.head, p.count, p.capacity, p.width = key, raw, newest, head, count, capacity, width
-      left = ring.expired(p, now - rule.window)
+      left = ring.expired(p, now - window)
     end
     local slot = (head + count) % capacity
-    head, count = (head + left) % capacity, count - left + cost
-    if count > rule.quota or count > capacity or slot + cost > capacity then
+    head, count = (head + left) % capacity, count - left
+    if count + cost > rule.quota then
       return
+    elseif count + cost > capacity then
+      if not is_short then
+        return
+      end
+      local first = math.min(count, capacity - head)
+      local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
+      return write_plainly(key, cost, rule, tag, slots, count, capacity)
+    elseif slot + cost > capacity or (not is_short and put ~= call and call('STRLEN', key) ~= size) then
+      return -- or it is damaged, which the general path reports
     end
-    local size, stamp = SLOTS + capacity * width, nil
-    if put ~= call and #raw == PREFIX and call('STRLEN', key) ~= size then
-      return -- it is damaged, which the general path reports
+
+    e, f, g, h = four_bytes(head)
+    local front = header_of_now(tag) .. rule.dims .. char(a, b, c, d, e, f, g, h, four_bytes(count + cost))
+    local stamps = sub(front, 9 - width, 8)
+    if cost > 1 then
+      stamps = rep(stamps, cost)
+    end
+    if is_short then
+      put('SETRANGE', key, '0', front .. sub(raw, SLOTS + 1, SLOTS + slot * width) .. stamps)
+    else
+      local written = put('SETRANGE', key, decimal(SLOTS + slot * width), stamps)
+      if written and written ~= size then
+        return -- as above
+      end
+      put('SETRANGE', key, '0', front)
     end
     seen_key = nil
-
-    e, f, g, h, i, j, k = bytes_of(now)
-    if width == 5 then
-      stamp = char(g, h, i, j, k)
-    else
-      stamp = char(f, g, h, i, j, k)
-    end
-    if cost > 1 then
-      stamp = rep(stamp, cost)
-    end
-    local written = put('SETRANGE', key, decimal(SLOTS + slot * width), stamp)
-    if written and written ~= size then
-      return -- as above
-    end
-    l, m, n, o = four_bytes(head)
-    local front = char(tag, e, f, g, h, i, j, k, 0, 0, 0, 0, 0, 0, 0) .. rule.dims .. char(a, b, c, d, l, m, n, o, four_bytes(count))
-    put('SETRANGE', key, '0', front)
-    local ends = matters(now, rule.window)
-    if ends ~= matters(newest, rule.window) then
-      local option, ms = expiry(ends)
+    local t, lasted, slack = now + window, newest + window, rule.slack -- see matters
+    t = t + slack - t % slack
+    if t ~= lasted + slack - lasted % slack then
+      local option, ms = expiry(t)
       put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
     end
     return front

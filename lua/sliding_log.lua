@@ -55,7 +55,7 @@ local function sliding_log(encoding)
 
   function log.rule(quota, window)
     return {
-      algorithm = log, quota = quota, window = window,
+      algorithm = log, quota = quota, window = window, slack = math.max(1, floor(window / 16)),
       dims = pack_int(window, 6) .. pack_int(quota, 5), plain = encoding.plain,
     }
   end
