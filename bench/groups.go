@@ -150,7 +150,7 @@ func groups(s settings, run string) []group {
 		contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameLog, ours, openDefault(limit.SlidingLog())}, peers[0], peers[2], peers[3],
 			{namePlainGCRA, floor, openPlainGCRA}},
 		sizes: inThisProcess(1, 4), share: 1, drive: driveRandomly, far: true})
-	groups = append(groups, join(holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), loadGroups(s, run))...)
+	groups = append(groups, join(togetherGroups(s, run), holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), loadGroups(s, run))...)
 	var kept []group
 	for _, g := range groups {
 		if g.sizes == nil {

@@ -103,40 +103,76 @@ make[SLIDING_COUNTER] = function()
 
   local p = { counts = '', width = 0, total = 0, index = 0, into = 0, newest_index = 0, now = 0, free = 0, changed = false } -- of the current key
 
-  -- Most requests are for units that are free, of a key that was charged in the same sub-window
-  -- before, under the same limit, and has no offset. These are decided here, on the fast path.
+  -- Makes the counts those of the k+1 sub-windows up to the current one.
+  local function advance(s, rule)
+    if s.newest_index == s.index then
+      return
+    end
+    if s.total == 0 then
+      s.counts = rep('\0', (rule.k + 1) * s.width)
+    else
+      -- Clear the sub-windows that have begun since the newest charge, in at most two runs.
+      local begun = s.index - s.newest_index
+      local first = (s.newest_index + 1) % (rule.k + 1)
+      local run = math.min(begun, rule.k + 1 - first)
+      replace(s, first, rule, rep('\0', run * s.width))
+      replace(s, 0, rule, rep('\0', (begun - run) * s.width))
+    end
+    s.newest_index = s.index
+  end
+
+  -- Most requests are for units that are free, of a key that is new, or was charged under the same limit
+  -- before and has no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
-    if #raw ~= rule.bytes then -- a new key, or another limit's, or no counter
-      return
-    end
-    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
-    if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
-      return
-    end
-    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local index, into = sub_window(now, rule)
-    if newest > now or sub_window(newest, rule) ~= index then
+    local newest_index, total, k = index, 0, rule.k
+    p.index, p.width = index, rule.width
+    if raw == '' then
+      p.counts = rep('\0', (k + 1) * rule.width)
+    elseif #raw ~= rule.bytes then -- another limit's, or no counter
       return
-    end
-    p.counts, p.width = sub(raw, COUNTS + 1), rule.width
-    local total, count, used = unpack_int(raw, HEADER + 10, 6), count_of(p, index, rule), 0
-    used = total + cost
-    if not rule.strict then
-      local oldest = count_of(p, index - rule.k, rule)
-      if oldest > total then
+    else
+      local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
+      if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
         return
       end
+      local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+      if newest > now then
+        return
+      end
+      newest_index, total, p.counts = sub_window(newest, rule), unpack_int(raw, HEADER + 10, 6), sub(raw, COUNTS + 1)
+    end
+
+    local begun = index - newest_index -- sub-windows since then; as many have left
+    if begun > k then
+      total = 0
+    elseif begun > 0 then
+      for i = newest_index - k, index - k - 1 do
+        total = total - count_of(p, i, rule)
+      end
+    end
+    local used, oldest = total + cost, 0
+    if total > 0 and not rule.strict then
+      oldest = count_of(p, index - k, rule)
       used = used - oldest + muldiv_up(oldest, rule.window - into, rule.window)
     end
-    if used > rule.quota or count == 0 then
+    if used > rule.quota or total < oldest then -- it does not fit, or the total is damaged
       return
     end
     seen_key = nil
+    p.newest_index, p.total = newest_index, total
+    advance(p, rule)
+    local count, ends = count_of(p, index, rule), time_of(index + k + 1, 0, rule)
     replace(p, index, rule, pack_int(count + cost, rule.width))
-    put('SETRANGE', key, '0', char(TAG_COUNTER, bytes_of(now)) .. NO_OFFSET .. rule.dims .. pack_int(total + cost, 6) .. p.counts)
-    return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(time_of(index + rule.k + 1, 0, rule) - now)
+    local value = header_of_now(TAG_COUNTER) .. rule.dims .. pack_int(total + cost, 6) .. p.counts
+    if count > 0 then -- it was charged in this sub-window, and lasts until the same time
+      put('SETRANGE', key, '0', value)
+    else
+      put('SET', key, value, expiry(ends))
+    end
+    return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(ends - now)
   end
 
   local function plain_give(key, rule, stamp, _, units)
@@ -263,24 +299,6 @@ make[SLIDING_COUNTER] = function()
       later = later - oldest
       index = index + 1
     end
-  end
-
-  -- Makes the counts those of the k+1 sub-windows up to the current one.
-  local function advance(s, rule)
-    if s.newest_index == s.index then
-      return
-    end
-    if s.total == 0 then
-      s.counts = rep('\0', (rule.k + 1) * s.width)
-    else
-      -- Clear the sub-windows that have begun since the newest charge, in at most two runs.
-      local begun = s.index - s.newest_index
-      local first = (s.newest_index + 1) % (rule.k + 1)
-      local run = math.min(begun, rule.k + 1 - first)
-      replace(s, first, rule, rep('\0', run * s.width))
-      replace(s, 0, rule, rep('\0', (begun - run) * s.width))
-    end
-    s.newest_index = s.index
   end
 
   function counter.take(s, rule, cost)
