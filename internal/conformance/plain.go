@@ -11,39 +11,55 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// drawPlainLimit draws limits under which a unit of GCRA takes whole microseconds, mostly.
-var drawPlainLimit = rapid.Custom(func(t *rapid.T) limit.Limit {
-	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000}).Draw(t, "interval")
-	quota := rapid.Int64Range(1, 12).Draw(t, "quota")
-	odd := rapid.SampledFrom([]int64{0, 0, 0, 1, 7}).Draw(t, "odd")
-	l := limit.Per(quota, time.Duration(quota*interval+odd)*time.Microsecond)
-	return l.WithBurst(rapid.Int64Range(1, 3*quota).Draw(t, "burst"))
+var drawPlainAlgorithm = rapid.SampledFrom([]limit.Algorithm{
+	limit.GCRA(), limit.GCRA(), limit.SlidingLog(), limit.SlidingLog(), limit.FixedWindow(),
+	limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(4, limit.Strict), limit.SlidingCounter(16, limit.Estimate),
 })
 
-// plain: the same for what most requests of GCRA are, which the script decides in a way of
-// its own; with now and then something else between them.
+// drawPlainLimit draws small limits, under which a unit of GCRA takes whole microseconds, mostly.
+func drawPlainLimit(t *rapid.T, a limit.Algorithm) limit.Limit {
+	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000}).Draw(t, "interval")
+	quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 60)).Draw(t, "quota")
+	odd := rapid.SampledFrom([]int64{0, 0, 0, 1, 7}).Draw(t, "odd")
+	l := limit.Per(quota, time.Duration(quota*interval+odd)*time.Microsecond)
+	if a.Same(limit.GCRA()) {
+		l = l.WithBurst(rapid.Int64Range(1, 3*quota).Draw(t, "burst"))
+	}
+	return l
+}
+
+// plain: the same for what most requests are, which the script decides in a way of its own; with now and
+// then something else between them.
 func (s suite) plain(t *rapid.T) {
 	histories := make([]*history, rapid.IntRange(1, 3).Draw(t, "keys"))
 	for i := range histories {
 		histories[i] = &history{key: s.newKey(), sequences: make(map[string]int64)}
-		histories[i].use(t, drawPlainLimit.Draw(t, "limit"), limit.GCRA())
+		a := drawPlainAlgorithm.Draw(t, "algorithm")
+		histories[i].use(t, drawPlainLimit(t, a), a)
 	}
+	somethingElse := rapid.Bool().Draw(t, "something else")
 	now := int64(epoch)
 	for range rapid.IntRange(1, 20).Draw(t, "batches") {
 		h := rapid.SampledFrom(histories).Draw(t, "by the window of")
-		now += rapid.OneOf(
-			rapid.Just(int64(0)), rapid.Int64Range(0, 2*h.window()/h.limit.Quota()), rapid.Int64Range(-h.window(), 2*h.window()),
-		).Draw(t, "gap")
+		gap := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*h.window()/h.limit.Quota()), rapid.Int64Range(0, h.window()))
+		if somethingElse {
+			gap = rapid.OneOf(gap, rapid.Int64Range(-h.window(), 2*h.window()))
+		}
+		now += gap.Draw(t, "gap")
 		chosen := rapid.SliceOfN(rapid.SampledFrom(histories), 1, 6).Draw(t, "entries")
 		entries := make([]remote.Entry, len(chosen))
 		expected := make([]model.Outcome, len(chosen))
 		for i, h := range chosen {
 			var expect func(int64) model.Outcome
-			switch rapid.IntRange(0, 30).Draw(t, "what") {
+			what := 30
+			if somethingElse {
+				what = rapid.IntRange(0, 30).Draw(t, "what")
+			}
+			switch what {
 			case 0:
 				entries[i], expect = h.draw(t)
 			case 1, 2:
-				h.use(t, drawPlainLimit.Draw(t, "limit"), limit.GCRA())
+				h.use(t, drawPlainLimit(t, h.algorithm), h.algorithm)
 				fallthrough
 			default:
 				cost := rapid.Int64Range(1, min(3, h.algorithm.Capacity(h.limit))).Draw(t, "cost")
