@@ -548,6 +548,7 @@ local function decided_plainly(s)
   return true
 end
 
+-- Runs the group of entries at hand: all are charged or none (law 9). s is the state of the entry before.
 local run_group
 do
   local GROUPED_TAKE, LONG_GROUPED_TAKE = TAKE + 16, TAKE + 48 -- forms
@@ -586,7 +587,6 @@ do
     return true
   end
 
-  -- Runs the group at hand.
   function run_group(s)
     write(s)
     s.key = '' -- the group may write it
