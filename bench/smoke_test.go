@@ -158,7 +158,7 @@ func TestSmoke(t *testing.T) {
 	if len(got.Overload) != 4 || got.Overload[0].Median["peak_per_second"] <= 0 {
 		t.Errorf("overload: %v", got.Overload)
 	}
-	if len(got.Memory) != 10 || len(got.Held) != 30 {
+	if len(got.Memory) != 10 || len(got.Held) != 34 {
 		t.Errorf("memory of %d subjects in Redis, of %d in process", len(got.Memory), len(got.Held))
 	}
 	if len(got.Renewals) != len(renewedKeys) {
