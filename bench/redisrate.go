@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/go-redis/redis_rate/v10"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // openRedisRate opens redis_rate, the limiter that go-redis's own organisation
@@ -32,8 +34,12 @@ func openAutoPipeline(_ context.Context, e environment, w *workload) (*subject, 
 	return redisRate(redis_rate.NewLimiter(pipeline), w, client.Close), nil
 }
 
+func redisRateLimit(l limit.Limit) redis_rate.Limit {
+	return redis_rate.Limit{Rate: int(l.Quota()), Burst: int(l.Burst()), Period: l.Window()}
+}
+
 func redisRate(limiter *redis_rate.Limiter, w *workload, close func() error) *subject {
-	lim := redis_rate.Limit{Rate: int(w.gcra.Quota()), Burst: int(w.gcra.Burst()), Period: w.gcra.Window()}
+	lim := redisRateLimit(w.gcra)
 	call := func(ctx context.Context, key string) (outcome, error) {
 		result, err := limiter.Allow(ctx, key, lim)
 		if err != nil {

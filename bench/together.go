@@ -91,10 +91,7 @@ func openThreeCalls(_ context.Context, e environment, w *workload) (*subject, er
 		return nil, err
 	}
 	limiter := redis_rate.NewLimiter(client)
-	rate := func(l limit.Limit) redis_rate.Limit {
-		return redis_rate.Limit{Rate: int(l.Quota()), Burst: int(l.Burst()), Period: l.Window()}
-	}
-	own, shared := rate(w.gcra), rate(sharedLimit())
+	own, shared := redisRateLimit(w.gcra), redisRateLimit(sharedLimit())
 	decide := func(ctx context.Context, user string) (outcome, error) {
 		for _, asked := range []struct {
 			key string

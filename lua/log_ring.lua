@@ -176,10 +176,15 @@ make[SLIDING_LOG] = function()
     return t + slack - t % slack
   end
 
+  -- Returns the capacity of a ring that is rewritten. It grows by a quarter: a string grown by SETRANGE
+  -- would double instead.
+  local function grown(capacity, count, keep)
+    return math.max(capacity, count, math.min(keep, floor(count * 1.25) + 4))
+  end
+
   -- Rewrites the ring, head first. youngest is the stamp of the last unit.
   local function write_ring(s, slots, youngest)
-    -- Grow by a quarter: a string grown by SETRANGE would double instead.
-    s.capacity = math.max(s.capacity or 0, s.count, math.min(s.keep, floor(s.count * 1.25) + 4))
+    s.capacity = grown(s.capacity or 0, s.count, s.keep)
     s.head = 0
     store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(math.max(youngest, s.newest), s.longest))
   end
@@ -283,12 +288,12 @@ make[SLIDING_LOG] = function()
 
   -- Writes a ring anew: the slots kept, oldest first, and behind them units charged now.
   local function write_plainly(key, cost, rule, tag, slots, kept, capacity)
-    local count, width, t = kept + cost, tag + 4, clock + rule.window
-    capacity = math.max(capacity, count, math.min(rule.quota, floor(count * 1.25) + 4)) -- as write_ring
+    local count, width = kept + cost, tag + 4
+    capacity = grown(capacity, count, rule.quota)
     local a, b, c, d = four_bytes(capacity)
     local front = header_of_now(tag) .. rule.dims .. char(a, b, c, d, 0, 0, 0, 0, four_bytes(count))
     local added = rep(sub(front, 9 - width, 8), cost) .. rep('\0', (capacity - count) * width)
-    put('SET', key, front .. slots .. added, expiry(t + rule.slack - t % rule.slack))
+    put('SET', key, front .. slots .. added, expiry(matters(clock, rule.window)))
     seen_key = nil
     return front
   end
