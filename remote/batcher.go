@@ -70,7 +70,6 @@ type Options struct {
 // It is safe for concurrent use.
 type Batcher struct {
 	script *Script
-	clocks *clocks
 	opt    Options
 	hooks  Hooks
 
@@ -104,7 +103,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 		hooks.Now = func() int64 { return 0 }
 	}
 	b := &Batcher{
-		script: script, clocks: newClocks(!script.oneServer), opt: opt, hooks: hooks,
+		script: script, opt: opt, hooks: hooks,
 	}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()

@@ -12,8 +12,8 @@ var processStart = time.Now()
 // localTime is microseconds on this process's monotonic clock.
 func localTime() int64 { return time.Since(processStart).Microseconds() }
 
-// clocks estimates the servers' clocks: how far each is ahead of this process's. On a Cluster every
-// node has its own clock, which is kept by slot.
+// clocks estimates the clock of a node: how far it is ahead of this process's. Behind a client of an unknown
+// type there may be several servers; their clocks are kept by slot.
 //
 // A reply's clock was read at some moment between sending and receiving, so it gives bounds: ahead
 // by at least (server - received), by at most (server - sent). A not-after uses the lower bound, so
@@ -24,12 +24,12 @@ type clocks struct {
 	// The bound of the only server, if not bySlot. It is read for each entry, so without a lock.
 	only atomic.Pointer[bound]
 
-	mu    sync.Mutex // guards the rest
-	ahead map[uint16]bound
+	mu     sync.Mutex // guards the rest
+	ahead  map[uint16]bound
+	behind bound // of them, that of the clock which is furthest behind
 }
 
 // bound is immutable.
-
 type bound struct {
 	ahead int64 // µs, lower bound
 	since int64 // local time at which it was found
@@ -68,8 +68,20 @@ func (c *clocks) observe(key string, server, sent, received int64) (took int64) 
 		known = &b
 	}
 	better, took := known.observe(server, sent, received)
-	if better != nil {
-		c.ahead[slot] = *better
+	if better == nil {
+		return took
+	}
+	first, wasBehind := len(c.ahead) == 0, known != nil && *known == c.behind
+	c.ahead[slot] = *better
+	if first || better.at(received) <= c.behind.at(received) {
+		c.behind = *better
+	} else if wasBehind {
+		c.behind = *better
+		for _, b := range c.ahead {
+			if b.at(received) < c.behind.at(received) {
+				c.behind = b
+			}
+		}
 	}
 	return took
 }
@@ -103,11 +115,8 @@ func (c *clocks) notAfter(key string, deadline int64) int64 {
 	if b, ok := c.ahead[slot]; ok {
 		return deadline + b.at(deadline)
 	}
-	notAfter := int64(0)
-	for _, b := range c.ahead {
-		if t := deadline + b.at(deadline); notAfter == 0 || t < notAfter {
-			notAfter = t
-		}
+	if len(c.ahead) == 0 {
+		return 0
 	}
-	return notAfter
+	return deadline + c.behind.at(deadline)
 }

@@ -17,14 +17,13 @@ import (
 // Fleet maintains this instance's membership in the fleet, and the fleet's size, by heartbeats in
 // Redis on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
-	client   redis.UniversalClient
+	script   *Script // finds the server
 	keyspace Keyspace
 	place    atomic.Pointer[place]
 	instance string
 	ttl      time.Duration
 	source   string
 	sha      string
-	clocks   *clocks
 
 	heartbeats atomic.Int64 // sent
 	size       atomic.Int64
@@ -91,13 +90,12 @@ const mostLost = 32
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
 	f := &Fleet{
-		client:   batcher.script.client,
+		script:   batcher.script,
 		keyspace: keys,
 		instance: instance,
 		ttl:      ttl,
 		source:   source,
 		sha:      redis.NewScript(source).Hash(),
-		clocks:   batcher.clocks,
 	}
 	f.size.Store(int64(assumed))
 	f.place.Store(f.newPlace(keys.fleetKey()))
@@ -132,12 +130,15 @@ func (f *Fleet) Heard() bool { return f.heard.Load() }
 //
 // As it needs everything of Redis that a decision needs, it is also the limiter's health check.
 func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
-	p, sent := f.place.Load(), localTime()
-	heard, err := f.run(ctx, p, f.ttl, unsettled, lost)
+	p := f.place.Load()
+	to, sent := f.script.nodeOf(ctx, p.key), localTime()
+	heard, by, err := f.run(ctx, to, p, f.ttl, unsettled, lost)
 	if err != nil {
 		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	f.clocks.observe(p.key, heard.Clock, sent, localTime())
+	if by != nil {
+		by.clocks.observe(p.key, heard.Clock, sent, localTime())
+	}
 	heard.Size, heard.Place = max(1, heard.Size), p.key
 	if localTime() < p.until {
 		heard.Size = max(heard.Size, int(p.least))
@@ -153,7 +154,8 @@ func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {
-	if _, err := f.run(ctx, f.place.Load(), 0, false, nil); err != nil {
+	p := f.place.Load()
+	if _, _, err := f.run(ctx, f.script.nodeOf(ctx, p.key), p, 0, false, nil); err != nil {
 		return fmt.Errorf("leaving the fleet: %w", err)
 	}
 	return nil
@@ -166,7 +168,9 @@ type heartbeatCmd struct{ *redis.SliceCmd }
 // NoRetry tells go-redis not to resend the command.
 func (heartbeatCmd) NoRetry() bool { return true }
 
-func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, error) {
+// run sends a heartbeat to a node; or, if it is nil or redirects, by the Cluster's client. by is the node if
+// that answered.
+func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, unsettled bool, lost []Loss) (_ Heard, by *node, _ error) {
 	flag := 0
 	if unsettled {
 		flag = 1
@@ -181,28 +185,40 @@ func (f *Fleet) run(ctx context.Context, p *place, ttl time.Duration, unsettled 
 	for _, loss := range lost {
 		args = append(args, loss.Rule, loss.For.Microseconds())
 	}
-	cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
-	_ = f.client.Process(ctx, cmd)
+	cmd := f.send(ctx, &to, args)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Heartbeats are rare: EVAL loads the script on the node that needs it.
 		args[0], args[1] = "eval", f.source
-		cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
-		_ = f.client.Process(ctx, cmd)
+		cmd = f.send(ctx, &to, args)
 	}
 	values, err := cmd.Result()
 	if err != nil {
-		reloadCluster(ctx, f.client)
-		return Heard{}, err
+		reloadCluster(ctx, f.script.client)
+		return Heard{}, nil, err
 	}
 	if !heard.read(values) {
-		return Heard{}, fmt.Errorf("%w: %v", errReply, values)
+		return Heard{}, nil, fmt.Errorf("%w: %v", errReply, values)
 	}
 	// If the number in Redis is larger because it is damaged, later heartbeats must use still
 	// larger numbers, or Redis would ignore them.
 	for sent := f.heartbeats.Load(); sent < heard.Survived && !f.heartbeats.CompareAndSwap(sent, heard.Survived); {
 		sent = f.heartbeats.Load()
 	}
-	return heard, nil
+	return heard, to, nil
+}
+
+// send sends a heartbeat with these arguments. If the node redirects it, it sets the node to nil.
+func (f *Fleet) send(ctx context.Context, to **node, args []any) heartbeatCmd {
+	if *to != nil {
+		cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
+		if err := (*to).client.Process(ctx, cmd); err == nil || f.script.only != nil || !isRedirected(err) {
+			return cmd
+		}
+		*to = nil
+	}
+	cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
+	_ = f.script.client.Process(ctx, cmd)
+	return cmd
 }
 
 // read decodes the script's reply; fleet.lua describes it.

@@ -32,10 +32,10 @@ const (
 	spareConns = 4
 )
 
-// process executes a command, on the kept connection if no other trip uses it.
-func (h *heldConn) process(ctx context.Context, cmd redis.Cmder) error {
+// send sends commands, on the kept connection if no other trip uses it.
+func (h *heldConn) send(ctx context.Context, cmds []chargeCmd) error {
 	if !h.mu.TryLock() {
-		return h.client.Process(ctx, cmd)
+		return send(ctx, h.client, cmds)
 	}
 	defer h.mu.Unlock()
 	now := localTime()
@@ -44,11 +44,11 @@ func (h *heldConn) process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	if h.conn == nil {
 		if now < h.crowded || h.isCrowded(now) {
-			return h.client.Process(ctx, cmd)
+			return send(ctx, h.client, cmds)
 		}
 		h.conn, h.taken = h.client.Conn(), now
 	}
-	err := h.conn.Process(ctx, cmd)
+	err := send(ctx, h.conn, cmds)
 	if h.used = localTime(); err != nil {
 		h.giveBack()
 	}

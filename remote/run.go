@@ -10,7 +10,9 @@ import (
 
 // run is one run of the script over a batch: a command for each part.
 type run struct {
-	client redis.UniversalClient
+	script *Script
+	node   *node // nil: the Cluster's client finds the nodes
+	from   *node // that redirected parts; nil: none has
 	parts  []part
 	clock  int64
 	cmds   []chargeCmd
@@ -21,6 +23,9 @@ type run struct {
 type part struct {
 	entries   []Entry
 	positions []int
+	// redirected means that the Cluster's client asked for it, which follows redirections: it is not known
+	// which node answered.
+	redirected bool
 }
 
 // chargeCmd is a command that go-redis must not resend, whatever the client's retry settings,
@@ -34,18 +39,16 @@ func (chargeCmd) NoRetry() bool { return true }
 // send runs the parts listed in which; by is FCALL and the function's name, EVALSHA and the
 // script's digest, or EVAL and its source. Each command keeps its reply or error.
 func (r *run) send(ctx context.Context, which []int, by invocation) {
-	for _, i := range which {
-		r.cmds[i] = command(ctx, r.parts[i].entries, r.clock, by)
-	}
-	if len(which) == 1 {
-		_ = r.client.Process(ctx, r.cmds[which[0]])
+	if r.node == nil {
+		r.sendByCluster(ctx, which, by)
 		return
 	}
-	pipe := r.client.Pipeline()
-	for _, i := range which {
-		_ = pipe.Process(ctx, r.cmds[i])
+	cmds := make([]chargeCmd, len(which))
+	for j, i := range which {
+		cmds[j] = command(ctx, r.parts[i].entries, r.clock, by)
+		r.cmds[i] = cmds[j]
 	}
-	_, _ = pipe.Exec(ctx)
+	_ = r.node.send(ctx, cmds)
 }
 
 // failed returns the parts whose command failed with an error that as accepts.
@@ -181,6 +184,9 @@ func (p *part) read(cmd chargeCmd, replies []Reply) error {
 	for i := range own {
 		if err != nil {
 			own[i] = Reply{Err: err}
+		}
+		if p.redirected {
+			own[i].Clock = 0 // it is not known whose clock it is
 		}
 		if p.positions != nil {
 			replies[p.positions[i]] = own[i]

@@ -18,11 +18,11 @@ import (
 // runs by EVALSHA. It is safe for concurrent use.
 type Script struct {
 	client redis.UniversalClient
-	held   heldConn
-	// oneServer means that client is not that of a Cluster. bySlot means that a call of the script may
-	// have keys of one slot only, as it must on every node of a Cluster, even of one with a single master.
-	oneServer bool
-	bySlot    atomic.Bool
+	only   *node // nil on a Cluster
+	nodes  nodes // of a Cluster
+	// bySlot means that a call of the script may have keys of one slot only, as it must on every node of a
+	// Cluster, even of one with a single master.
+	bySlot atomic.Bool
 
 	library form
 	script  form
@@ -52,16 +52,20 @@ type invocation [2]any
 
 // NewScript returns a Script that runs on client, which may be that of one node, Sentinel or a Cluster.
 func NewScript(client redis.UniversalClient) *Script {
-	_, oneNode := client.(*redis.Client)
 	source := lua.DecideScript()
 	sha := redis.NewScript(source).Hash()
 	// Several versions of the library may share a server, so each has a name of its own.
 	name := "tierlimit_" + sha[:16]
 	s := &Script{
-		client:    client,
-		oneServer: oneNode,
-		library:   form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
-		script:    form{"evalsha", source, invocation{"evalsha", sha}},
+		client:  client,
+		library: form{"fcall", lua.DecideLibrary(name), invocation{"fcall", name}},
+		script:  form{"evalsha", source, invocation{"evalsha", sha}},
+	}
+	_, oneNode := client.(*redis.Client)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		s.nodes.cluster = cluster
+	} else {
+		s.only = &node{client: client, clocks: newClocks(!oneNode)}
 	}
 	// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
 	// everywhere.
@@ -76,15 +80,46 @@ func (s *Script) DivideBySlot() { s.bySlot.Store(true) }
 // DividesBySlot reports whether each call of the script has keys of one slot only.
 func (s *Script) DividesBySlot() bool { return s.bySlot.Load() }
 
-// HoldConnection lets the Script keep a connection of the client's pool between two runs, if client is
-// that of a single node. Call it before the first run, and call [Script.Rest] once a second and after
-// the last run.
+// HoldConnection lets the Script keep a connection of the client's pool to each server between two runs.
+// Call it before the first run, and call [Script.Rest] once a second and after the last run.
 func (s *Script) HoldConnection() {
-	s.held.client, _ = s.client.(*redis.Client)
+	s.nodes.hold = true
+	if s.only != nil {
+		s.only.held.client, _ = s.client.(*redis.Client)
+	}
 }
 
-// Rest returns the connection that the Script keeps to the pool. The Script may be run again.
-func (s *Script) Rest() { s.held.rest() }
+// Rest returns the connections that the Script keeps to their pools. The Script may be run again.
+func (s *Script) Rest() {
+	s.nodes.rest()
+	if s.only != nil {
+		s.only.held.rest()
+	}
+}
+
+// Wait waits until no call of the Script is inside the client any more, when no run has begun since the
+// last ones returned: a Cluster's client may take longer than the context of a run lasts.
+func (s *Script) Wait() { s.nodes.detached.running.Wait() }
+
+// nodeOf returns the node that has a key, or nil if it is not known.
+func (s *Script) nodeOf(ctx context.Context, key string) *node {
+	if s.only != nil {
+		return s.only
+	}
+	return s.nodes.of(ctx, key)
+}
+
+// nodeOfAll returns the node that has the keys of all n entries, or nil if it is not known, or there are
+// several.
+func (s *Script) nodeOfAll(ctx context.Context, n int, entry func(i int) *Entry) *node {
+	found := s.nodeOf(ctx, entry(0).redisKey())
+	for i := 1; i < n && found != nil && s.only == nil; i++ {
+		if !entry(i).sameKey(entry(i-1)) && s.nodeOf(ctx, entry(i).redisKey()) != found {
+			return nil
+		}
+	}
+	return found
+}
 
 // OnForeignLibrary sets a function that is called, at most once, if a server has another library of the
 // same name (see [ErrForeignLibrary]). The Script then runs by EVALSHA, whose digest Redis computes
@@ -132,17 +167,22 @@ func (s *Script) form(ctx context.Context) *form {
 // Redis's clock, for tests and replays only. Run returns an error if the whole call has failed; if only
 // a part has, for example because a node of a Cluster is down, the replies of that part have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	if !s.bySlot.Load() || len(entries) == 1 {
-		return s.runPart(ctx, entries, clock)
-	}
-	return s.runParts(ctx, s.split(entries), len(entries), clock)
+	return s.run(ctx, s.nodeOfAll(ctx, len(entries), func(i int) *Entry { return &entries[i] }), entries, clock)
 }
 
-// runPart implements Run for entries that one call of the script can decide.
-func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
+// run implements Run for entries of a node, which may be nil.
+func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
+	if n != nil && (!s.bySlot.Load() || len(entries) == 1) {
+		return s.runPart(ctx, n, entries, clock)
+	}
+	return s.runParts(ctx, n, s.split(entries), len(entries), clock)
+}
+
+// runPart implements run for entries that one call of the script can decide.
+func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
-	switch err := s.process(ctx, cmd); {
+	switch err := n.send(ctx, []chargeCmd{cmd}); {
 	case err == nil:
 		replies := make([]Reply, len(entries))
 		if err := decode(cmd.Val(), entries, replies); err != nil {
@@ -150,25 +190,21 @@ func (s *Script) runPart(ctx context.Context, entries []Entry, clock int64) ([]R
 		}
 		return replies, nil
 	case form.isMissing(err), form.isRefused(err):
-		return s.runParts(ctx, []part{{entries: entries}}, len(entries), clock)
+		return s.runParts(ctx, n, []part{{entries: entries}}, len(entries), clock)
+	case s.only == nil && isRedirected(err):
+		return s.runParts(ctx, nil, []part{{entries: entries}}, len(entries), clock)
 	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
 		s.DivideBySlot()
-		return s.runParts(ctx, s.split(entries), len(entries), clock)
+		return s.runParts(ctx, n, s.split(entries), len(entries), clock)
 	default:
 		reloadCluster(ctx, s.client)
 		return nil, withoutArguments(err)
 	}
 }
 
-func (s *Script) process(ctx context.Context, cmd redis.Cmder) error {
-	if s.held.client != nil {
-		return s.held.process(ctx, cmd)
-	}
-	return s.client.Process(ctx, cmd)
-}
-
-func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock int64) ([]Reply, error) {
-	r := run{client: s.client, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
+// runParts implements run for entries that need a call for each part.
+func (s *Script) runParts(ctx context.Context, n *node, parts []part, entries int, clock int64) ([]Reply, error) {
+	r := run{script: s, node: n, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
 	again := make([]int, len(parts))
 	for i := range again {
 		again[i] = i
@@ -178,7 +214,7 @@ func (s *Script) runParts(ctx context.Context, parts []part, entries int, clock 
 		form := s.form(ctx)
 		r.send(ctx, again, form.call)
 		missing, refused := r.failed(form.isMissing), r.failed(form.isRefused)
-		if again = slices.Concat(missing, refused, r.divideTorn()); again == nil {
+		if again = slices.Concat(missing, refused, r.redirected(), r.divideTorn()); again == nil {
 			break
 		}
 		if refused != nil {

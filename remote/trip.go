@@ -184,9 +184,10 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	b.setReaperAt(ends)
 	b.mu.Unlock()
 
-	t.batch.finish(b.notAfter)
+	to := b.script.nodeOfAll(ctx, len(t.batch.runs), func(i int) *Entry { return &t.batch.runs[i].entry })
+	t.batch.finish(func(e *Entry, deadline int64) int64 { return b.notAfter(to, e, deadline) })
 	now := b.hooks.Now()
-	replies, server, err := b.send(ctx, t.batch.entries)
+	replies, server, err := b.send(ctx, to, t.batch.entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
@@ -238,23 +239,26 @@ func (b *Batcher) blame(err error, took int64) error {
 	return err
 }
 
-// notAfter returns the time on the server's clock after which an entry must not be charged.
-func (b *Batcher) notAfter(e *Entry, deadline int64) int64 {
-	if b.opt.VirtualClock != nil || !e.hasDeadline() {
+// notAfter returns the time on the node's clock after which an entry must not be charged.
+func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
+	switch {
+	case b.opt.VirtualClock != nil, !e.hasDeadline():
 		return 0
+	case to == nil:
+		return b.script.nodes.notAfter(deadline)
 	}
-	return b.clocks.notAfter(e.redisKey(), deadline)
+	return to.clocks.notAfter(e.redisKey(), deadline)
 }
 
 // send runs the script for entries, and returns the time that the server took, without this
 // process's own delays. The error is that of the whole trip, or of a part of it.
-func (b *Batcher) send(ctx context.Context, entries []Entry) (replies []Reply, server int64, err error) {
+func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies []Reply, server int64, err error) {
 	clock := int64(0)
 	if b.opt.VirtualClock != nil {
 		clock = b.opt.VirtualClock()
 	}
 	sent := localTime()
-	replies, err = b.script.Run(ctx, entries, clock)
+	replies, err = b.script.run(ctx, to, entries, clock)
 	received := localTime()
 	if err != nil {
 		if KindOf(err) == Timeout {
@@ -262,16 +266,16 @@ func (b *Batcher) send(ctx context.Context, entries []Entry) (replies []Reply, s
 		}
 		return nil, received - sent, err
 	}
-	if clock != 0 {
-		server = received - sent
-	}
 	b.lastAnswer.Store(received)
 	for i := range replies {
 		if r := &replies[i]; r.Err != nil {
 			err = r.Err
-		} else if clock == 0 && (i == 0 || b.clocks.bySlot) { // one server has one clock
-			server = max(server, b.clocks.observe(entries[i].redisKey(), r.Clock, sent, received))
+		} else if clock == 0 && r.Clock > 0 && to != nil && (server == 0 || to.clocks.bySlot) { // one server has one clock
+			server = max(server, to.clocks.observe(entries[i].redisKey(), r.Clock, sent, received))
 		}
+	}
+	if server == 0 {
+		server = received - sent
 	}
 	return replies, server, err
 }

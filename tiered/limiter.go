@@ -109,7 +109,6 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.checkClient()
 	if err := l.shards.Meet(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -275,6 +274,7 @@ func (l *Limiter) endTrips() error {
 	l.closeSlots()
 	l.stop()
 	l.shards.Close()
+	l.script.Wait()
 	l.background.Wait()
 	return l.shards.Leave()
 }

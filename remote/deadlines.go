@@ -1,0 +1,70 @@
+package remote
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// KeepDeadlines returns a client that keeps the deadlines of contexts, over the same connections and with
+// the same hooks as the one that is handed in. Clients of go-redis keep them only if
+// ContextTimeoutEnabled is set, and wait for seconds otherwise. Callers that make their own trips
+// (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
+//
+// WithTimeout returns a client with its own copy of the options, which can be changed safely, and
+// without the hooks.
+func KeepDeadlines(client *redis.Client) *redis.Client {
+	given := client.Options()
+	if given.ContextTimeoutEnabled {
+		return client
+	}
+	keeps := client.WithTimeout(given.ReadTimeout)
+	own := keeps.Options()
+	own.WriteTimeout, own.ContextTimeoutEnabled = given.WriteTimeout, true
+	keeps.AddHook(hooksOf{client})
+	return keeps
+}
+
+// hooksOf is a hook of a copy of a client. It runs the hooks of the client itself, which can be had
+// only by taking a [redis.Conn]. No connection is taken from the pool for that: commands never reach
+// the Conn, because its last hook passes them on to the copy.
+type hooksOf struct{ client *redis.Client }
+
+// DialHook does nothing: connections are dialed by the client's pool, which runs the client's hooks.
+func (hooksOf) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook returns a function that runs the client's hooks, and then next.
+func (h hooksOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	hooks := h.client.Conn()
+	hooks.AddHook(lastHook{process: next})
+	return hooks.Process
+}
+
+// ProcessPipelineHook is ProcessHook for pipelines. The limiter has none on a single node, but go-redis
+// greets the server with one on each new connection.
+func (h hooksOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		hooks := h.client.Conn()
+		hooks.AddHook(lastHook{pipeline: next})
+		pipe := hooks.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+}
+
+// lastHook is a hook after which no other is run.
+type lastHook struct {
+	process  redis.ProcessHook
+	pipeline redis.ProcessPipelineHook
+}
+
+func (h lastHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook { return h.process }
+
+func (h lastHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return h.pipeline
+}

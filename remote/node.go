@@ -1,0 +1,112 @@
+package remote
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown
+// type, behind which there may be several servers, counts as one node.
+type node struct {
+	client sender
+	held   heldConn
+	clocks *clocks
+	asked  atomic.Int64 // local time at which it was last looked up
+}
+
+// sender is what clients and connections of go-redis have in common.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// send sends commands, and returns once each of them has its reply or error.
+func send(ctx context.Context, to sender, cmds []chargeCmd) error {
+	if len(cmds) == 1 {
+		return to.Process(ctx, cmds[0])
+	}
+	pipe := to.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// send sends commands to the node, as the function of the same name does.
+func (n *node) send(ctx context.Context, cmds []chargeCmd) error {
+	if n.held.client == nil {
+		return send(ctx, n.client, cmds)
+	}
+	return n.held.send(ctx, cmds)
+}
+
+// nodes finds the masters of a Cluster.
+//
+// Commands are sent straight to a master rather than by the Cluster's client, which takes as much time for
+// that as the rest of a decision: it looks up each command's routing policy, starts a goroutine for each
+// node of a pipeline, and may wait for longer than the deadline. It is used for what a master redirects
+// (see redirect.go), and it knows which master has a key.
+type nodes struct {
+	cluster  *redis.ClusterClient
+	hold     bool     // connections, see Script.HoldConnection
+	known    sync.Map // *node, by the Cluster's own client of it, *redis.Client
+	mapped   atomic.Bool
+	detached detached
+}
+
+// forgetAfter is how long nodes are kept after they were asked. Clients of nodes are replaced when
+// masters are.
+const forgetAfter = time.Minute
+
+// of returns the master that has a key; or nil, if the Cluster has not told yet which has, and does not
+// before ctx ends.
+func (ns *nodes) of(ctx context.Context, key string) *node {
+	if !ns.mapped.Load() && !ns.learn(ctx, key) {
+		return nil
+	}
+	client, err := ns.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil
+	}
+	known, ok := ns.known.Load(client)
+	if !ok {
+		n := &node{clocks: newClocks(false)}
+		own := KeepDeadlines(client)
+		n.client = own
+		if ns.hold {
+			n.held.client = own
+		}
+		known, _ = ns.known.LoadOrStore(client, n)
+	}
+	n := known.(*node)
+	n.asked.Store(localTime())
+	return n
+}
+
+// learn makes the Cluster's client ask for the masters for the first time, for which it may take longer
+// than ctx lasts. It reports whether they are known.
+func (ns *nodes) learn(ctx context.Context, key string) bool {
+	return ns.detached.run(ctx, func() {
+		if _, err := ns.cluster.MasterForKey(context.Background(), key); err == nil {
+			ns.mapped.Store(true)
+		}
+	}) && ns.mapped.Load()
+}
+
+// rest returns held connections to the pools, and forgets the nodes that were not asked for long.
+func (ns *nodes) rest() {
+	now := localTime()
+	ns.known.Range(func(client, known any) bool {
+		n := known.(*node)
+		n.held.rest()
+		if now-n.asked.Load() > forgetAfter.Microseconds() {
+			ns.known.Delete(client)
+		}
+		return true
+	})
+}

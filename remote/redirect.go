@@ -1,0 +1,78 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// isRedirected reports whether a node of a Cluster refused a command because another node has the key or is
+// the master now, or the Cluster's client has closed the client of the node, which has left. Each proves that
+// the command did not run.
+func isRedirected(err error) bool {
+	text, ok := serverError(err)
+	return ok && slices.ContainsFunc([]string{"MOVED ", "ASK ", "READONLY "}, func(code string) bool { return strings.HasPrefix(text, code) }) ||
+		errors.Is(err, redis.ErrClosed)
+}
+
+// redirected returns the parts that a node of a Cluster redirected. They are sent again by the Cluster's
+// client, like all others that are sent again.
+func (r *run) redirected() (again []int) {
+	if r.node == nil || r.script.only != nil {
+		return nil
+	}
+	if again = r.failed(isRedirected); again != nil {
+		r.from, r.node = r.node, nil
+	}
+	return again
+}
+
+// sendByCluster is send by the Cluster's client, which finds the nodes and follows redirections. It may take
+// longer than ctx lasts: then it is left behind with copies of the entries, and the parts get an error.
+func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
+	cmds := make([]chargeCmd, len(which))
+	for j, i := range which {
+		p := &r.parts[i]
+		entries := slices.Clone(p.entries)
+		r.script.nodes.expireAnywhere(entries, r.from)
+		p.redirected = true
+		cmds[j] = command(ctx, entries, r.clock, by)
+	}
+	returned := r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) })
+	for j, i := range which {
+		if r.cmds[i] = cmds[j]; !returned {
+			r.cmds[i] = chargeCmd{redis.NewStringCmd(ctx)}
+			r.cmds[i].SetErr(context.DeadlineExceeded)
+		}
+	}
+}
+
+// expireAnywhere changes not-afters on the clock of a node to times on the clock that is furthest behind of
+// all nodes, since another node will decide.
+func (ns *nodes) expireAnywhere(entries []Entry, from *node) {
+	if from == nil {
+		return
+	}
+	now := localTime()
+	earlier := from.clocks.notAfter("", now) - ns.notAfter(now)
+	for i := range entries {
+		if e := &entries[i]; e.NotAfter > 0 {
+			e.NotAfter -= earlier
+		}
+	}
+}
+
+// notAfter converts a local deadline to the clock of the node that is furthest behind. It returns 0 if no
+// clock is known.
+func (ns *nodes) notAfter(deadline int64) (earliest int64) {
+	ns.known.Range(func(_, known any) bool {
+		if t := known.(*node).clocks.notAfter("", deadline); t > 0 && (earliest == 0 || t < earliest) {
+			earliest = t
+		}
+		return true
+	})
+	return earliest
+}
