@@ -33,7 +33,7 @@ const (
 )
 
 // send sends commands, on the kept connection if no other trip uses it.
-func (h *heldConn) send(ctx context.Context, cmds []chargeCmd) error {
+func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 	if !h.mu.TryLock() {
 		return send(ctx, h.client, cmds)
 	}

@@ -12,10 +12,11 @@ import (
 // node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown
 // type, behind which there may be several servers, counts as one node.
 type node struct {
-	client sender
-	held   heldConn
-	clocks *clocks
-	asked  atomic.Int64 // local time at which it was last looked up
+	client  sender
+	cluster sender // nil: the node is that of client
+	held    heldConn
+	clocks  *clocks
+	asked   atomic.Int64 // local time at which it was last looked up
 }
 
 // sender is what clients and connections of go-redis have in common.
@@ -25,7 +26,7 @@ type sender interface {
 }
 
 // send sends commands, and returns once each of them has its reply or error.
-func send(ctx context.Context, to sender, cmds []chargeCmd) error {
+func send(ctx context.Context, to sender, cmds []redis.Cmder) error {
 	if len(cmds) == 1 {
 		return to.Process(ctx, cmds[0])
 	}
@@ -38,7 +39,19 @@ func send(ctx context.Context, to sender, cmds []chargeCmd) error {
 }
 
 // send sends commands to the node, as the function of the same name does.
-func (n *node) send(ctx context.Context, cmds []chargeCmd) error {
+func (n *node) send(ctx context.Context, cmds ...redis.Cmder) error {
+	if n.cluster == nil {
+		return n.deliver(ctx, cmds)
+	}
+	directed := make([]redis.Cmder, len(cmds))
+	for i, cmd := range cmds {
+		directed[i] = directedCmd{cmd, n}
+	}
+	return send(ctx, n.cluster, directed)
+}
+
+// deliver sends commands by the client of the node.
+func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	if n.held.client == nil {
 		return send(ctx, n.client, cmds)
 	}
@@ -47,10 +60,10 @@ func (n *node) send(ctx context.Context, cmds []chargeCmd) error {
 
 // nodes finds the masters of a Cluster.
 //
-// Commands are sent straight to a master rather than by the Cluster's client, which takes as much time for
-// that as the rest of a decision: it looks up each command's routing policy, starts a goroutine for each
-// node of a pipeline, and may wait for longer than the deadline. It is used for what a master redirects
-// (see redirect.go), and it knows which master has a key.
+// Commands go from the hooks of the Cluster's client straight to the client of the master (see direct.go).
+// By itself, the Cluster's client takes as much time as the rest of a decision: it looks up each command's
+// routing policy, starts a goroutine for each node of a pipeline, and may wait for longer than the deadline.
+// It is asked which master has a key, and used for what a master redirects (see redirect.go).
 type nodes struct {
 	cluster  *redis.ClusterClient
 	hold     bool     // connections, see Script.HoldConnection
@@ -75,9 +88,8 @@ func (ns *nodes) of(ctx context.Context, key string) *node {
 	}
 	known, ok := ns.known.Load(client)
 	if !ok {
-		n := &node{clocks: newClocks(false)}
 		own := KeepDeadlines(client)
-		n.client = own
+		n := &node{client: own, cluster: ns.cluster, clocks: newClocks(false)}
 		if ns.hold {
 			n.held.client = own
 		}

@@ -33,17 +33,18 @@ func (r *run) redirected() (again []int) {
 // sendByCluster is send by the Cluster's client, which finds the nodes and follows redirections. It may take
 // longer than ctx lasts: then it is left behind with copies of the entries, and the parts get an error.
 func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
-	cmds := make([]chargeCmd, len(which))
+	cmds, own := make([]redis.Cmder, len(which)), make([]chargeCmd, len(which))
 	for j, i := range which {
 		p := &r.parts[i]
 		entries := slices.Clone(p.entries)
 		r.script.nodes.expireAnywhere(entries, r.from)
 		p.redirected = true
-		cmds[j] = command(ctx, entries, r.clock, by)
+		own[j] = command(ctx, entries, r.clock, by)
+		cmds[j] = own[j]
 	}
 	returned := r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) })
 	for j, i := range which {
-		if r.cmds[i] = cmds[j]; !returned {
+		if r.cmds[i] = own[j]; !returned {
 			r.cmds[i] = chargeCmd{redis.NewStringCmd(ctx)}
 			r.cmds[i].SetErr(context.DeadlineExceeded)
 		}

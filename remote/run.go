@@ -43,12 +43,12 @@ func (r *run) send(ctx context.Context, which []int, by invocation) {
 		r.sendByCluster(ctx, which, by)
 		return
 	}
-	cmds := make([]chargeCmd, len(which))
+	cmds := make([]redis.Cmder, len(which))
 	for j, i := range which {
-		cmds[j] = command(ctx, r.parts[i].entries, r.clock, by)
-		r.cmds[i] = cmds[j]
+		r.cmds[i] = command(ctx, r.parts[i].entries, r.clock, by)
+		cmds[j] = r.cmds[i]
 	}
-	_ = r.node.send(ctx, cmds)
+	_ = r.node.send(ctx, cmds...)
 }
 
 // failed returns the parts whose command failed with an error that as accepts.

@@ -64,6 +64,7 @@ func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		s.nodes.cluster = cluster
+		direct(cluster)
 	} else {
 		s.only = &node{client: client, clocks: newClocks(!oneNode)}
 	}
@@ -182,7 +183,7 @@ func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64)
 func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
-	switch err := n.send(ctx, []chargeCmd{cmd}); {
+	switch err := n.send(ctx, cmd); {
 	case err == nil:
 		replies := make([]Reply, len(entries))
 		if err := decode(cmd.Val(), entries, replies); err != nil {
