@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// isRedirected reports whether a node of a Cluster refused a command because another node has the key or is
-// the master now, or the Cluster's client has closed the client of the node, which has left. Each proves that
-// the command did not run.
+// isRedirected reports whether a node of a Cluster refused a command because another node has the key, or the
+// Cluster's client has closed the client of the node, which has left. Both prove that the command did not run.
 func isRedirected(err error) bool {
-	text, ok := serverError(err)
-	return ok && slices.ContainsFunc([]string{"MOVED ", "ASK ", "READONLY "}, func(code string) bool { return strings.HasPrefix(text, code) }) ||
-		errors.Is(err, redis.ErrClosed)
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || errors.Is(err, redis.ErrClosed)
 }
 
 // redirected returns the parts that a node of a Cluster redirected. They are sent again by the Cluster's

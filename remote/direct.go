@@ -1,0 +1,63 @@
+package remote
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// directedCmd is a command for one node of a Cluster.
+type directedCmd struct {
+	redis.Cmder
+	to *node
+}
+
+// direct adds a hook to a Cluster's client that takes directed commands to their nodes, and leaves all others
+// alone. So the hooks that were added before see every command. It is added once to each client.
+func direct(client *redis.ClusterClient) {
+	key := weak.Make(client)
+	if _, added := directing.LoadOrStore(key, true); added {
+		return
+	}
+	client.AddHook(director{})
+	runtime.AddCleanup(client, func(key weak.Pointer[redis.ClusterClient]) { directing.Delete(key) }, key)
+}
+
+var directing sync.Map // true, by weak.Pointer[redis.ClusterClient]
+
+// director is the hook.
+type director struct{}
+
+func (director) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (director) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if d, ok := cmd.(directedCmd); ok {
+			return d.to.deliver(ctx, []redis.Cmder{d.Cmder})
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (director) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) == 0 {
+			return next(ctx, cmds)
+		}
+		first, ok := cmds[0].(directedCmd)
+		if !ok {
+			return next(ctx, cmds)
+		}
+		own := make([]redis.Cmder, len(cmds))
+		for i, cmd := range cmds {
+			own[i] = cmd
+			if d, ok := cmd.(directedCmd); ok {
+				own[i] = d.Cmder
+			}
+		}
+		return first.to.deliver(ctx, own)
+	}
+}

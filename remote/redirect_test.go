@@ -1,0 +1,122 @@
+package remote
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// waits makes a Cluster's client wait for much longer than its contexts last.
+func waits(o *redis.ClusterOptions) { o.ContextTimeoutEnabled, o.ReadTimeout = false, 20*time.Second }
+
+// Laws 3 and 7: if a master does not answer, or redirects a command to one that does not, the run ends with its
+// context although the Cluster's client waits longer, and whoever asked is told that it may have been
+// charged. It is charged once at most.
+func TestLaw7ARedirectionToASilentMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	entry := Entry{Key: "{a}", Rule: newRule(t, limit.PerHour(10), limit.SlidingLog()), Cost: 1}
+	var redirected [2]*Script // they learn of the slot's move only when a command is redirected
+	for i := range redirected {
+		redirected[i] = NewScript(cluster.Client(t, waits))
+		runAll(t, redirected[i], []Entry{entry})
+	}
+	slot := int(keySlot(entry.Key))
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	if slot >= SlotCount/2 {
+		from, to = to, from
+	}
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {})
+	if r := runAll(t, redirected[0], []Entry{entry})[0]; r.Status != Allowed || r.Remaining != 7 || r.Clock != 0 {
+		t.Errorf("redirected: %+v, want the third of 10, and no clock, as it is another node's", r)
+	}
+	direct := NewScript(cluster.Client(t, waits))
+	if r := runAll(t, direct, []Entry{entry})[0]; r.Remaining != 6 || r.Clock == 0 {
+		t.Errorf("directly: %+v", r)
+	}
+
+	to.Pause()
+	for name, script := range map[string]*Script{"directly": direct, "redirected": redirected[1]} {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		began := time.Now()
+		_, err := script.Run(ctx, []Entry{entry}, 0)
+		if took := time.Since(began); err == nil || KindOf(err) != Timeout || !MayHaveRun(err) || took > 10*time.Second {
+			t.Errorf("%s: %v after %v", name, err, took)
+		}
+		cancel()
+	}
+	to.Resume()
+	redirected[1].Wait() // for what was left behind
+	peek := Entry{Key: entry.Key, Rule: entry.Rule, Operation: lua.Peek, Cost: 1}
+	if r := runAll(t, direct, []Entry{peek})[0]; r.Remaining < 4 || r.Remaining > 6 {
+		t.Errorf("%d units are free of 10 after four charges and two that may have been made", r.Remaining)
+	}
+}
+
+// Law 7: as long as the Cluster does not tell who its masters are, runs end with their contexts, and not
+// more goroutines are left behind than are allowed.
+func TestLaw7AClusterThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silent.Addr().String()}, ReadTimeout: 20 * time.Second})
+	defer client.Close()
+	script := NewScript(client)
+	entry := Entry{Key: "{a}", Rule: newRule(t, limit.PerHour(10), limit.SlidingLog()), Cost: 1}
+	began := time.Now()
+	for range 2 * maxStuck {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		if _, err := script.Run(ctx, []Entry{entry}, 0); err == nil || KindOf(err) != Timeout {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("%d runs of 10 ms took %v", 2*maxStuck, took)
+	}
+	if n := script.nodes.detached.count.Load(); n < 1 || n > maxStuck {
+		t.Errorf("%d goroutines are left behind, at most %d may be", n, maxStuck)
+	}
+}
+
+// Law 4: whichever node decides an entry that was redirected, its not-after is no later than the deadline on
+// the clock of any node that has answered.
+func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
+	const behind, ahead = epoch, epoch + 3_000_000
+	var ns nodes
+	from, other := &node{clocks: newClocks(false)}, &node{clocks: newClocks(false)}
+	ns.known.Store(&redis.Client{}, from)
+	if entries := []Entry{{NotAfter: 7}}; true {
+		ns.expireAnywhere(entries, nil)
+		if entries[0].NotAfter != 7 {
+			t.Errorf("not redirected: %d", entries[0].NotAfter)
+		}
+	}
+	now := localTime()
+	from.clocks.observe("", ahead+now, now, now)
+	other.clocks.observe("", behind+now, now, now)
+	ns.known.Store(new(redis.Client), other)
+	deadline := now + 50_000
+	entries := []Entry{{NotAfter: from.clocks.notAfter("", deadline)}, {}}
+	ns.expireAnywhere(entries, from)
+	if late := entries[0].NotAfter - (behind + deadline); late > 0 || late < -1000 {
+		t.Errorf("the not-after is %d µs late on the clock that is behind", late)
+	}
+	if entries[1].NotAfter != 0 {
+		t.Errorf("an entry without a not-after has got one: %d", entries[1].NotAfter)
+	}
+	entries = []Entry{{NotAfter: other.clocks.notAfter("", deadline)}}
+	if ns.expireAnywhere(entries, other); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
+		t.Errorf("from the clock that is behind: %d µs late", entries[0].NotAfter-behind-deadline)
+	}
+}
