@@ -4,11 +4,13 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // Law 3: while a slot is moving, some of its keys are on one node, some on the other, and some are
@@ -50,6 +52,10 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 		replies, err := script.Run(ctx, batch(1, "{a}1", "{a}2"), 0)
 		if !redis.HasErrorPrefix(err, "TRYAGAIN") || KindOf(err) != Unavailable || replies != nil {
 			t.Errorf("a group: %+v, %v; want TRYAGAIN", replies, err)
+		}
+		hold := Entry{Key: "{a}new", Rule: rule, Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: 1, Life: time.Minute}} // has two keys
+		if replies, err := script.Run(ctx, []Entry{hold}, 0); !redis.HasErrorPrefix(err, "TRYAGAIN") {
+			t.Errorf("a hold: %+v, %v; want TRYAGAIN", replies, err)
 		}
 	})
 	expect(batch(1, "{a}1", "{a}2"), 6, 7)

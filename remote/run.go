@@ -94,8 +94,12 @@ func (r *run) divideTorn() (again []int) {
 				pieces = append(pieces, part{})
 			}
 			p := &pieces[piece]
+			position := j
+			if torn.positions != nil {
+				position = torn.positions[j]
+			}
 			p.entries = append(p.entries, *e)
-			p.positions = append(p.positions, torn.positions[j])
+			p.positions = append(p.positions, position)
 		}
 		if len(pieces) == 1 {
 			continue
