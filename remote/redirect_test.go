@@ -93,7 +93,9 @@ func TestLaw7AClusterThatDoesNotAnswer(t *testing.T) {
 // the clock of any node that has answered.
 func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	const behind, ahead = epoch, epoch + 3_000_000
-	var ns nodes
+	script := &Script{}
+	ns := &script.nodes
+	b := &Batcher{script: script}
 	from, other := &node{clocks: newClocks(false)}, &node{clocks: newClocks(false)}
 	ns.known.Store(&redis.Client{}, from)
 	if entries := []Entry{{NotAfter: 7}}; true {
@@ -107,6 +109,11 @@ func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	other.clocks.observe("", behind+now, now, now)
 	ns.known.Store(new(redis.Client), other)
 	deadline := now + 50_000
+	for name, to := range map[string]*node{"unknown": nil, "new": {clocks: newClocks(false)}} {
+		if late := b.notAfter(to, &Entry{Rule: &Rule{}}, deadline) - (behind + deadline); late > 0 || late < -1000 {
+			t.Errorf("of a node that is %s, the not-after is %d µs late on the clock that is behind", name, late)
+		}
+	}
 	entries := []Entry{{NotAfter: from.clocks.notAfter("", deadline)}, {}}
 	ns.expireAnywhere(entries, from)
 	if late := entries[0].NotAfter - (behind + deadline); late > 0 || late < -1000 {

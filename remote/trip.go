@@ -239,15 +239,19 @@ func (b *Batcher) blame(err error, took int64) error {
 	return err
 }
 
-// notAfter returns the time on the node's clock after which an entry must not be charged.
+// notAfter returns the time on the node's clock after which an entry must not be charged. For a node that
+// has not answered yet, the clock of the others that is furthest behind is assumed: at worst an entry
+// expires uncharged, and its reply gives the node's clock.
 func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
-	switch {
-	case b.opt.VirtualClock != nil, !e.hasDeadline():
+	if b.opt.VirtualClock != nil || !e.hasDeadline() {
 		return 0
-	case to == nil:
-		return b.script.nodes.notAfter(deadline)
 	}
-	return to.clocks.notAfter(e.redisKey(), deadline)
+	if to != nil {
+		if t := to.clocks.notAfter(e.redisKey(), deadline); t > 0 {
+			return t
+		}
+	}
+	return b.script.nodes.notAfter(deadline)
 }
 
 // send runs the script for entries, and returns the time that the server took, without this
