@@ -49,6 +49,22 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	}
 }
 
+// A virtual clock may start in 1970: the window of the calendar that it starts in, or the one before,
+// began in 1969, a time that Redis cannot be told.
+func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
+	at := time.Unix(0, 0)
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	r := newRule(t, l, "r", limit.PerCalendar(5, limit.CalendarMonth, time.FixedZone("CET", 3600)))
+	for _, now := range []time.Duration{time.Second, 31*24*time.Hour - 2*time.Hour, 31*24*time.Hour - time.Hour} {
+		at = time.Unix(0, 0).Add(now)
+		_, end := r.Limit().Calendar(at)
+		d := mustAllow(t, r, "k", 2)
+		if d.Tier != limit.TierRedis || !d.Allowed || d.ResetAfter != end.Sub(at) {
+			t.Errorf("%v into 1970: %+v, want a reset after %v", now, d, end.Sub(at))
+		}
+	}
+}
+
 // A time zone that is loaded twice is one zone, although it has two locations: the settings are the
 // same. Zones with a name in common and another offset are not.
 func TestCalendarRuleTwice(t *testing.T) {
