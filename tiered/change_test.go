@@ -101,6 +101,23 @@ func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
 	}
 }
 
+// In a sorted set the marks must stay below all stamps, also where these are smaller than the window, by
+// a virtual clock that starts in 1970.
+func TestSortedSetInTheFirstWindowOf1970(t *testing.T) {
+	at := time.UnixMicro(1)
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.SlidingLogZSet()))
+	for _, c := range []struct {
+		now  time.Duration
+		free int64
+	}{{time.Microsecond, 3}, {time.Second, 1}, {time.Hour, 1}, {time.Hour + time.Microsecond, 1}} {
+		at = time.Unix(0, 0).Add(c.now)
+		if d := mustAllow(t, r, "k", 2); d.Tier != limit.TierRedis || d.Remaining != c.free || d.Allowed != (c.now != time.Hour) {
+			t.Errorf("%v into 1970: %+v, want %d left", c.now, d, c.free)
+		}
+	}
+}
+
 // A time zone that is loaded twice is one zone, although it has two locations: the settings are the
 // same. Zones with a name in common and another offset are not.
 func TestCalendarRuleTwice(t *testing.T) {
