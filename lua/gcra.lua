@@ -231,28 +231,32 @@ make[GCRA] = function()
 
   function gcra.look(s, rule)
     local debt, part = 0, 0
-    if s.tag == TAG_GCRA then
+    if s.tag == TAG_GCRA and s.same then
       debt = s.tat - s.now
       if debt < 0 then
         debt = 0
       else
         part = s.part
       end
-      if s.same then
-        s.lasts = matters(rule, s.newest, s.tat, part)
-      else
-        local interval, d = s.interval, s.d
-        -- Another limit's debt: the same number of units, at this limit's interval,
-        -- rounded up to what can be stored.
-        local units, rest = muldiv(debt, d, interval)
-        rest = rest + part -- of many units, where more than one returns within a µs
-        units, rest = units + floor(rest / interval), rest % interval
-        debt, part = span(rule, units)
-        part = part + muldiv_up(rest, rule.interval, interval)
-        debt, part = debt + floor(part / rule.d), part % rule.d
-        if debt >= MOST then
-          debt, part = MOST, 0
-        end
+      s.lasts = matters(rule, s.newest, s.tat, part)
+    elseif s.tag == TAG_GCRA then
+      -- Another limit's debt: the same number of units at the newest charge, at this limit's
+      -- interval, rounded up to what can be stored. It has been paid off at this limit's rate since.
+      -- If it were converted as it is now, each denial would convert less of it, and no wait that
+      -- is told would be true.
+      local interval, d = s.interval, s.d
+      local units, rest = muldiv(s.tat - s.newest, d, interval)
+      rest = rest + s.part -- of many units, where more than one returns within a µs
+      units, rest = units + floor(rest / interval), rest % interval
+      debt, part = span(rule, units)
+      part = part + muldiv_up(rest, rule.interval, interval)
+      debt, part = debt + floor(part / rule.d), part % rule.d
+      if debt >= MOST then
+        debt, part = MOST, 0
+      end
+      debt = debt - (s.now - s.newest)
+      if debt < 0 then
+        debt, part = 0, 0
       end
     elseif s.tag ~= 0 then
       -- The units held, all at the newest charge; at most as many as let one fit a window later.

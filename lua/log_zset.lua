@@ -8,7 +8,8 @@
 --
 -- A member for each unit, scored with its time stamp. Its name is the stamp and a number to tell
 -- units of the same µs apart. The fields of a string's header are separate members, the marks, with
--- scores far below any stamp (the newest charge's is negative, for that reason).
+-- scores below any stamp: all but the offset's are negative, for that reason. (A stamp is Redis's time
+-- and the offset, or more.)
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
@@ -39,7 +40,7 @@ make[SLIDING_LOG_ZSET] = function()
     call(
       'ZADD', s.key,
       decimal(s.offset), OFFSET, '-' .. decimal(s.newest), NEWEST,
-      decimal(s.longest), LONGEST, decimal(s.keep), KEEP
+      '-' .. decimal(s.longest), LONGEST, '-' .. decimal(s.keep), KEEP
     )
   end
 

@@ -93,6 +93,15 @@ end
 local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
 local MARKS = 4
 
+-- The number of a mark whose score is negative. A positive score is accepted, too: earlier states
+-- have them.
+local function negated(score)
+  if score and sub(score, 1, 1) == '-' then
+    score = sub(score, 2)
+  end
+  return whole(score)
+end
+
 -- Bounds of all states that this version writes. Times below LATEST (the year 2112) leave room for
 -- sums below 2^53.
 local LATEST = 2 ^ 52
@@ -135,8 +144,8 @@ local function open(s, key)
     for i = 1, #first, 2 do
       marks[first[i]] = first[i + 1]
     end
-    s.tag, s.offset, s.newest = TAG_LOG_ZSET, whole(marks[OFFSET]), whole(sub(marks[NEWEST] or '', 2)) -- that is negative
-    s.longest, s.keep = whole(marks[LONGEST]), whole(marks[KEEP])
+    s.tag, s.offset, s.newest = TAG_LOG_ZSET, whole(marks[OFFSET]), negated(marks[NEWEST])
+    s.longest, s.keep = negated(marks[LONGEST]), negated(marks[KEEP])
     return s.offset and s.newest and s.longest and s.keep
   else
     return false

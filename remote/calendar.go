@@ -29,7 +29,9 @@ func (c *calendar) packed(rule packedRule, now time.Time) *packedRule {
 	_, after := c.limit.Calendar(fresh.end)
 	fresh.packed.setWindow(0) // no length: the dials say where windows begin
 	for i, t := range []time.Time{before, fresh.start, fresh.end, after} {
-		fresh.packed.dial(7*i, t.UnixMicro(), 7)
+		// A window that began before 1970, in which a virtual clock may start, begins there: Redis
+		// holds no earlier times.
+		fresh.packed.dial(7*i, max(0, t.UnixMicro()), 7)
 	}
 	c.current.Store(fresh)
 	return &fresh.packed

@@ -47,8 +47,8 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 		"a sorted set in a string":                         text("\x06" + now + ff),
 		"a sorted set with one mark":                       set(redis.Z{Score: 0, Member: "\x00offset"}),
 		"a sorted set with an offset that is no number":    set(redis.Z{Score: 0.5, Member: "\x00offset"}, redis.Z{Score: -1, Member: "\x00newest"}),
-		"a sorted set that keeps more than a log can":      set(redis.Z{Member: "\x00offset"}, redis.Z{Score: -1, Member: "\x00newest"}, redis.Z{Score: 1, Member: "\x00longest"}, redis.Z{Score: 1 << 40, Member: "\x00keep"}),
-		"a sorted set with more units than it should keep": set(redis.Z{Member: "\x00offset"}, redis.Z{Score: -1, Member: "\x00newest"}, redis.Z{Score: 1, Member: "\x00longest"}, redis.Z{Score: 0, Member: "\x00keep"}, redis.Z{Score: 1, Member: "u"}),
+		"a sorted set that keeps more than a log can":      set(redis.Z{Member: "\x00offset"}, redis.Z{Score: -1, Member: "\x00newest"}, redis.Z{Score: -1, Member: "\x00longest"}, redis.Z{Score: -1 << 40, Member: "\x00keep"}),
+		"a sorted set with more units than it should keep": set(redis.Z{Member: "\x00offset"}, redis.Z{Score: -1, Member: "\x00newest"}, redis.Z{Score: -1, Member: "\x00longest"}, redis.Z{Score: 0, Member: "\x00keep"}, redis.Z{Score: 1, Member: "u"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range configurations() {

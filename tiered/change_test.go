@@ -49,6 +49,75 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	}
 }
 
+// What a denial tells right after a change of a GCRA rule is exact, too: until something is charged under
+// the new limit, each request converts the old debt again, and must come to the same end of the wait.
+func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
+	const seconds = 1_790_000_000
+	for _, c := range []struct{ before, after limit.Limit }{
+		{limit.PerHour(1).WithBurst(1), limit.PerHour(3600).WithBurst(1)}, // the wait is that of the new rate
+		{limit.PerHour(3600).WithBurst(1), limit.PerHour(1).WithBurst(1)},
+		{limit.PerMinute(7).WithBurst(5), limit.PerMinute(11).WithBurst(3)},
+		{limit.Per(23, 5_046_425*time.Microsecond), limit.Per(3, 1_233_044*time.Microsecond)},
+		{limit.Per(3, 1_233_044*time.Microsecond), limit.Per(23, 5_046_425*time.Microsecond).WithBurst(2)},
+	} {
+		at := time.Unix(seconds, 0)
+		l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0), VirtualClock(func() time.Time { return at }))
+		rule := newRule(t, l, "r", c.before, Use(limit.GCRA()))
+		mustAllow(t, rule, "k", c.before.Burst())
+		rule, err := rule.WithLimit(c.after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := mustAllow(t, rule, "k", 1)
+		if most := c.after.Window() / time.Duration(c.after.Quota()) * time.Duration(c.before.Burst()); d.Allowed || d.RetryAfter > most {
+			t.Errorf("%v, then %v: %+v, want a wait of %v at most", c.before, c.after, d, most)
+		}
+		for _, early := range []time.Duration{(d.RetryAfter / 2).Truncate(time.Microsecond), time.Microsecond} {
+			at = time.Unix(seconds, 0).Add(d.RetryAfter - early)
+			if again := mustAllow(t, rule, "k", 1); again.Allowed || again.RetryAfter != early {
+				t.Errorf("%v, then %v, %v before the end of the wait: %+v", c.before, c.after, early, again)
+			}
+		}
+		at = time.Unix(seconds, 0).Add(d.RetryAfter)
+		if again := mustAllow(t, rule, "k", 1); !again.Allowed {
+			t.Errorf("%v, then %v, at the end of the wait: %+v", c.before, c.after, again)
+		}
+	}
+}
+
+// A virtual clock may start in 1970: the window of the calendar that it starts in, or the one before,
+// began in 1969, a time that Redis cannot be told.
+func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
+	at := time.Unix(0, 0)
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	r := newRule(t, l, "r", limit.PerCalendar(5, limit.CalendarMonth, time.FixedZone("CET", 3600)))
+	for _, now := range []time.Duration{time.Second, 31*24*time.Hour - 2*time.Hour, 31*24*time.Hour - time.Hour} {
+		at = time.Unix(0, 0).Add(now)
+		_, end := r.Limit().Calendar(at)
+		d := mustAllow(t, r, "k", 2)
+		if d.Tier != limit.TierRedis || !d.Allowed || d.ResetAfter != end.Sub(at) {
+			t.Errorf("%v into 1970: %+v, want a reset after %v", now, d, end.Sub(at))
+		}
+	}
+}
+
+// In a sorted set the marks must stay below all stamps, also where these are smaller than the window, by
+// a virtual clock that starts in 1970.
+func TestSortedSetInTheFirstWindowOf1970(t *testing.T) {
+	at := time.UnixMicro(1)
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.SlidingLogZSet()))
+	for _, c := range []struct {
+		now  time.Duration
+		free int64
+	}{{time.Microsecond, 3}, {time.Second, 1}, {time.Hour, 1}, {time.Hour + time.Microsecond, 1}} {
+		at = time.Unix(0, 0).Add(c.now)
+		if d := mustAllow(t, r, "k", 2); d.Tier != limit.TierRedis || d.Remaining != c.free || d.Allowed != (c.now != time.Hour) {
+			t.Errorf("%v into 1970: %+v, want %d left", c.now, d, c.free)
+		}
+	}
+}
+
 // A time zone that is loaded twice is one zone, although it has two locations: the settings are the
 // same. Zones with a name in common and another offset are not.
 func TestCalendarRuleTwice(t *testing.T) {

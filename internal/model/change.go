@@ -25,7 +25,7 @@ func (k *key) current(t int64) tally {
 		}
 	case *gcra:
 		if k.algorithm.Same(limit.GCRA()) {
-			return old.under(t, quota, window, burst)
+			return old.under(k.clock.newest, quota, window, burst)
 		}
 	case *fixedWindow:
 		if f, ok := fresh.(*fixedWindow); ok {

@@ -87,9 +87,9 @@ func (g *gcra) refund(t, stamp, charged, units int64) (given int64, changed bool
 	return floor(new(big.Rat).Quo(back, g.interval)), true
 }
 
-// under is the same number of units of debt at t under another limit, rounded up to
+// under is the same number of units of debt at the newest charge under another limit, rounded up to
 // what its interval's denominator can express.
-func (g *gcra) under(t, quota, window, burst int64) *gcra {
+func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	c := newGCRA(quota, window, burst)
 	if g.arrival == nil {
 		return c
@@ -98,7 +98,7 @@ func (g *gcra) under(t, quota, window, burst int64) *gcra {
 		c.arrival = g.arrival
 		return c
 	}
-	debt := new(big.Rat).Quo(g.ahead(t), g.interval)
+	debt := new(big.Rat).Quo(g.ahead(newest), g.interval)
 	debt.Mul(debt, c.interval)
 	if debt.Cmp(rat(mostDebt)) >= 0 {
 		debt = rat(mostDebt)
@@ -109,7 +109,7 @@ func (g *gcra) under(t, quota, window, burst int64) *gcra {
 		part = rat(ceil(part.Mul(part, parts)))
 		debt.Add(rat(whole), part.Quo(part, parts))
 	}
-	c.arrival = new(big.Rat).Add(rat(t), debt)
+	c.arrival = new(big.Rat).Add(rat(newest), debt)
 	return c
 }
 

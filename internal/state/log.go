@@ -70,7 +70,10 @@ func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
 	if len(marks) != 4 {
 		return nil, fmt.Errorf("%w: it is a sorted set of another program, or has lost members", ErrDamaged)
 	}
-	s.Offset, s.Newest, s.Window, s.Quota = marks["offset"], -marks["newest"], marks["longest"], marks["keep"]
+	for _, name := range []string{"newest", "longest", "keep"} { // negative, to lie below all stamps
+		marks[name] = max(marks[name], -marks[name])
+	}
+	s.Offset, s.Newest, s.Window, s.Quota = marks["offset"], marks["newest"], marks["longest"], marks["keep"]
 	s.setNow(now)
 	for _, m := range units {
 		s.logged(int64(m.Score), window)
