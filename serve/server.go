@@ -82,6 +82,9 @@ func (s *Server) start(ctx context.Context) error {
 	if s.settings.HealthyWithConfig {
 		s.health.set("config", false)
 	}
+	if !s.settings.HealthyAtOnce { // the original does not listen until then
+		s.health.set("first config", false)
+	}
 	if err := s.openLimiters(registry); err != nil {
 		return err
 	}
@@ -382,6 +385,7 @@ func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	err := s.put(files, s.overlay)
+	s.health.set("first config", true)
 	if s.refused = nil; err != nil {
 		s.refused = files
 	}
