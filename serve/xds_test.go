@@ -182,6 +182,14 @@ func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
 	redistest.Eventually(t, "healthy", func() bool { return healthy(server) })
 }
 
+// A control plane that is a gRPC server with its default settings ends a connection with pings that come
+// sooner than every five minutes, which took three minutes, and then ten seconds until the next.
+func TestPingsToTheControlPlane(t *testing.T) {
+	if pingEvery <= 5*time.Minute {
+		t.Errorf("every %v", pingEvery)
+	}
+}
+
 // Over TLS, the control plane must show a certificate that a known authority issued for its name, and
 // is shown one.
 func TestXDSOverTLS(t *testing.T) {
