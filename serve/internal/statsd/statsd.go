@@ -105,11 +105,33 @@ func (s *Sender) send(connection net.Conn) error {
 }
 
 func (s *Sender) counters(f *flush) {
+	names := 0
 	s.from.Each(func(name string, value uint64) {
-		if before := s.sent[name]; value != before {
+		before, known := s.sent[name]
+		if known {
+			names++
+		}
+		switch {
+		case value > before:
 			f.line(s.text(name, strconv.FormatUint(value-before, 10), "|c"), func() { s.sent[name] = value })
+		case value < before: // what was counted under one of its names is no longer kept
+			s.sent[name] = value
 		}
 	})
+	if names < len(s.sent) {
+		s.forget()
+	}
+}
+
+// forget forgets names that are no longer kept.
+func (s *Sender) forget() {
+	kept := make(map[string]uint64, len(s.sent))
+	s.from.Each(func(name string, _ uint64) {
+		if value, known := s.sent[name]; known {
+			kept[name] = value
+		}
+	})
+	s.sent = kept
 }
 
 // responseTimes sends a line for each bucket of the histogram in place of one for each call: the
