@@ -84,6 +84,13 @@ func TestAllOrNone(t *testing.T) {
 			two := asking("d counted=a odd=b odd=c")
 			two.Descriptors[1].HitsAddend, two.Descriptors[2].HitsAddend = wrapperspb.UInt64(3), wrapperspb.UInt64(3)
 			expect(t, client, two, "OVER: OVER 0, OVER 0, OK 3")
+			// So does one that only looks, or gives some hits back, and finds the count above the limit.
+			look := asking("d counted=a odd=e")
+			look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+			expect(t, client, look, "OVER: OVER 0, OK 3")
+			look.Descriptors[0].HitsAddend, look.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(1), true
+			expect(t, client, look, "OVER: OVER 0, OK 3")
+			expect(t, client, asking("d odd=e"), "OK: OK 2")
 			expect(t, client, asking("d counted=b log=a"), "OVER: OK 2, OVER 0")
 			expect(t, client, asking("d counted=b log=b"), "OK: OK 1, OK 2")
 			// In shadow mode, and quotas.

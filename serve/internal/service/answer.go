@@ -116,10 +116,11 @@ func (s *Service) judge(a *asked) {
 	}
 	d, quota, hits := &a.decision, a.limit.RequestsPerUnit(), a.cost()
 	a.reset = untilNext(a.limit.Window, s.options.Now())
+	a.over = a.isAbove()
 	a.counts.TotalHits.Add(a.hits)
 	switch d.Tier {
 	case limit.TierRedis:
-		a.over, a.remaining = d.Used > quota, max(0, quota-d.Used)
+		a.remaining = max(0, quota-d.Used)
 		if d.ResetAfter > 0 { // Redis's clock is the one that all share
 			a.reset = seconds(d.ResetAfter)
 		}
@@ -129,14 +130,12 @@ func (s *Service) judge(a *asked) {
 		}
 		s.count(a, before, d.Used)
 	case limit.TierLocal:
-		a.over = true
 		a.counts.OverLimit.Add(a.hits)
 		a.counts.OverLimitWithLocalCache.Add(a.hits)
 		if a.limit.Shadow {
 			a.counts.ShadowMode.Add(a.hits)
 		}
 	default:
-		a.over = hits > 0 && !a.negative && (!d.Allowed || quota == 0)
 		s.countWhole(a)
 		if !a.over {
 			a.remaining = min(d.Remaining, quota)
