@@ -116,6 +116,10 @@ func (s *Set) Collect(metrics chan<- prometheus.Metric) {
 	}
 	s.addGone(sums)
 	for of, sum := range sums {
+		hits := of
+		if hits.counter = "total_hits"; sums[hits] == 0 {
+			continue // as in the original: a configuration may have many limits that nobody asks for
+		}
 		counter(limitDescs[of.counter], sum, of.domain, of.key1, of.key2)
 	}
 	counter(errorsDesc, s.RedisError.Load(), "redis_error")

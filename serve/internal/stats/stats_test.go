@@ -144,7 +144,14 @@ func TestPrometheus(t *testing.T) {
 	for _, name := range []string{"d.a_1.b.c", "d.a_1.b.d", "d.ip_10.0.0.1", "d", "\xff.k"} {
 		s.Limit(name).TotalHits.Add(2)
 	}
+	s.Limit("d.unused")
 	got := seriesOf(t, &s, "ratelimit_service_rate_limit_total_hits")
+	if _, shown := got["d unused  "]; shown {
+		t.Error("a limit that nobody has asked for is shown")
+	}
+	if over, shown := seriesOf(t, &s, "ratelimit_service_rate_limit_over_limit")["d a_1 b "]; !shown || over != 0 {
+		t.Error("one that has been asked for is not shown with all its counters")
+	}
 	for key, want := range map[string]float64{"d a_1 b ": 4, "d ip_10_0_0_1  ": 2, "d   ": 2, "? k  ": 2} {
 		if got[key] != want {
 			t.Errorf("%q: %v, want %v", key, got[key], want)
