@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/redistest"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 const sliding = `
@@ -101,6 +103,27 @@ func TestAllOrNone(t *testing.T) {
 			expect(t, client, asking("d log=d log=d"), "OK: OK 2, OK 1")
 		})
 	}
+}
+
+// Where a remembered denial ends a request, nothing is known of the other limits. Their statuses show none,
+// since Envoy takes the one with the least remaining for its headers.
+func TestNothingIsSaidOfLimitsThatWereNotAsked(t *testing.T) {
+	client := start(t, sliding, "LIMIT_RESPONSE_HEADERS_ENABLED=true").client(t)
+	for range 3 {
+		ask(t, client, asking("d log=a"))
+	}
+	request := asking("d odd=a log=a")
+	redistest.Eventually(t, "the denial is remembered", func() bool {
+		response := ask(t, client, request).response
+		odd, log := response.GetStatuses()[0], response.GetStatuses()[1]
+		if log.GetCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT || log.GetDurationUntilReset().GetSeconds() == 0 || odd.GetCode() != ratelimitv3.RateLimitResponse_OK {
+			t.Errorf("%v", response)
+		}
+		if odd.GetCurrentLimit() != nil && (odd.GetLimitRemaining() == 0 || odd.GetDurationUntilReset() == nil) {
+			t.Errorf("%v", response)
+		}
+		return odd.GetCurrentLimit() == nil && odd.GetLimitRemaining() == 0 && odd.GetDurationUntilReset() == nil
+	})
 }
 
 // What a lease has charged in advance is spent without Redis, and never exceeds the limit by

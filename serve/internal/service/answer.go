@@ -52,11 +52,13 @@ func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ra
 		if a.limit != nil {
 			s.judge(a)
 			degraded = degraded || a.asked && a.decision.Degraded()
-			st.CurrentLimit, st.LimitRemaining = a.limit.Current, uint32(min(a.remaining, math.MaxUint32))
-			st.reset.Seconds = a.reset
-			st.DurationUntilReset = &st.reset
-			if a.remaining < left {
-				tightest, left = a, a.remaining
+			if !a.isUnknown() {
+				st.CurrentLimit, st.LimitRemaining = a.limit.Current, uint32(min(a.remaining, math.MaxUint32))
+				st.reset.Seconds = a.reset
+				st.DurationUntilReset = &st.reset
+				if a.remaining < left {
+					tightest, left = a, a.remaining
+				}
 			}
 		}
 		quota := s.options.QuotaMode || a.limit != nil && a.limit.Quota
@@ -107,6 +109,11 @@ func (s *Service) addHeaders(response *ratelimitv3.RateLimitResponse, tightest *
 		response.ResponseHeadersToAdd = append(response.ResponseHeadersToAdd, &corev3.HeaderValue{Key: DegradedHeader, Value: "true"})
 	}
 }
+
+// isUnknown reports whether nothing is known of a descriptor, because another had denied the request
+// before it was asked for. Its status has no limit: Envoy tells clients of the limit with the least
+// remaining, and of its reset, which must be those of the one that denied.
+func (a *asked) isUnknown() bool { return a.decision.HeldBack && a.decision.Remaining == 0 }
 
 // judge says of a descriptor whether it is over its limit, and what is left, and counts that.
 func (s *Service) judge(a *asked) {
