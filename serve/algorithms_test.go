@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/redistest"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 const sliding = `
@@ -84,6 +86,13 @@ func TestAllOrNone(t *testing.T) {
 			two := asking("d counted=a odd=b odd=c")
 			two.Descriptors[1].HitsAddend, two.Descriptors[2].HitsAddend = wrapperspb.UInt64(3), wrapperspb.UInt64(3)
 			expect(t, client, two, "OVER: OVER 0, OVER 0, OK 3")
+			// So does one that only looks, or gives some hits back, and finds the count above the limit.
+			look := asking("d counted=a odd=e")
+			look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+			expect(t, client, look, "OVER: OVER 0, OK 3")
+			look.Descriptors[0].HitsAddend, look.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(1), true
+			expect(t, client, look, "OVER: OVER 0, OK 3")
+			expect(t, client, asking("d odd=e"), "OK: OK 2")
 			expect(t, client, asking("d counted=b log=a"), "OVER: OK 2, OVER 0")
 			expect(t, client, asking("d counted=b log=b"), "OK: OK 1, OK 2")
 			// In shadow mode, and quotas.
@@ -94,6 +103,27 @@ func TestAllOrNone(t *testing.T) {
 			expect(t, client, asking("d log=d log=d"), "OK: OK 2, OK 1")
 		})
 	}
+}
+
+// Where a remembered denial ends a request, nothing is known of the other limits. Their statuses show none,
+// since Envoy takes the one with the least remaining for its headers.
+func TestNothingIsSaidOfLimitsThatWereNotAsked(t *testing.T) {
+	client := start(t, sliding, "LIMIT_RESPONSE_HEADERS_ENABLED=true").client(t)
+	for range 3 {
+		ask(t, client, asking("d log=a"))
+	}
+	request := asking("d odd=a log=a")
+	redistest.Eventually(t, "the denial is remembered", func() bool {
+		response := ask(t, client, request).response
+		odd, log := response.GetStatuses()[0], response.GetStatuses()[1]
+		if log.GetCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT || log.GetDurationUntilReset().GetSeconds() == 0 || odd.GetCode() != ratelimitv3.RateLimitResponse_OK {
+			t.Errorf("%v", response)
+		}
+		if odd.GetCurrentLimit() != nil && (odd.GetLimitRemaining() == 0 || odd.GetDurationUntilReset() == nil) {
+			t.Errorf("%v", response)
+		}
+		return odd.GetCurrentLimit() == nil && odd.GetLimitRemaining() == 0 && odd.GetDurationUntilReset() == nil
+	})
 }
 
 // What a lease has charged in advance is spent without Redis, and never exceeds the limit by

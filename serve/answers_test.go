@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
 // start starts a service on the common Redis, with one configuration file.
@@ -338,6 +339,29 @@ func TestStatistics(t *testing.T) {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+}
+
+// A service whose configuration changes again and again keeps a bounded number of names.
+func TestStatisticsOfFormerConfigurations(t *testing.T) {
+	server := start(t, shop)
+	const each = 1_000
+	for version := range 13 {
+		var b strings.Builder
+		b.WriteString("domain: d\ndescriptors:\n")
+		for i := range each {
+			fmt.Fprintf(&b, "- {key: k%d_%d, rate_limit: {unit: hour, requests_per_unit: 5}}\n", version, i)
+		}
+		must(t, server.load([]config.File{{Name: "f.yaml", Text: []byte(b.String())}}))
+	}
+	names := 0
+	server.stats.Each(func(name string, _ uint64) {
+		if strings.HasSuffix(name, ".total_hits") {
+			names++
+		}
+	})
+	if names < each || names > 10_000+each {
+		t.Errorf("%d names", names)
 	}
 }
 

@@ -24,7 +24,6 @@ var meaningless = map[string]string{
 	"REDIS_PERSECOND_PIPELINE_LIMIT":                "requests share trips by themselves",
 	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM":  "a Cluster's masters are asked at the same time",
 	"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR":        "TIERLIMIT_DEADLINE bounds decisions",
-	"FORCE_START_WITHOUT_INITIAL_CONFIG":            "the service always starts; without a configuration requests get an error",
 	"USE_DOG_STATSD_MOGRIFIERS":                     "names are sent as they are: map them where they are received",
 	"PROMETHEUS_MAPPER_YAML":                        "names are those of the original's own mapping",
 	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS":      "ratelimit_service_response_time_seconds is in seconds",

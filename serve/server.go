@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/encoding/gzip" // which clients may compress with: the original reads it
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
@@ -81,6 +82,9 @@ func (s *Server) start(ctx context.Context) error {
 	s.health = newHealth()
 	if s.settings.HealthyWithConfig {
 		s.health.set("config", false)
+	}
+	if !s.settings.HealthyAtOnce { // the original does not listen until then
+		s.health.set("first config", false)
 	}
 	if err := s.openLimiters(registry); err != nil {
 		return err
@@ -382,6 +386,7 @@ func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	err := s.put(files, s.overlay)
+	s.health.set("first config", true)
 	if s.refused = nil; err != nil {
 		s.refused = files
 	}

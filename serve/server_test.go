@@ -489,6 +489,19 @@ func TestLargeRequests(t *testing.T) {
 	expect(t, client, deep, "OK: OK 4")
 }
 
+// Clients may compress their requests, as with the original. What counts is the length that they then
+// have.
+func TestCompressedRequests(t *testing.T) {
+	server := start(t, shop)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.UseCompressor("gzip"))) // which the server's own import registers
+	must(t, err)
+	defer connection.Close()
+	client := ratelimitv3.NewRateLimitServiceClient(connection)
+	expect(t, client, asking("shop user="+strings.Repeat("x", 1<<20)), "OK: OK 4")
+	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
+}
+
 // So are headers, of which nothing is needed.
 func TestLargeHeaders(t *testing.T) {
 	client := start(t, shop).client(t)

@@ -48,6 +48,9 @@ type Settings struct {
 	LookEvery      time.Duration // at the files, and the overlay
 	// HealthyWithConfig makes the service healthy only once it has a configuration.
 	HealthyWithConfig bool
+	// HealthyAtOnce makes the service healthy before it has been given a first configuration,
+	// which may be refused.
+	HealthyAtOnce bool
 	// HealthyWithRedis makes it healthy only while Redis is there.
 	HealthyWithRedis bool
 
@@ -121,6 +124,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		Overlay:           e.text("TIERLIMIT_OVERLAY", ""),
 		LookEvery:         time.Second,
 		HealthyWithConfig: e.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false),
+		HealthyAtOnce:     e.truth("FORCE_START_WITHOUT_INITIAL_CONFIG", false),
 		HealthyWithRedis:  e.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false),
 		Redis:             e.redis("REDIS_"),
 		PerSecond:         e.truth("REDIS_PERSECOND", false),

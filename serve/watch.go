@@ -13,7 +13,8 @@ import (
 type watch struct {
 	server *Server
 	seen   []config.File // at the last look
-	loaded []config.File // when they were last put in force, or could not be
+	tried  bool          // whether they have been put in force, or could not be,
+	loaded []config.File // and as what, the last time
 	failed string        // what was told last of a directory that cannot be read
 }
 
@@ -48,7 +49,7 @@ func (w *watch) again() {
 	}
 	settled := same(files, w.seen)
 	w.seen = files
-	if settled && !same(files, w.loaded) {
+	if settled && (!w.tried || !same(files, w.loaded)) {
 		w.load()
 	}
 }
@@ -70,7 +71,7 @@ func (w *watch) look() ([]config.File, bool) {
 
 func (w *watch) load() {
 	s := w.server
-	w.loaded = w.seen
+	w.tried, w.loaded = true, w.seen
 	if err := s.load(w.seen); err != nil {
 		s.log.Error("the configuration cannot be loaded; what is in force stays", "error", err)
 		return

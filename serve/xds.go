@@ -74,10 +74,15 @@ func (e *environment) retry(name string, otherwise time.Duration) time.Duration 
 	return wait
 }
 
+// pingEvery is how often a control plane that sends nothing is asked whether it is still there. gRPC
+// servers end connections with pings that come sooner than every five minutes, unless they are told
+// otherwise, as Envoy Gateway's is not.
+const pingEvery = 5*time.Minute + 30*time.Second
+
 // dial makes a connection to the control plane, which connects when it is used.
 func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: 20 * time.Second}),
 	}
 	if x.LongestMessage > 0 {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(x.LongestMessage)))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,6 +142,52 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%v", ack)
 	}
 	expect(t, client, asking("e k=v"), "OK: OK")
+}
+
+// Before the first configuration has been received, or read, requests only get errors, so that none
+// should be sent: the service is not healthy then. The original does not even listen. One that is
+// refused ends that, as there.
+func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
+	plane, address := startControlPlane(t)
+	healthy := func(server *Server) bool {
+		code, _ := get(t, server, "http", "/healthcheck")
+		return code == http.StatusOK
+	}
+	overXDS := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + address}
+	redis := redistest.Shared(t).Addr()
+	server := startOn(t, redis, t.TempDir(), overXDS...)
+	<-plane.asked
+	if healthy(server) {
+		t.Error("healthy before the control plane has sent anything")
+	}
+	plane.publish("1", &anypb.Any{TypeUrl: "type.googleapis.com/other"})
+	if healthy(server) {
+		t.Error("healthy when the control plane has sent something else")
+	}
+	plane.publish("2", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { requests_per_unit: 2 } }`))
+	if !healthy(server) {
+		t.Error("not healthy when a configuration has been refused")
+	}
+	server.Close()
+	if !healthy(startOn(t, redis, t.TempDir(), append(overXDS, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)) {
+		t.Error("not healthy, but should start without a configuration")
+	}
+
+	root := t.TempDir()
+	server = startOn(t, redis, root)
+	if healthy(server) {
+		t.Error("healthy without a directory of configuration files")
+	}
+	must(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
+	redistest.Eventually(t, "healthy", func() bool { return healthy(server) })
+}
+
+// A control plane that is a gRPC server with its default settings ends a connection with pings that come
+// sooner than every five minutes, which took three minutes, and then ten seconds until the next.
+func TestPingsToTheControlPlane(t *testing.T) {
+	if pingEvery <= 5*time.Minute {
+		t.Errorf("every %v", pingEvery)
+	}
 }
 
 // Over TLS, the control plane must show a certificate that a known authority issued for its name, and

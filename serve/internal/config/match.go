@@ -40,13 +40,17 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 					return Match{}
 				}
 				telling = telling || next.valued
-			} else if next.shared != "" {
-				if m.Values == nil {
-					m.Values = make([]string, len(entries))
-				}
-				m.Values[i] = strings.TrimPrefix(next.shared, entry.GetKey()+"_")
 			} else {
-				telling = telling || next.valued
+				// Where a "*" stands in the key, the key itself is told.
+				telling = telling || !isOfKey(next.patterned, entry.GetKey())
+				if next.shared == "" {
+					telling = telling || next.valued
+				} else {
+					if m.Values == nil {
+						m.Values = make([]string, len(entries))
+					}
+					m.Values[i] = strings.TrimPrefix(next.shared, entry.GetKey()+"_")
+				}
 			}
 		}
 		at = next
@@ -67,6 +71,12 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 		m.StatName = at.limit.StatName
 	}
 	return m
+}
+
+// isOfKey reports whether a key_value has this key.
+func isOfKey(name, key string) bool {
+	value, ok := strings.CutPrefix(name, key)
+	return ok && strings.HasPrefix(value, "_")
 }
 
 // matched is the first pattern's node that a name matches.

@@ -190,6 +190,8 @@ descriptors:
         descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}]
   - {key: detail, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: quiet, value: "w*", rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: "any*", value: v, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: "every*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `)
 	for asked, want := range map[string]struct{ name, values string }{
 		"file=test1":                    {"d.file_test1", ""},
@@ -203,6 +205,9 @@ descriptors:
 		"route=r1,verb=read-all,user=u": {"d.route_r1.verb_read-all.user_u", ""},
 		"detail=x":                      {"d.detail_x", ""},
 		"quiet=w1":                      {"d.quiet_w*", ""},
+		// As in the original, where a * stands in the key.
+		"anything=v": {"d.anything_any*_v", ""},
+		"everyone=x": {"d.everyone_every*", "every*"},
 	} {
 		m := c.Match("d", entries(asked))
 		if m.Limit == nil || m.StatName != want.name || strings.Join(m.Values, "|") != want.values {

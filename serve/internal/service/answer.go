@@ -52,11 +52,13 @@ func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ra
 		if a.limit != nil {
 			s.judge(a)
 			degraded = degraded || a.asked && a.decision.Degraded()
-			st.CurrentLimit, st.LimitRemaining = a.limit.Current, uint32(min(a.remaining, math.MaxUint32))
-			st.reset.Seconds = a.reset
-			st.DurationUntilReset = &st.reset
-			if a.remaining < left {
-				tightest, left = a, a.remaining
+			if !a.isUnknown() {
+				st.CurrentLimit, st.LimitRemaining = a.limit.Current, uint32(min(a.remaining, math.MaxUint32))
+				st.reset.Seconds = a.reset
+				st.DurationUntilReset = &st.reset
+				if a.remaining < left {
+					tightest, left = a, a.remaining
+				}
 			}
 		}
 		quota := s.options.QuotaMode || a.limit != nil && a.limit.Quota
@@ -108,6 +110,11 @@ func (s *Service) addHeaders(response *ratelimitv3.RateLimitResponse, tightest *
 	}
 }
 
+// isUnknown reports whether nothing is known of a descriptor, because another had denied the request
+// before it was asked for. Its status has no limit: Envoy tells clients of the limit with the least
+// remaining, and of its reset, which must be those of the one that denied.
+func (a *asked) isUnknown() bool { return a.decision.HeldBack && a.decision.Remaining == 0 }
+
 // judge says of a descriptor whether it is over its limit, and what is left, and counts that.
 func (s *Service) judge(a *asked) {
 	if a.limit.Terms.Counted {
@@ -116,10 +123,11 @@ func (s *Service) judge(a *asked) {
 	}
 	d, quota, hits := &a.decision, a.limit.RequestsPerUnit(), a.cost()
 	a.reset = untilNext(a.limit.Window, s.options.Now())
+	a.over = a.isAbove()
 	a.counts.TotalHits.Add(a.hits)
 	switch d.Tier {
 	case limit.TierRedis:
-		a.over, a.remaining = d.Used > quota, max(0, quota-d.Used)
+		a.remaining = max(0, quota-d.Used)
 		if d.ResetAfter > 0 { // Redis's clock is the one that all share
 			a.reset = seconds(d.ResetAfter)
 		}
@@ -129,14 +137,12 @@ func (s *Service) judge(a *asked) {
 		}
 		s.count(a, before, d.Used)
 	case limit.TierLocal:
-		a.over = true
 		a.counts.OverLimit.Add(a.hits)
 		a.counts.OverLimitWithLocalCache.Add(a.hits)
 		if a.limit.Shadow {
 			a.counts.ShadowMode.Add(a.hits)
 		}
 	default:
-		a.over = hits > 0 && !a.negative && (!d.Allowed || quota == 0)
 		s.countWhole(a)
 		if !a.over {
 			a.remaining = min(d.Remaining, quota)

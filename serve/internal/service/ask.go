@@ -85,12 +85,29 @@ func (s *Service) isEnforced(a *asked) bool {
 // denied reports whether a descriptor that has been asked for is over its limit.
 func (s *Service) denied(a *asked) bool {
 	switch {
-	case a.hits == 0 || a.negative || a.heldBack:
+	case a.heldBack:
+		return false
+	case !a.limit.Terms.Counted:
+		return a.asked && a.isAbove()
+	case a.hits == 0 || a.negative:
 		return false
 	case !a.asked:
-		return a.limit.Terms.Counted && !s.fits(a)
+		return !s.fits(a)
 	}
-	return !a.decision.Allowed || a.limit.RequestsPerUnit() == 0
+	return !a.decision.Allowed
+}
+
+// isAbove reports whether a descriptor that has been asked for is over a limit that counts what is
+// denied as well. One that only looks, or gives back, is over it where the count is.
+func (a *asked) isAbove() bool {
+	d, quota := &a.decision, a.limit.RequestsPerUnit()
+	switch d.Tier {
+	case limit.TierRedis:
+		return d.Used > quota
+	case limit.TierLocal:
+		return true
+	}
+	return a.cost() > 0 && !a.negative && (!d.Allowed || quota == 0)
 }
 
 func (a *asked) ask(ctx context.Context) (err error) {

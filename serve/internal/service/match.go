@@ -174,14 +174,16 @@ func keyOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry, values 
 // nameOf is what statistics of a descriptor with its own limit are called.
 func nameOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string {
 	var name strings.Builder
-	name.WriteString(domain)
 	for _, e := range entries {
-		name.WriteString("." + e.GetKey())
+		if name.Len() > 0 {
+			name.WriteByte('.')
+		}
+		name.WriteString(e.GetKey())
 		if e.GetValue() != "" {
 			name.WriteString("_" + e.GetValue())
 		}
 	}
-	return name.String()
+	return domain + "." + name.String() // with the dot also if there are no entries, as in the original
 }
 
 // untilNext is whole seconds until the next window begins.

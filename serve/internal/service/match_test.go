@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
@@ -24,5 +26,23 @@ func TestManyLimitsThatReplace(t *testing.T) {
 	}
 	if all[7].limit != nil || all[0].limit != better {
 		t.Errorf("%+v, %+v", all[7], all[0])
+	}
+}
+
+// Statistics of a descriptor with its own limit have the original's names, also without entries.
+func TestNameOf(t *testing.T) {
+	entry := func(key, value string) *commonv3.RateLimitDescriptor_Entry {
+		return &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value}
+	}
+	for want, entries := range map[string][]*commonv3.RateLimitDescriptor_Entry{
+		"d.":       nil,
+		"d.k_v":    {entry("k", "v")},
+		"d.k.l_w":  {entry("k", ""), entry("l", "w")},
+		"d.l":      {entry("", ""), entry("l", "")},
+		"d._v.l.m": {entry("", "v"), entry("l", ""), entry("m", "")},
+	} {
+		if name := nameOf("d", entries); name != want {
+			t.Errorf("%v: %q, want %q", entries, name, want)
+		}
 	}
 }

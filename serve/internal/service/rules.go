@@ -74,7 +74,6 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 	l := &loaded{config: c, counts: make(map[*config.Limit]*stats.Limit)}
 	var problems []error
 	for _, lim := range c.Limits() {
-		l.counts[lim] = s.stats.Limit(lim.StatName)
 		if lim.Unlimited {
 			continue
 		}
@@ -89,6 +88,7 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 		return nil, errors.Join(problems...)
 	}
 	for _, lim := range c.Limits() {
+		l.counts[lim] = s.stats.Limit(lim.StatName)
 		if lim.Rule != nil {
 			// So that pages show it: of the limits of a window, the last one.
 			if err := s.limiters.of(lim.Window).PutInForce(lim.Rule); err != nil {

@@ -4,6 +4,8 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +43,7 @@ func (s *Service) Load(c *config.Config) error {
 		return err
 	}
 	s.loaded.Store(l)
+	s.stats.InForce(slices.Collect(maps.Values(l.counts)))
 	return nil
 }
 

@@ -70,6 +70,31 @@ var (
 	leftOutDesc  = prometheus.NewDesc("tierlimit_serve_dynamic_names_left_out_total", "Hits counted under their descriptor's name, because too many names tell values.", nil, nil)
 )
 
+// series is a counter of all paths that have their first two descriptors in common.
+type series struct{ counter, domain, key1, key2 string }
+
+// eachSeries calls f with each counter, and the series that it is part of.
+func (l *Limit) eachSeries(f func(of series, value uint64)) {
+	path := strings.SplitN(strings.ToValidUTF8(l.Name, "?"), ".", 4)
+	path = append(path, "", "", "")
+	l.each(func(name string, value uint64) { f(series{name, path[0], path[1], path[2]}, value) })
+}
+
+// addGone adds what was counted under names that are no longer kept to the sums that it was part of:
+// one that becomes smaller would be taken for a counter that begins anew. Where nothing is left of a
+// sum, it has ended.
+func (s *Set) addGone(sums map[series]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, value := range s.gone {
+		if _, lives := sums[of]; lives {
+			sums[of] += value
+		} else {
+			delete(s.gone, of)
+		}
+	}
+}
+
 // Describe is of prometheus.Collector.
 func (s *Set) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range limitDescs {
@@ -85,14 +110,16 @@ func (s *Set) Collect(metrics chan<- prometheus.Metric) {
 	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
-	type series struct{ counter, domain, key1, key2 string }
 	sums := make(map[series]uint64) // of paths that have their first two descriptors in common
 	for _, l := range s.all() {
-		path := strings.SplitN(strings.ToValidUTF8(l.Name, "?"), ".", 4)
-		path = append(path, "", "", "")
-		l.each(func(name string, value uint64) { sums[series{name, path[0], path[1], path[2]}] += value })
+		l.eachSeries(func(of series, value uint64) { sums[of] += value })
 	}
+	s.addGone(sums)
 	for of, sum := range sums {
+		hits := of
+		if hits.counter = "total_hits"; sums[hits] == 0 {
+			continue // as in the original: a configuration may have many limits that nobody asks for
+		}
 		counter(limitDescs[of.counter], sum, of.domain, of.key1, of.key2)
 	}
 	counter(errorsDesc, s.RedisError.Load(), "redis_error")

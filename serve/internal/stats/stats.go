@@ -15,7 +15,9 @@ import (
 
 // Limit counts hits of one limit.
 type Limit struct {
-	Name string // the descriptor's path, sanitized
+	Name    string // the descriptor's path, sanitized
+	key     string // as it is
+	dynamic bool   // made up by requests
 
 	TotalHits, OverLimit, NearLimit, WithinLimit, ShadowMode, OverLimitWithLocalCache atomic.Uint64
 }
@@ -53,6 +55,11 @@ type Set struct {
 	limits  sync.Map // of *Limit, by name
 	dynamic atomic.Int64
 
+	mu      sync.Mutex        // guards the rest but domains
+	inForce map[string]bool   // names of the configuration
+	retired []string          // names that it no longer has, in the order in which it lost them
+	gone    map[series]uint64 // what was counted under names that are no longer kept, see mostRetired
+
 	domains      sync.Map // of *atomic.Uint64, by name
 	domainsKnown atomic.Int64
 }
@@ -78,12 +85,56 @@ func (s *Set) DomainNotFound(domain string, descriptors int) {
 	of.(*atomic.Uint64).Add(uint64(descriptors))
 }
 
+// mostRetired is how many names are kept that the configuration no longer has: what was counted under
+// them is seen to its end, and goes on if they come back. The oldest are forgotten.
+const mostRetired = 10_000
+
+// InForce says which limits the configuration in force has.
+func (s *Set) InForce(limits []*Limit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.inForce
+	s.inForce = make(map[string]bool, len(limits))
+	for _, l := range limits {
+		s.inForce[l.key] = true
+		delete(before, l.key)
+	}
+	s.retired = slices.DeleteFunc(s.retired, func(name string) bool { return s.inForce[name] })
+	s.retired = append(s.retired, slices.Sorted(maps.Keys(before))...)
+	for len(s.retired) > mostRetired {
+		s.forget(s.retired[0])
+		s.retired = s.retired[1:]
+	}
+}
+
+// forget is for who holds mu. Sums that the name's counts are part of keep them.
+func (s *Set) forget(name string) {
+	known, ok := s.limits.Load(name)
+	if !ok || known.(*Limit).dynamic { // of which there are so many at most in any case
+		return
+	}
+	s.limits.Delete(name)
+	if s.gone == nil {
+		s.gone = make(map[series]uint64)
+	}
+	known.(*Limit).eachSeries(func(of series, value uint64) {
+		if value > 0 {
+			s.gone[of] += value
+		}
+	})
+}
+
 // Limit is the counts of a name.
 func (s *Set) Limit(name string) *Limit {
 	if known, ok := s.limits.Load(name); ok {
 		return known.(*Limit)
 	}
-	known, _ := s.limits.LoadOrStore(strings.Clone(name), &Limit{Name: sanitize(name)})
+	return s.store(name, false)
+}
+
+func (s *Set) store(name string, dynamic bool) *Limit {
+	name = strings.Clone(name)
+	known, _ := s.limits.LoadOrStore(name, &Limit{Name: sanitize(name), key: name, dynamic: dynamic})
 	return known.(*Limit)
 }
 
@@ -102,7 +153,7 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 		s.DynamicLeftOut.Add(1)
 		return otherwise
 	}
-	return s.Limit(name)
+	return s.store(name, true)
 }
 
 var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)

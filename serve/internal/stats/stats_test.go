@@ -47,6 +47,81 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	})
 }
 
+// Names that the configuration had are bounded as well, however often it changes; those that it has are
+// not. What was counted stays in the sums that are shown.
+func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
+	var s Set
+	const each = 1_000
+	for version := range 30 {
+		limits := []*Limit{s.Limit("d.stays.k")}
+		for i := range each {
+			limits = append(limits, s.Limit(fmt.Sprintf("d.stays.k.v%d_%d", version, i)))
+		}
+		for _, l := range limits {
+			l.TotalHits.Add(1)
+		}
+		s.InForce(limits)
+		s.InForce(limits)
+	}
+	lines := 0
+	hits := make(map[string]uint64)
+	s.Each(func(name string, value uint64) { lines, hits[name] = lines+1, value })
+	if most := 6*(mostRetired+each+1) + 20; lines > most {
+		t.Errorf("%d lines, want %d at most", lines, most)
+	}
+	for name, want := range map[string]uint64{"d.stays.k": 30, "d.stays.k.v29_0": 1, "d.stays.k.v20_7": 1, "d.stays.k.v5_0": 0} {
+		if got := hits["ratelimit.service.rate_limit."+name+".total_hits"]; got != want {
+			t.Errorf("%s: %d hits, want %d", name, got, want)
+		}
+	}
+	series := func() float64 { return seriesOf(t, &s, "ratelimit_service_rate_limit_total_hits")["d stays k "] }
+	if sum := series(); sum != 30*(each+1) {
+		t.Errorf("a sum of %v", sum)
+	}
+	// One that comes back goes on.
+	again := s.Limit("d.stays.k.v25_1")
+	again.TotalHits.Add(1)
+	if n := again.TotalHits.Load(); n != 2 {
+		t.Errorf("%d hits", n)
+	}
+	// Nothing is left of a series of which no name is kept.
+	for version := range 30 {
+		limits := []*Limit{}
+		for i := range each {
+			limits = append(limits, s.Limit(fmt.Sprintf("e.k%d_%d", version, i)))
+		}
+		s.InForce(limits)
+	}
+	if sum := series(); sum != 0 || len(s.gone) > 0 {
+		t.Errorf("a sum of %v, and %d that have ended", sum, len(s.gone))
+	}
+}
+
+// seriesOf are a metric's values, by those of their labels.
+func seriesOf(t *testing.T, s *Set, metric string) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != metric {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			key := ""
+			for _, l := range m.GetLabel() {
+				key += l.GetValue() + " "
+			}
+			got[key] = m.GetCounter().GetValue()
+		}
+	}
+	return got
+}
+
 // Names that are one when they are sanitized are one counter, as in the original, with the hits of all.
 func TestNamesThatAreOne(t *testing.T) {
 	var s Set
@@ -69,30 +144,21 @@ func TestPrometheus(t *testing.T) {
 	for _, name := range []string{"d.a_1.b.c", "d.a_1.b.d", "d.ip_10.0.0.1", "d", "\xff.k"} {
 		s.Limit(name).TotalHits.Add(2)
 	}
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(&s)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
+	s.Limit("d.unused")
+	got := seriesOf(t, &s, "ratelimit_service_rate_limit_total_hits")
+	if _, shown := got["d unused  "]; shown {
+		t.Error("a limit that nobody has asked for is shown")
 	}
-	got := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != "ratelimit_service_rate_limit_total_hits" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			key := ""
-			for _, l := range m.GetLabel() {
-				key += l.GetValue() + " "
-			}
-			got[key] = m.GetCounter().GetValue()
-		}
+	if over, shown := seriesOf(t, &s, "ratelimit_service_rate_limit_over_limit")["d a_1 b "]; !shown || over != 0 {
+		t.Error("one that has been asked for is not shown with all its counters")
 	}
 	for key, want := range map[string]float64{"d a_1 b ": 4, "d ip_10_0_0_1  ": 2, "d   ": 2, "? k  ": 2} {
 		if got[key] != want {
 			t.Errorf("%q: %v, want %v", key, got[key], want)
 		}
 	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(&s)
 	if problems, err := testutil.GatherAndLint(registry); err != nil {
 		t.Error(problems, err)
 	}

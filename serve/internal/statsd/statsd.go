@@ -75,9 +75,10 @@ func (s *Settings) tags() string {
 	return b.String()
 }
 
-// Flush sends what is new. It takes two seconds at most. Each flush has a connection of its own:
-// a server that has moved or has begun anew is found again.
+// Flush sends what is new. It takes two seconds at most, once it knows what that is. Each flush has a
+// connection of its own: a server that has moved or has begun anew is found again.
 func (s *Sender) Flush(ctx context.Context) error {
+	changes := s.changes() // of many names, which takes a busy machine seconds
 	ctx, cancel := context.WithTimeout(ctx, longestFlush)
 	defer cancel()
 	var dialer net.Dialer
@@ -90,26 +91,57 @@ func (s *Sender) Flush(ctx context.Context) error {
 	if err := connection.SetDeadline(deadline); err != nil {
 		return err
 	}
-	return s.send(connection)
+	return s.send(connection, changes)
 }
 
-func (s *Sender) send(connection net.Conn) error {
+func (s *Sender) send(connection net.Conn, changes []change) error {
 	f := flush{connection: connection, most: longestWrite}
 	if s.settings.Network == "udp" {
 		f.most = longestDatagram
 	}
-	s.counters(&f)
+	for _, c := range changes {
+		f.line(s.text(c.name, strconv.FormatUint(c.value-s.sent[c.name], 10), "|c"), func() { s.sent[c.name] = c.value })
+	}
 	s.responseTimes(&f)
 	f.write()
 	return f.err
 }
 
-func (s *Sender) counters(f *flush) {
+// change is a counter that has become larger since it was sent.
+type change struct {
+	name  string
+	value uint64
+}
+
+func (s *Sender) changes() (all []change) {
+	names := 0
 	s.from.Each(func(name string, value uint64) {
-		if before := s.sent[name]; value != before {
-			f.line(s.text(name, strconv.FormatUint(value-before, 10), "|c"), func() { s.sent[name] = value })
+		before, known := s.sent[name]
+		if known {
+			names++
+		}
+		switch {
+		case value > before:
+			all = append(all, change{name, value})
+		case value < before: // what was counted under one of its names is no longer kept
+			s.sent[name] = value
 		}
 	})
+	if names < len(s.sent) {
+		s.forget()
+	}
+	return all
+}
+
+// forget forgets names that are no longer kept.
+func (s *Sender) forget() {
+	kept := make(map[string]uint64, len(s.sent))
+	s.from.Each(func(name string, _ uint64) {
+		if value, known := s.sent[name]; known {
+			kept[name] = value
+		}
+	})
+	s.sent = kept
 }
 
 // responseTimes sends a line for each bucket of the histogram in place of one for each call: the

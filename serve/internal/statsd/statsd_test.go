@@ -135,7 +135,7 @@ func TestServerThatHangs(t *testing.T) {
 		taken <- string(buffer[:n])
 		_ = ours.SetDeadline(time.Now())
 	}()
-	if err := s.send(ours); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := s.send(ours, s.changes()); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("everything was taken: %v", err)
 	}
 	first := <-taken
@@ -150,5 +150,39 @@ func TestServerThatHangs(t *testing.T) {
 	})
 	if first == "" || first+<-sent != want.String() {
 		t.Errorf("%d bytes were taken at first; afterwards, what was sent is not the rest", len(first))
+	}
+}
+
+// Names of former configurations that are no longer kept are forgotten here as well; what was counted
+// before is not sent again when one comes back.
+func TestNamesOfFormerConfigurations(t *testing.T) {
+	address, sent := listen(t, "127.0.0.1:0")
+	var set stats.Set
+	sender := New(Settings{Network: "tcp", Address: address}, &set)
+	set.InForce([]*stats.Limit{set.Limit("d.first")})
+	set.Limit("d.first").TotalHits.Add(7)
+	flushed(t, sender)
+	if text := <-sent; !strings.Contains(text, "d.first.total_hits:7|c\n") {
+		t.Errorf("%q", text)
+	}
+	for version := range 13 {
+		limits := make([]*stats.Limit, 1_000)
+		for i := range limits {
+			limits[i] = set.Limit(fmt.Sprint("d.k", version, "_", i))
+		}
+		limits[0].TotalHits.Add(1)
+		set.InForce(limits)
+	}
+	flushed(t, sender)
+	<-sent
+	for name, want := range map[string]bool{"d.first": false, "d.k0_0": false, "d.k12_0": true} {
+		if _, known := sender.sent["ratelimit.service.rate_limit."+name+".total_hits"]; known != want {
+			t.Errorf("%s is known: %v", name, known)
+		}
+	}
+	set.Limit("d.first").TotalHits.Add(2)
+	flushed(t, sender)
+	if text := <-sent; text != "ratelimit.service.rate_limit.d.first.total_hits:2|c\n" {
+		t.Errorf("%q", text)
 	}
 }
