@@ -73,7 +73,7 @@ func TestLeasesWithoutRedis(t *testing.T) {
 	m := &master{grants: 20}
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Ledger: ledger.New[*outage.Rule](8), Counts: silent{}, Log: silent{},
+		Context: t.Context(), Go: background.Go, Now: clock, Ledger: ledger.New[*outage.Rule](8), Counts: silent{}, Log: silent{}, Turned: func() {},
 		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return m, m },
 	})
 	var notGivenBack error
