@@ -68,10 +68,32 @@ type ruleCounters struct {
 	holds     holdCounts
 }
 
-// failures are calls that ended with an error, by reason.
-type failures [reasonOther + 1]counter
+// failures are calls that ended with an error, sorted by whose business it is: the
+// caller's code, the limiter's settings, the caller's caller.
+type failures struct {
+	invalid   counter // the call was a mistake
+	cancelled counter // the context ended
+	closed    counter // the limiter was closed
+	other     counter
+}
 
-func (f *failures) count(err error) { f[reasonOf(err)].Inc() }
+// of returns the counter of an error.
+func (f *failures) of(err error) *counter {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case is(context.Canceled), is(context.DeadlineExceeded):
+		return &f.cancelled
+	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):
+		return &f.invalid
+	case is(limit.ErrClosed):
+		return &f.closed
+	}
+	return &f.other
+}
+
+func (f *failures) stats() ErrorStats {
+	return ErrorStats{Invalid: f.invalid.Load(), Cancelled: f.cancelled.Load(), Closed: f.closed.Load(), Other: f.other.Load()}
+}
 
 // ruleMetrics are the counters of one rule, looked up once.
 type ruleMetrics struct {
@@ -113,28 +135,4 @@ func (c *counters) ofName(name string) *ruleCounters {
 		c.rules[name] = new(ruleCounters)
 	}
 	return c.rules[name]
-}
-
-// reason is why a call ended with an error, sorted by whose business it is: the
-// caller's code, the limiter's settings, the caller's caller.
-type reason int
-
-const (
-	reasonInvalid   reason = iota // the call was a mistake
-	reasonCancelled               // the context ended
-	reasonClosed                  // the limiter was closed
-	reasonOther
-)
-
-func reasonOf(err error) reason {
-	is := func(target error) bool { return errors.Is(err, target) }
-	switch {
-	case is(context.Canceled), is(context.DeadlineExceeded):
-		return reasonCancelled
-	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):
-		return reasonInvalid
-	case is(limit.ErrClosed):
-		return reasonClosed
-	}
-	return reasonOther
 }
