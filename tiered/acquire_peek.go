@@ -33,7 +33,7 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 		return limit.Decision{}, err
 	}
 	d := r.decision(s.TierWithout(err))
-	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
 	switch {
 	case r.config.policy == Allow:
 		d.Remaining = r.limit.Quota()

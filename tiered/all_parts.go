@@ -44,7 +44,7 @@ func (g *together) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
 		s := q.shard()
-		if q.rule.slots != nil {
+		if q.rule.slotTTL != 0 {
 			if d, denied := q.deniedSettling(); denied {
 				g.denyBy(i, d)
 				return false
@@ -171,7 +171,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
-		if q.rule.slots != nil {
+		if q.rule.slotTTL != 0 {
 			g.grants[i].Slot, g.decisions[i] = q.acquireAlone(err)
 			continue
 		}
@@ -202,7 +202,7 @@ func (g *together) takeBack(ctx context.Context) {
 		}
 	}
 	for _, i := range g.charged {
-		if g.questions[i].rule.slots != nil {
+		if g.questions[i].rule.slotTTL != 0 {
 			continue
 		}
 		e := g.entries[i]

@@ -37,7 +37,7 @@ func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
 		})
 	}
-	q := r.inOutageOf(&k, units, lua.Settle)
+	q := r.inOutageOf(&k)
 	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
 	return nil
 }

@@ -73,7 +73,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		// The ledger cannot tell whether the charge is still in the window; Redis can.
 		given = reply.Granted
 	}
-	q := r.inOutageOf(&k, 0, lua.Refund)
+	q := r.inOutageOf(&k)
 	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
 	l.lines.release(r.name, k.inRedis())
 	return nil
@@ -96,11 +96,11 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	if r.slots != nil {
+	if r.slotTTL != 0 {
 		r.resetSlots(&k)
 		return nil
 	}
-	q := r.inOutageOf(&k, 0, lua.Forget)
+	q := r.inOutageOf(&k)
 	l.shardOf(&k).Reset(&q)
 	r.unitsCameBack(&k)
 	return nil
