@@ -118,8 +118,7 @@ func (e *Entry) described() string {
 	return text
 }
 
-// leaseKey returns the Redis key of the leases of the entry's key. It is the key of no rule, because
-// names of rules have no colon.
+// leaseKey returns the Redis key of the leases of the entry's key.
 func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
 
 // markerKey returns the Redis key of a Charge's marker.
