@@ -139,15 +139,15 @@ func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := e.asked[part[0]].shard()
 	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
-	if err != nil && !l.outage(err) {
-		return err
+	if err != nil {
+		replies = make([]remote.Reply, len(part))
 	}
 	for n, i := range part {
+		decision, err := e.asked[i].answered(&replies[n], cmp.Or(err, replies[n].Err))
 		if err != nil {
-			e.decisions[i] = e.asked[i].fallback(l.now(), err)
-			continue
+			return err
 		}
-		e.decisions[i], _ = e.asked[i].answered(&replies[n], nil)
+		e.decisions[i] = decision
 	}
 	return nil
 }

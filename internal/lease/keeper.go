@@ -146,7 +146,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		return
 	}
 	reply := &replies[len(replies)-1]
-	if reply.Granted == 0 {
+	if reply.Err != nil || reply.Granted == 0 {
 		k.table.Refused(hash, now+int64(r.Life)/4)
 		return
 	}
