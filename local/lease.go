@@ -121,28 +121,19 @@ func (l *Leases[O]) NextID() uint64 {
 	}
 }
 
-// Spend takes cost units of the lease of a key, if it has that many. hash is the salted hash of the
-// key.
-func (l *Leases[O]) Spend(hash uint64, now, cost int64) (Spent, bool) {
-	return l.look(hash, now, cost, cost)
-}
-
-// Peek is like Spend without taking the units.
-func (l *Leases[O]) Peek(hash uint64, now, cost int64) (Spent, bool) {
-	return l.look(hash, now, cost, 0)
-}
-
-func (l *Leases[O]) look(hash uint64, now, needed, cost int64) (Spent, bool) {
+// Spend takes cost units of the lease of a key, if it has the units that are needed. Both numbers
+// are the same, or cost is 0 to take none. hash is the salted hash of the key.
+func (l *Leases[O]) Spend(hash uint64, now, needed, cost int64) (Spent, bool) {
 	set := l.set(hash)
 	for i := range set.hashes {
 		if set.hashes[i].Load() == hash {
-			return set.records[i].look(&set.hashes[i], hash, now, needed, cost)
+			return set.records[i].spend(&set.hashes[i], hash, now, needed, cost)
 		}
 	}
 	return Spent{}, false
 }
 
-func (r *leaseRecord[O]) look(is *atomic.Uint64, hash uint64, now, needed, cost int64) (Spent, bool) {
+func (r *leaseRecord[O]) spend(is *atomic.Uint64, hash uint64, now, needed, cost int64) (Spent, bool) {
 	for {
 		word := r.word.Load()
 		left := int64(uint32(word))

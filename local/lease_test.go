@@ -28,24 +28,24 @@ func hold(t testing.TB, l *Leases[string], hash uint64, now, units int64) {
 
 func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	l, hash := NewLeases[string](100), testHasher.Hash("k")
-	if _, ok := l.Spend(hash, noon, 1); ok {
+	if _, ok := l.Spend(hash, noon, 1, 1); ok {
 		t.Fatal("spent without a lease")
 	}
 	hold(t, l, hash, noon, 10)
-	s, ok := l.Spend(hash, noon+second/2, 4)
+	s, ok := l.Spend(hash, noon+second/2, 4, 4)
 	if want := (Spent{Stamp: 7, Remaining: 106, ResetAfter: 1500 * time.Millisecond}); !ok || s != want {
 		t.Errorf("%v, %+v, want %+v", ok, s, want)
 	}
-	if s, ok := l.Peek(hash, noon, 6); !ok || s.Remaining != 106 {
+	if s, ok := l.Spend(hash, noon, 6, 0); !ok || s.Remaining != 106 {
 		t.Errorf("a peek: %v, %+v", ok, s)
 	}
-	if _, ok := l.Spend(hash, noon, 7); ok {
+	if _, ok := l.Spend(hash, noon, 7, 7); ok {
 		t.Error("spent 7 of 6")
 	}
-	if _, ok := l.Spend(testHasher.Hash("other"), noon, 1); ok {
+	if _, ok := l.Spend(testHasher.Hash("other"), noon, 1, 1); ok {
 		t.Error("spent another key's")
 	}
-	if _, ok := l.Spend(hash, noon+second, 1); ok {
+	if _, ok := l.Spend(hash, noon+second, 1, 1); ok {
 		t.Error("spent after its end")
 	}
 	if got := l.Left(noon); got != 6 {
@@ -54,7 +54,7 @@ func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	if e, ok := l.End(hash); !ok || e.Left != 6 || e.Units != 10 || l.Held() != 0 {
 		t.Errorf("%v, %+v", ok, e)
 	}
-	if _, ok := l.Spend(hash, noon, 1); ok {
+	if _, ok := l.Spend(hash, noon, 1, 1); ok {
 		t.Error("spent after it was ended")
 	}
 }
@@ -65,7 +65,7 @@ func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
 	hold(t, l, hash, noon, 10)
 	set := l.set(hash)
 	for i := range set.records {
-		if _, ok := set.records[i].look(&set.hashes[i], hash+1, noon, 1, 1); ok {
+		if _, ok := set.records[i].spend(&set.hashes[i], hash+1, noon, 1, 1); ok {
 			t.Error("spent")
 		}
 	}
@@ -88,7 +88,7 @@ func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 		spenders.Go(func() {
 			for i := 0; !stop.Load(); i++ {
 				hash := hashes[i%len(hashes)]
-				if s, ok := l.Spend(hash, noon, 3); ok {
+				if s, ok := l.Spend(hash, noon, 3, 3); ok {
 					spent.Add(3)
 					if s.Stamp != int64(hash>>1) {
 						t.Errorf("spent a lease charged at %d for key %d", s.Stamp, hash>>1)
@@ -168,7 +168,7 @@ func TestLeasesFollowDemand(t *testing.T) {
 		}
 		for range want {
 			now += second / 100
-			if _, ok := l.Spend(hash, now, 1); !ok {
+			if _, ok := l.Spend(hash, now, 1, 1); !ok {
 				t.Fatal("not spent")
 			}
 		}
@@ -185,7 +185,7 @@ func TestLeasesFollowDemand(t *testing.T) {
 			t.Fatalf("wanted %d although the lease is not spent", again)
 		}
 	}
-	l.Spend(hash, now, 50)
+	l.Spend(hash, now, 50, 50)
 	if want := l.Wanted(hash, now, 1, leaseLife, 1000); want == 0 {
 		t.Error("no lease wanted after it was spent")
 	}
@@ -211,17 +211,17 @@ func TestUnusedLeasesEnd(t *testing.T) {
 	for _, hash := range []uint64{used, idle, spent} {
 		hold(t, l, hash, noon, 10)
 	}
-	l.Spend(spent, noon, 10)
+	l.Spend(spent, noon, 10, 10)
 	quarter := int64(leaseLife) / idleFor
 	if ended := l.EndIdle(noon + quarter - 1); len(ended) != 0 {
 		t.Errorf("ended early: %+v", ended)
 	}
-	l.Spend(used, noon+quarter-1, 1)
+	l.Spend(used, noon+quarter-1, 1, 1)
 	if ended := l.EndIdle(noon + quarter); len(ended) != 1 || ended[0].Left != 10 {
 		t.Errorf("want the idle one: %+v", ended)
 	}
 	for now := noon + quarter; now < noon+int64(leaseLife); now += quarter / 2 {
-		l.Spend(used, now, 1)
+		l.Spend(used, now, 1, 1)
 		if ended := l.EndIdle(now); len(ended) != 0 {
 			t.Errorf("a used one ended: %+v", ended)
 		}
@@ -260,7 +260,7 @@ func benchSpend(b testing.TB) func() {
 	l, hash := NewLeases[string](1000), testHasher.Hash("user:12345678")
 	hold(b, l, hash, noon, 10)
 	return func() {
-		if _, ok := l.Spend(hash, noon, 1); !ok {
+		if _, ok := l.Spend(hash, noon, 1, 1); !ok {
 			l.End(hash)
 			l.Wanted(hash, noon+2*second, 10, leaseLife, 1000)
 			l.Hold(hash, noon, Lease[string]{ID: 1, Units: 1 << 31, Ends: noon + second})

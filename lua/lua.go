@@ -20,49 +20,30 @@
 // effects replication (Redis 5), and nothing else.
 package lua
 
-import _ "embed"
+import (
+	"embed"
+	"strings"
+)
 
-//go:embed numbers.lua
-var numbers string
+//go:embed *.lua
+var files embed.FS
 
-//go:embed state.lua
-var state string
-
-//go:embed sliding_log.lua
-var slidingLog string
-
-//go:embed log_ring.lua
-var logRing string
-
-//go:embed log_zset.lua
-var logZSet string
-
-//go:embed sliding_counter.lua
-var slidingCounter string
-
-//go:embed gcra.lua
-var gcra string
-
-//go:embed fixed_window.lua
-var fixedWindow string
-
-//go:embed concurrent.lua
-var concurrent string
-
-//go:embed lease.lua
-var lease string
-
-//go:embed hold.lua
-var hold string
-
-//go:embed frame.lua
-var frame string
-
-//go:embed fleet.lua
-var fleet string
+// source returns the text of some of the files, in order.
+func source(names ...string) string {
+	var text strings.Builder
+	for _, name := range names {
+		file, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		text.Write(file)
+	}
+	return text.String()
+}
 
 func decide() string {
-	return numbers + state + slidingLog + logRing + logZSet + slidingCounter + gcra + fixedWindow + concurrent + lease + hold + frame
+	return source("numbers", "state", "sliding_log", "log_ring", "log_zset", "sliding_counter", "gcra", "fixed_window",
+		"concurrent", "lease", "hold", "frame")
 }
 
 // DecideScript is the script that makes decisions: the frame over all algorithms. Its
@@ -77,7 +58,7 @@ func DecideLibrary(name string) string {
 }
 
 // Fleet is the script that keeps fleet membership, described in fleet.lua.
-func Fleet() string { return fleet }
+func Fleet() string { return source("fleet") }
 
 // The codes by which a rule names its algorithm.
 const (

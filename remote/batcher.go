@@ -126,7 +126,7 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
 
 // DecideAll has entries decided in one trip, in order, and within the given time, at most
 // Options.Deadline. On a Cluster they must share a slot. Entries with the same Group are charged
-// all or none.
+// all or none. Entries without one fail by themselves, see Reply.Err; the error is that of all.
 //
 // It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
 // cancelled, but that a caller who makes its own trip (Options.Inline) finishes it first.

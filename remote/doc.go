@@ -8,9 +8,8 @@
 // From keys to replies:
 //
 //	keys.go      Keyspace: from rule and user key to a Redis key
-//	slot.go      the Cluster slot of a key
+//	slot.go      the Cluster slot of a key, and the masters of the slots
 //	rule.go      Rule: a limit and its algorithm, encoded once
-//	calendar.go  where the windows of the calendar begin
 //	script.go    Script: runs a batch, by slot on a Cluster; loads the script
 //	run.go       one run: commands, arguments, replies
 //	batcher.go   Batcher: group commit, deadlines, late and lost replies

@@ -71,7 +71,6 @@ type Entry struct {
 	Hold *Hold
 
 	name      string // the Redis key, once computed
-	leaseName string // the Redis key of the leases, once computed
 	holdsName string // the Redis key of the holds, once computed
 
 	joined []joinedHold // the holds of a Hold or Settle with a Count, except the first
@@ -119,14 +118,8 @@ func (e *Entry) described() string {
 	return text
 }
 
-// leaseKey returns the Redis key of the leases of the entry's key. It is the key of no rule, because
-// names of rules have no colon.
-func (e *Entry) leaseKey() string {
-	if e.leaseName == "" {
-		e.leaseName = leaseKey(e.redisKey())
-	}
-	return e.leaseName
-}
+// leaseKey returns the Redis key of the leases of the entry's key.
+func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
 
 // markerKey returns the Redis key of a Charge's marker.
 func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }

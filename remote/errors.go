@@ -144,6 +144,10 @@ var (
 	errNotRun  = errors.New("it charged nothing")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
+
+	// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet
+	// whether an earlier entry has changed what the process holds.
+	ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
 )
 
 // The end of a caller's own context is no failure of Redis.

@@ -65,3 +65,47 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 		t.Errorf("the slot was never found torn: %v\n%s", err, info)
 	}
 }
+
+// answers is a hook that answers commands in place of a server, by their names.
+type answers func(name string) error
+
+func (answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		cmd.SetErr(a(cmd.Name()))
+		return cmd.Err()
+	}
+}
+
+// A single entry may find the script missing, as on a node that is new, and then its keys torn.
+func TestASingleEntryOfAMovingSlot(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	runs := 0
+	client.AddHook(answers(func(name string) error {
+		switch name {
+		case "script":
+			return nil
+		case "evalsha":
+			if runs++; runs > 1 {
+				return refusal("TRYAGAIN Multiple keys request during rehashing of slot")
+			}
+			return refusal("NOSCRIPT No matching script")
+		}
+		return refusal("unknown command")
+	}))
+	e := Entry{
+		Key: "k", Rule: newRule(t, limit.PerHour(10), limit.SlidingLog()), Operation: lua.Lease, Cost: 1,
+		Lease: &Lease{ID: 1, Most: 5, Life: time.Second},
+	}
+	replies, err := NewScript(client).Run(context.Background(), []Entry{e}, 0)
+	if !redis.HasErrorPrefix(err, "TRYAGAIN") || replies != nil || runs != 2 {
+		t.Errorf("%+v, %v after %d runs; want TRYAGAIN after 2", replies, err, runs)
+	}
+}

@@ -47,7 +47,7 @@ type Reply struct {
 	Life time.Duration
 	// Clock is the deciding server's clock, in µs; Stamp is the key's own time.
 	Clock, Stamp int64
-	// Err is set, and no other field, if the entry's part of a batch failed.
+	// Err is set if the entry's part of a batch failed. The other fields are then meaningless.
 	Err error
 
 	outcomes string // of a Settle with a count: one byte for each

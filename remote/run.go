@@ -72,47 +72,61 @@ func (r *run) divideTorn() (again []int) {
 			continue
 		}
 		torn := r.parts[i]
-		pieceOf := make(map[any]int) // by group or key
-		var pieces []part
-		for j := range torn.entries {
-			e := &torn.entries[j]
-			var together any = e.redisKey()
-			switch {
+		pieces := grouped(len(torn.entries), func(j int) any {
+			switch e := &torn.entries[j]; {
 			case e.Group != 0:
-				together = e.Group
+				return e.Group
 			case e.Operation == lua.Lease:
-				together = e.leaseKey()
+				return e.leaseKey()
 			case e.usesHolds():
-				together = e.holdsKey()
+				return e.holdsKey()
 			case e.Operation == lua.Charge: // its key and its marker may be on different nodes
-				together = e.markerKey()
+				return e.markerKey()
+			default:
+				return e.redisKey()
 			}
-			piece, seen := pieceOf[together]
-			if !seen {
-				piece = len(pieces)
-				pieceOf[together] = piece
-				pieces = append(pieces, part{})
-			}
-			p := &pieces[piece]
-			position := j
-			if torn.positions != nil {
-				position = torn.positions[j]
-			}
-			p.entries = append(p.entries, *e)
-			p.positions = append(p.positions, position)
-		}
+		})
 		if len(pieces) == 1 {
 			continue
 		}
-		r.parts[i] = pieces[0]
+		r.parts[i] = torn.some(pieces[0])
 		again = append(again, i)
 		for _, piece := range pieces[1:] {
 			again = append(again, len(r.parts))
-			r.parts = append(r.parts, piece)
+			r.parts = append(r.parts, torn.some(piece))
 			r.cmds = append(r.cmds, chargeCmd{})
 		}
 	}
 	return again
+}
+
+// some returns a part with some of the part's entries, given by their indices in it.
+func (p *part) some(of []int) part {
+	q := part{entries: make([]Entry, len(of)), positions: of}
+	for i, j := range of {
+		q.entries[i] = p.entries[j]
+		if p.positions != nil {
+			q.positions[i] = p.positions[j]
+		}
+	}
+	return q
+}
+
+// grouped returns the numbers 0 to n-1 in groups of the same key. The groups are in the order of their
+// first numbers.
+func grouped[K comparable](n int, key func(i int) K) (groups [][]int) {
+	groupOf := make(map[K]int)
+	for i := range n {
+		k := key(i)
+		at, seen := groupOf[k]
+		if !seen {
+			at = len(groups)
+			groupOf[k] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	return groups
 }
 
 // command returns the command that runs the script for entries; frame.lua describes the arguments.

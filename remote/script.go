@@ -176,7 +176,7 @@ func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64)
 	if n != nil && (!s.bySlot.Load() || len(entries) == 1) {
 		return s.runPart(ctx, n, entries, clock)
 	}
-	return s.runParts(ctx, n, s.split(entries), len(entries), clock)
+	return s.runParts(ctx, n, split(entries), len(entries), clock)
 }
 
 // runPart implements run for entries that one call of the script can decide.
@@ -196,7 +196,7 @@ func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock in
 		return s.runParts(ctx, nil, []part{{entries: entries}}, len(entries), clock)
 	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
 		s.DivideBySlot()
-		return s.runParts(ctx, n, s.split(entries), len(entries), clock)
+		return s.runParts(ctx, n, split(entries), len(entries), clock)
 	default:
 		reloadCluster(ctx, s.client)
 		return nil, withoutArguments(err)
@@ -248,30 +248,16 @@ func reloadCluster(ctx context.Context, client redis.UniversalClient) {
 }
 
 // split divides the entries into one part per slot of the Cluster.
-func (s *Script) split(entries []Entry) []part {
-	positions := BySlot(entries)
+func split(entries []Entry) []part {
+	whole, positions := part{entries: entries}, BySlot(entries)
 	parts := make([]part, len(positions))
 	for i, of := range positions {
-		parts[i] = part{entries: make([]Entry, len(of)), positions: of}
-		for j, position := range of {
-			parts[i].entries[j] = entries[position]
-		}
+		parts[i] = whole.some(of)
 	}
 	return parts
 }
 
 // BySlot returns the positions of the entries of each slot of the Cluster, in order.
 func BySlot(entries []Entry) (parts [][]int) {
-	partOf := make(map[uint16]int)
-	for i := range entries {
-		slot := keySlot(entries[i].redisKey())
-		at, seen := partOf[slot]
-		if !seen {
-			at = len(parts)
-			partOf[slot] = at
-			parts = append(parts, nil)
-		}
-		parts[at] = append(parts[at], i)
-	}
-	return parts
+	return grouped(len(entries), func(i int) uint16 { return keySlot(entries[i].redisKey()) })
 }

@@ -339,18 +339,7 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 // charged, and the reply has corrected the clock, so the call may be sent once more.
 func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	own := from.answer(c, replies)
-	var err error
-	for i := range own {
-		r := &own[i]
-		switch {
-		case r.Err != nil:
-			err = r.Err
-		case r.Status == Unreadable && (err == nil || errors.Is(err, errExpired)):
-			err = fmt.Errorf("%w: %s", ErrUnreadable, c.described(i))
-		case r.Status == Expired && err == nil:
-			err = errExpired
-		}
-	}
+	err := c.failure(own)
 	if err == errExpired {
 		if !c.resent && localTime() < c.deadline {
 			c.resent = true
@@ -365,6 +354,34 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	}
 	c.answer(own, err)
 	return true
+}
+
+// failure returns the error of a call with these replies, if it failed as a whole. Independent entries
+// fail by themselves, because others have been charged (law 3): only if all have expired, the call has.
+func (c *call) failure(own []Reply) (err error) {
+	independent := c.group != nil && c.group[0].Group == 0
+	expired := 0
+	for i := range own {
+		r := &own[i]
+		failed := r.Err
+		switch {
+		case failed != nil:
+		case r.Status == Unreadable:
+			failed = fmt.Errorf("%w: %s", ErrUnreadable, c.described(i))
+		case r.Status == Expired:
+			failed = errLate
+			expired++
+		}
+		if independent {
+			r.Err = failed
+		} else if failed != nil && failed != errLate {
+			err = failed
+		}
+	}
+	if err == nil && expired > 0 && (expired == len(own) || !independent) {
+		return errExpired
+	}
+	return err
 }
 
 // again puts calls back at the front of the queue. Its caller has a place, and checks the queue

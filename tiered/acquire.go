@@ -109,10 +109,10 @@ func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, question
 func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule], wait <-chan struct{}) {
 	entered = make([]*local.Held[*Rule], len(questions))
 	for i, q := range questions {
-		if q.rule.slots == nil {
+		if q.rule.slotTTL == 0 {
 			continue
 		}
-		if entered[i], wait = l.slots.table.Enter(q.heldKey(), q.rule, q.rule.slots.ttl); wait == nil {
+		if entered[i], wait = l.slots.table.Enter(q.heldKey(), q.rule, q.rule.slotTTL); wait == nil {
 			continue
 		}
 		for _, h := range entered {
@@ -161,7 +161,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 			slot := &Slot{rule: r, key: kept}
 			slots, all[i] = append(slots, slot), &slot.local
 		}
-		h.Granted(now, l.slotsTill(sent, r.slots.ttl), reply.Remaining, q.cost, all...)
+		h.Granted(now, l.slotsTill(sent, r.slotTTL), reply.Remaining, q.cost, all...)
 	}
 	return slots
 }
@@ -187,7 +187,7 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 // slotsDenied sets the RetryAfter of a denial of slots to acquireAgain. Redis's answer is the time until
 // the holders' records expire, but units are usually released much earlier.
 func (r *Rule) slotsDenied(d *limit.Decision) {
-	if r.slots != nil && !d.Allowed && !d.HeldBack {
+	if r.slotTTL != 0 && !d.Allowed && !d.HeldBack {
 		d.RetryAfter = acquireAgain
 	}
 }
@@ -199,7 +199,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	r, s := q.rule, q.shard()
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
-	d.RetryAfter, d.ResetAfter = acquireAgain, r.slots.ttl
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
 	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
 	switch {
 	case r.config.policy == Allow:
@@ -211,7 +211,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 		return nil, d
 	}
 	slot := &Slot{rule: r, key: q.key.kept()}
-	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slots.ttl, share, q.cost, &slot.local)
+	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slotTTL, share, q.cost, &slot.local)
 	if !d.Allowed {
 		return nil, d
 	}
@@ -236,7 +236,7 @@ func (q *question) roomAlone() int64 {
 // instances hold (law 11).
 func (q *question) deniedSettling() (d limit.Decision, denied bool) {
 	r, s := q.rule, q.shard()
-	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slots.ttl) {
+	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slotTTL) {
 		return d, false
 	}
 	room := q.roomAlone()
@@ -244,7 +244,7 @@ func (q *question) deniedSettling() (d limit.Decision, denied bool) {
 		return d, false
 	}
 	d = r.decision(s.TierSettling())
-	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, r.slots.ttl
+	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, r.slotTTL
 	return d, true
 }
 
@@ -253,4 +253,41 @@ func (r *Rule) resetSlots(key *callKey) {
 	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })
 	r.unitsCameBack(key)
+}
+
+// peekSlots decides a Peek of a concurrency limit.
+func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
+	r, units := q.rule, q.cost
+	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
+		return limit.Decision{}, err
+	}
+	l := r.limiter
+	l.roundOfSlots()
+	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
+		return d, nil
+	}
+	s, err := q.shard(), breaker.ErrOpen
+	if s.Breaker.Closed() {
+		var reply remote.Reply
+		if reply, err = s.Decide(ctx, q.entry()); err == nil {
+			d := r.fromRedis(&reply, units, lua.Peek)
+			r.slotsDenied(&d)
+			return d, nil
+		}
+	}
+	if !l.outage(err) {
+		return limit.Decision{}, err
+	}
+	d := r.decision(s.TierWithout(err))
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
+	switch {
+	case r.config.policy == Allow:
+		d.Remaining = r.limit.Quota()
+	case r.config.policy == Approximate && !s.Breaker.Closed():
+		d.Remaining = q.roomAlone()
+	}
+	if d.Allowed = d.Remaining >= units; d.Allowed {
+		d.RetryAfter = 0
+	}
+	return d, nil
 }

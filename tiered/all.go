@@ -107,7 +107,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	if err := l.checkAll(ctx, requests, check); err != nil {
 		return nil, err
 	}
-	acquires := slices.ContainsFunc(requests, func(q Request) bool { return q.Rule.slots != nil })
+	acquires := slices.ContainsFunc(requests, func(q Request) bool { return q.Rule.slotTTL != 0 })
 	if acquires {
 		l.roundOfSlots()
 	}

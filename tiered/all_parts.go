@@ -44,7 +44,7 @@ func (g *together) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
 		s := q.shard()
-		if q.rule.slots != nil {
+		if q.rule.slotTTL != 0 {
 			if d, denied := q.deniedSettling(); denied {
 				g.denyBy(i, d)
 				return false
@@ -171,7 +171,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 func (g *together) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
-		if q.rule.slots != nil {
+		if q.rule.slotTTL != 0 {
 			g.grants[i].Slot, g.decisions[i] = q.acquireAlone(err)
 			continue
 		}
@@ -202,7 +202,7 @@ func (g *together) takeBack(ctx context.Context) {
 		}
 	}
 	for _, i := range g.charged {
-		if g.questions[i].rule.slots != nil {
+		if g.questions[i].rule.slotTTL != 0 {
 			continue
 		}
 		e := g.entries[i]
@@ -263,4 +263,31 @@ func everyOne(n int) []int {
 		all[i] = i
 	}
 	return all
+}
+
+// acquire asks Redis to decide a part that may acquire slots; see charge.
+func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+	questions := make([]*question, len(part))
+	for j, i := range part {
+		questions[j] = &g.questions[i]
+	}
+	entered, err := g.limiter.enterSlots(ctx, within, questions...)
+	if err != nil {
+		return nil, err
+	}
+	sent := g.limiter.slotNow()
+	replies, err := s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
+	for j, i := range part {
+		if entered[j] == nil {
+			continue
+		}
+		var reply remote.Reply
+		if err == nil {
+			reply = replies[j]
+		}
+		if slots := questions[j].leaveSlots(entered[j], sent, &reply, err); slots != nil {
+			g.grants[i].Slot = slots[0]
+		}
+	}
+	return replies, err
 }

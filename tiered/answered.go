@@ -19,7 +19,7 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		return
 	}
 	r := (*Rule)(a)
-	if r.slots != nil {
+	if r.slotTTL != 0 {
 		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units come back at any time
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 // check finds what is wrong with a call, at once and without a trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
-	if r.slots != nil {
+	if r.slotTTL != 0 {
 		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
 	}
 	return r.checkCall(ctx, key, cost)
@@ -35,7 +35,7 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 
 // checkSlots is check for acquiring.
 func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
-	if r.slots == nil {
+	if r.slotTTL == 0 {
 		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
 	}
 	return r.checkCall(ctx, key, units)
@@ -106,7 +106,7 @@ func (q *Request) checkTaken(ctx context.Context) error {
 	r := q.Rule
 	switch {
 	case q.Hold == 0:
-	case r.slots != nil:
+	case r.slotTTL != 0:
 		return fmt.Errorf("%w: units of rule %q are to be held for %s, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
 	default:
 		if err := r.checkHold(q.Hold); err != nil {

@@ -83,7 +83,7 @@ func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
 	switch {
 	case q.Hold != 0:
 		g.Hold, d, _ = q.Rule.Hold(ctx, q.Key, q.Cost, q.Hold)
-	case q.Rule.slots != nil:
+	case q.Rule.slotTTL != 0:
 		g.Slot, d, _ = q.Rule.Acquire(ctx, q.Key, q.Cost)
 	default:
 		d, _ = q.Rule.AllowN(ctx, q.Key, q.Cost)

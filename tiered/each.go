@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -27,23 +28,16 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	if err := l.checkTogether(requests); err != nil {
 		return nil, err
 	}
+	e := each{limiter: l, asked: make([]question, len(requests)), decisions: make([]limit.Decision, len(requests))}
 	for i := range requests {
-		q := &requests[i]
-		cost := q.Cost
+		q, cost, operation := &requests[i], requests[i].Cost, lua.Take
 		if cost == 0 {
-			cost = 1
+			cost, operation = 1, lua.Peek
 		}
 		if err := q.checkCost(ctx, cost); err != nil {
 			return nil, err
 		}
-	}
-	e := each{limiter: l, asked: make([]question, len(requests)), decisions: make([]limit.Decision, len(requests))}
-	for i, q := range requests {
-		if q.Cost == 0 {
-			e.asked[i] = q.Rule.ask(q.Key, 1, lua.Peek)
-		} else {
-			e.asked[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
-		}
+		e.asked[i] = q.Rule.ask(q.Key, cost, operation)
 	}
 	err := e.decide(ctx)
 	for i := range e.asked {
@@ -99,12 +93,7 @@ func (e *each) decide(ctx context.Context) error {
 		})
 	}
 	trips.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // parts divides the requests into trips.
@@ -150,15 +139,15 @@ func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := e.asked[part[0]].shard()
 	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
-	if err != nil && !l.outage(err) {
-		return err
+	if err != nil {
+		replies = make([]remote.Reply, len(part))
 	}
 	for n, i := range part {
+		decision, err := e.asked[i].answered(&replies[n], cmp.Or(err, replies[n].Err))
 		if err != nil {
-			e.decisions[i] = e.asked[i].fallback(l.now(), err)
-			continue
+			return err
 		}
-		e.decisions[i], _ = e.asked[i].answered(&replies[n], nil)
+		e.decisions[i] = decision
 	}
 	return nil
 }

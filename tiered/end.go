@@ -24,7 +24,7 @@ func (q *question) end(d *limit.Decision, err error) error {
 // Without a live page nobody does, which costs the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
-		r.metrics.failed.count(err)
+		r.metrics.failed.of(err).Inc()
 		return
 	}
 	if n := r.metrics.decisions.add(d); d.Tier != limit.TierRedis {

@@ -64,14 +64,14 @@ func (l *Limiter) newLeases() *lease.Keeper {
 }
 
 // fromLease decides from the lease of a key, if it has the units.
-func (r *Rule) fromLease(hash uint64, now, cost int64, operation int) (limit.Decision, bool) {
-	peek := operation == lua.Peek
-	spent, ok := r.limiter.leases.Spend(r.lease, hash, now, cost, peek)
+func (r *Rule) fromLease(hash uint64, now, needed int64, operation int) (limit.Decision, bool) {
+	cost := needed
+	if operation == lua.Peek {
+		cost = 0
+	}
+	spent, ok := r.limiter.leases.Spend(r.lease, hash, now, needed, cost)
 	if !ok {
 		return limit.Decision{}, false
-	}
-	if peek {
-		cost = 0
 	}
 	d := r.decision(limit.TierLease)
 	d.Allowed, d.Granted, d.Remaining, d.ResetAfter = true, cost, spent.Remaining, spent.ResetAfter

@@ -174,7 +174,7 @@ func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
 	}
-	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slots != nil { // may be released at any time
+	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slotTTL != 0 { // may be released at any time
 		return false
 	}
 	d := w.rule.decision(limit.TierLocal)

@@ -125,9 +125,9 @@ func (l *Limiter) shardOf(key *callKey) *outage.Shard {
 	return l.shards.Of(key.inRedis())
 }
 
-// inOutageOf returns the question to a shard about a key.
-func (r *Rule) inOutageOf(key *callKey, cost int64, operation int) outage.Question {
-	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis(), Cost: cost, Operation: operation}
+// inOutageOf returns the question to a shard about a key, without a cost.
+func (r *Rule) inOutageOf(key *callKey) outage.Question {
+	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the

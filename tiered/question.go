@@ -48,7 +48,9 @@ func (q *question) entry() remote.Entry {
 
 // inOutage returns the question to the shard.
 func (q *question) inOutage() outage.Question {
-	return q.rule.inOutageOf(&q.key, q.cost, q.operation)
+	asked := q.rule.inOutageOf(&q.key)
+	asked.Cost, asked.Operation = q.cost, q.operation
+	return asked
 }
 
 // needed returns how many units must be free for anything to be granted.
@@ -72,7 +74,7 @@ func (q *question) inMemory(now int64) (limit.Decision, bool) {
 // decide takes a question through all tiers.
 func (q *question) decide(ctx context.Context) (limit.Decision, error) {
 	r := q.rule
-	if r.slots != nil && q.operation == lua.Peek {
+	if r.slotTTL != 0 && q.operation == lua.Peek {
 		return q.peekSlots(ctx)
 	}
 	if err := r.check(ctx, q.key.said, q.cost); err != nil {

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -25,15 +26,14 @@ type Rule struct {
 	why        string // the reason for the algorithm
 	capacity   int64
 	mostCost   int64 // largest valid cost: the capacity, or more if denied requests count
-	sliding    bool  // units in use are exactly the units of the last window
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
 	metrics    ruleMetrics
-	own        bool        // made by WithLimit, for keys with their own limit
-	shadow     *shadow     // nil: none
-	lease      *lease.Rule // nil: none
-	slots      *slotTerms  // nil unless the limit is a limit.Concurrent
+	own        bool          // made by WithLimit, for keys with their own limit
+	shadow     *shadow       // nil: none
+	lease      *lease.Rule   // nil: none
+	slotTTL    time.Duration // 0 unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -46,8 +46,14 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if err != nil {
 		return nil, err
 	}
-	if r.slots != nil {
-		l.startSlots(r.slots.ttl)
+	if r.shadow, err = l.newShadow(r); err != nil {
+		return nil, err
+	}
+	if r.lease != nil {
+		l.leases.Begin()
+	}
+	if r.slotTTL != 0 {
+		l.startSlots(r.slotTTL)
 	}
 	l.shards.AddWindow(r.limit.Window())
 	return r, nil
@@ -83,10 +89,6 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if c.unsettled == GiveBack {
 		encoded = encoded.GivesBack()
 	}
-	shadow, err := l.newShadow(name, lim, a, c.shadow)
-	if err != nil {
-		return nil, err
-	}
 	r := &Rule{
 		limiter:    l,
 		name:       name,
@@ -97,19 +99,17 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		why:        why,
 		capacity:   capacity,
 		mostCost:   a.Capacity(inRedis),
-		sliding:    a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		metrics:    l.metrics.rule(name, c.dryRun),
-		shadow:     shadow,
 		inRedis:    inRedis,
 	}
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	r.inOutage = &outage.Rule{
-		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity, Sliding: r.sliding,
-		Salt: l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Number: l.ledger.RuleNumber(name),
+		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity,
+		Sliding: a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
+		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Number: l.ledger.RuleNumber(name),
 	}
 	if terms != nil {
-		l.leases.Begin()
 		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}
 	return r, nil

@@ -46,7 +46,7 @@ func (l *Limiter) record(s *settlement) {
 		return
 	}
 	s.recorded = true
-	q, shard := s.rule.inOutageOf(&s.key, s.used, lua.Settle), l.shardOf(&s.key)
+	q, shard := s.rule.inOutageOf(&s.key), l.shardOf(&s.key)
 	switch {
 	case s.used > s.held:
 		shard.Used(&q, s.used-s.held, !s.local) // if local, Redis is charged later, as for all units granted without it
@@ -107,7 +107,7 @@ func (l *Limiter) unknownHold(s *settlement) {
 	if more <= 0 {
 		return
 	}
-	q := s.rule.inOutageOf(&s.key, more, lua.Settle)
+	q := s.rule.inOutageOf(&s.key)
 	l.shardOf(&s.key).Used(&q, more, false)
 	if s.used > s.held {
 		s.recorded = true // by Used

@@ -65,23 +65,23 @@ type shadowCounts struct {
 }
 
 // newShadow returns nil if the rule has no shadow.
-func (l *Limiter) newShadow(name string, lim limit.Limit, a limit.Algorithm, part float64) (*shadow, error) {
-	if part == 0 || a.Same(limit.SlidingLog()) {
+func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
+	if r.config.shadow == 0 || r.algorithm.Same(limit.SlidingLog()) {
 		return nil, nil
 	}
-	encoded, err := remote.NewRule(lim, limit.SlidingLog())
+	encoded, err := remote.NewRule(r.limit, limit.SlidingLog())
 	if err != nil {
-		return nil, fmt.Errorf("shadow of rule %q: %w", name, err)
+		return nil, fmt.Errorf("shadow of rule %q: %w", r.name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
 	return &shadow{
 		limiter:      l,
-		name:         name + "~log", // no rule can have this name
+		name:         r.name + "~log", // no rule can have this name
 		encoded:      encoded,
-		quota:        lim.Quota(),
-		salt:         xxhash.Sum64String(name),
-		threshold:    uint64(part * math.Nextafter(1<<64, 0)),
-		shadowCounts: l.metrics.shadow(name),
+		quota:        r.limit.Quota(),
+		salt:         xxhash.Sum64String(r.name),
+		threshold:    uint64(r.config.shadow * math.Nextafter(1<<64, 0)),
+		shadowCounts: l.metrics.shadow(r.name),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -38,11 +39,6 @@ const (
 	acquireAgain = 50 * time.Millisecond
 )
 
-// slotTerms are the parameters of a rule with a limit of [limit.Concurrent].
-type slotTerms struct {
-	ttl time.Duration
-}
-
 // describedSlotsRule makes the rule of a concurrency limit; see describedRule.
 func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	meaningless := ""
@@ -65,11 +61,8 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 	if meaningless != "" {
 		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim))
 	}
-	terms := &slotTerms{ttl: c.slotTTL}
-	if terms.ttl == 0 {
-		terms.ttl = defaultSlotTTL
-	}
-	encoded, err := remote.NewSlotsRule(lim, terms.ttl, l.slots.holder)
+	ttl := cmp.Or(c.slotTTL, defaultSlotTTL)
+	encoded, err := remote.NewSlotsRule(lim, ttl, l.slots.holder)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
@@ -81,7 +74,7 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		mostCost:   lim.Quota(),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim)),
 		metrics:    l.metrics.rule(name, c.dryRun),
-		slots:      terms,
+		slotTTL:    ttl,
 	}
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	return r, nil

@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -94,7 +93,7 @@ func (l *Limiter) keepSlots() {
 		if renew {
 			renewAt = now + third
 			if !told {
-				renewAt = now + max(third*renewals/renewalsAfterFailure, int64(l.config.deadline))
+				renewAt = now + min(third, max(third*renewals/renewalsAfterFailure, int64(l.config.deadline)))
 			}
 		}
 		now = l.now()
@@ -159,9 +158,8 @@ func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]
 	return batches
 }
 
-// tellBatch sends a batch of statements in one trip, and reports whether Redis has confirmed it. If
-// the value of one key is unreadable, each statement is sent by itself, so that the others are not
-// affected (law 7).
+// tellBatch sends a batch of statements in one trip, and reports whether Redis has confirmed all of
+// them. A key whose value is unreadable does not affect the others (law 7).
 func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 	entries := make([]remote.Entry, len(batch))
 	for i := range batch {
@@ -173,17 +171,12 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 	}
 	sent := l.slotNow()
 	replies, err := l.shards.Of(remote.UserKey(batch[0].Held.Key)).DecideAll(context.Background(), entries, l.config.deadline)
-	if errors.Is(err, remote.ErrUnreadable) && len(batch) > 1 {
-		told = true
-		for i := range batch {
-			told = l.tellBatch(batch[i:i+1]) && told
-		}
-		return told
-	}
 	now := l.now()
+	told = err == nil
 	for i := range batch {
 		s := &batch[i]
-		if err != nil {
+		if err != nil || replies[i].Err != nil {
+			told = false
 			s.Failed(now, l.unsettledUntil(now))
 			continue
 		}
@@ -192,7 +185,7 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // the first waiter asks again
 		}
 	}
-	return err == nil
+	return told
 }
 
 // slotNow returns the limiter's time in whole microseconds, the resolution of Redis.

@@ -252,15 +252,6 @@ func (r *ruleCounters) stats(name string) RuleStats {
 	return s
 }
 
-func (f *failures) stats() ErrorStats {
-	return ErrorStats{
-		Invalid:   f[reasonInvalid].Load(),
-		Cancelled: f[reasonCancelled].Load(),
-		Closed:    f[reasonClosed].Load(),
-		Other:     f[reasonOther].Load(),
-	}
-}
-
 // SourceLoaded tells [Stats] that rules were loaded from a source, such as a file, which is named
 // by its path, and put in force (see [Limiter.PutInForceFrom]); or, with an error, that they could
 // not be. Package rulesfile calls it. Programs that load rules from elsewhere may call it, too. It

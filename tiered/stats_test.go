@@ -38,7 +38,7 @@ func TestErrorsAreCountedByReason(t *testing.T) {
 		limit.ErrNotRedis:         {Other: 1},
 	} {
 		var f failures
-		f.count(fmt.Errorf("rule r: %w", err))
+		f.of(fmt.Errorf("rule r: %w", err)).Inc()
 		if got := f.stats(); got != want {
 			t.Errorf("%v counts as %+v, want %+v", err, got, want)
 		}

@@ -39,3 +39,47 @@ func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 		t.Errorf("after a reset: %+v", d)
 	}
 }
+
+// Laws 3 and 7: a key that cannot be read does not affect the others of the same AllowEach: Redis
+// decides them, and charges them once.
+func TestLaw3AllowEachBesideAnUnreadableKey(t *testing.T) {
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	client, ctx := server.Client(t), context.Background()
+	l := newLimiterOn(t, server.Client(t), prefix)
+	r := newRule(t, l, "search", limit.PerMinute(100))
+	client.Set(ctx, prefix+":{alice}:search", "damaged", time.Minute)
+	d, err := l.AllowEach(ctx, Request{Rule: r, Key: "alice", Cost: 1}, Request{Rule: r, Key: "bob", Cost: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !d[0].Allowed || d[0].Tier != limit.TierFallback {
+		t.Errorf("the unreadable key: %+v", d[0])
+	}
+	if !d[1].Allowed || d[1].Tier != limit.TierRedis || d[1].Remaining != 95 {
+		t.Errorf("the other key: %+v", d[1])
+	}
+	if units := l.Stats().UnchargedUnits; units > 1 {
+		t.Errorf("%d units are to be charged later, want at most that of the unreadable key", units)
+	}
+}
+
+// Law 7: slots of a key that cannot be read are lost after their TTL, and those of other keys, which
+// are renewed in the same trips, are kept.
+func TestLaw7SlotsBesideAnUnreadableKey(t *testing.T) {
+	t.Parallel()
+	const ttl = 300 * time.Millisecond
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	client, ctx := server.Client(t), context.Background()
+	r := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(5), SlotTTL(ttl))
+	lost, kept := mustAcquire(t, r, "a", 1), mustAcquire(t, r, "b", 1)
+	client.Set(ctx, prefix+":{a}:jobs:slots", "damaged", time.Minute)
+	redistest.Eventually(t, "the slot of the unreadable key is lost", func() bool { return !lost.Held() })
+	for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if !kept.Held() {
+			t.Fatal("the other slot is lost, too")
+		}
+		if lost.Held() {
+			t.Fatal("the lost slot is held again")
+		}
+	}
+}

@@ -113,7 +113,7 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
-	if w.rule.slots != nil {
+	if w.rule.slotTTL != 0 {
 		q.acquireFor(w, count)
 		return
 	}

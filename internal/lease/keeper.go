@@ -92,15 +92,12 @@ func (k *Keeper) end() {
 	k.trips.Done()
 }
 
-// Spend takes units of the lease of a key, if it has them; with peek it takes none.
-func (k *Keeper) Spend(r *Rule, hash uint64, now, cost int64, peek bool) (local.Spent, bool) {
+// Spend takes units of the lease of a key, see [local.Leases.Spend].
+func (k *Keeper) Spend(r *Rule, hash uint64, now, needed, cost int64) (local.Spent, bool) {
 	if k.c.Virtual {
 		k.endIdle() // no background goroutine does so in virtual time
 	}
-	if peek {
-		return k.table.Peek(hash^r.Salt, now, cost)
-	}
-	return k.table.Spend(hash^r.Salt, now, cost)
+	return k.table.Spend(hash^r.Salt, now, needed, cost)
 }
 
 // Granted records Redis's grant, and requests a lease if it is worth while.
@@ -149,7 +146,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		return
 	}
 	reply := &replies[len(replies)-1]
-	if reply.Granted == 0 {
+	if reply.Err != nil || reply.Granted == 0 {
 		k.table.Refused(hash, now+int64(r.Life)/4)
 		return
 	}

@@ -73,7 +73,7 @@ func TestLeasesWithoutRedis(t *testing.T) {
 	m := &master{grants: 20}
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Ledger: ledger.New[*outage.Rule](8), Counts: silent{}, Log: silent{},
+		Context: t.Context(), Go: background.Go, Now: clock, Ledger: ledger.New[*outage.Rule](8), Counts: silent{}, Log: silent{}, Turned: func() {},
 		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return m, m },
 	})
 	var notGivenBack error
@@ -99,17 +99,17 @@ func TestLeasesWithoutRedis(t *testing.T) {
 			now += int64(time.Millisecond)
 		}
 	}
-	if _, ok := k.Spend(r, hash, now, 1, false); ok {
+	if _, ok := k.Spend(r, hash, now, 1, 1); ok {
 		t.Fatal("a lease before any was asked for")
 	}
 	demand()
-	spent, ok := k.Spend(r, hash, now, 3, false)
+	spent, ok := k.Spend(r, hash, now, 3, 3)
 	if !ok || spent.Stamp != 7 || k.Left() != m.left()-3 {
 		t.Fatalf("%+v, %v, %d left", spent, ok, k.Left())
 	}
 	left := k.Left()
 	now += int64(Longest) // it is idle, and over
-	if _, ok := k.Spend(r, hash, now, 1, true); ok || m.refunded != left || k.Left() != 0 || !slices.Contains(forgotten, hash) {
+	if _, ok := k.Spend(r, hash, now, 1, 0); ok || m.refunded != left || k.Left() != 0 || !slices.Contains(forgotten, hash) {
 		t.Errorf("%d of %d units given back, denials forgotten: %v", m.refunded, left, forgotten)
 	}
 

@@ -78,9 +78,7 @@ func (s *Shard) forgot(since int64) {
 	s.mu.Unlock()
 
 	l.Ledger.Forgotten(s.has(), since)
-	if l.Forgotten != nil {
-		l.Forgotten(s)
-	}
+	l.Forgotten(s)
 	s.charger.dropped.Store(true)
 	l.Counts.Forgot()
 	age := "all"

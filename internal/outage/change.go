@@ -13,9 +13,12 @@ const changesKept = 256
 
 // changed queues a change to be reported. It never waits.
 func (s *Shard) changed(to State) {
-	s.times.changed.Store(time.Now().UnixNano())
+	s.changedAt.Store(time.Now().UnixNano())
 	s.all.tell(change{s, to})
 }
+
+// Since returns the time since which the shard has been in its state.
+func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
 
 func (l *Shards) tell(c change) {
 	select {
@@ -62,11 +65,11 @@ func (s *Shard) log(to State) {
 	if to == Healthy {
 		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
 	}
-	if s.where.Load() == nil { // otherwise the line has the master
+	if !s.all.onCluster() { // otherwise the line has the master
 		args = append(args, "address", s.Address())
 	}
 	// An older error is not the reason: a shard may settle without Redis having been lost.
-	if err := s.reason(); err != nil && (to == Outage || s.times.failed.Load() >= s.unwell.Add(-recently).UnixNano()) {
+	if at, err := s.LastFailure(); err != nil && (to == Outage || !at.Before(s.unwell.Add(-recently))) {
 		args = append(args, "error", err)
 	}
 	s.told, s.toldAt = to, now

@@ -1,8 +1,8 @@
 package outage
 
 import (
+	"cmp"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -11,12 +11,8 @@ import (
 // shard.
 const maxShards = 256
 
-// clusterMap maps the slots of a Cluster to shards.
-type clusterMap struct {
-	routes atomic.Pointer[routes]
-}
-
-// routes are immutable.
+// routes map the slots of a Cluster to shards. A single node has one shard, as a Cluster has until
+// its masters are known. They are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
 	shards []*Shard                // all there ever were, for reuse
@@ -25,71 +21,50 @@ type routes struct {
 
 // where is a shard's place in a Cluster.
 type where struct {
-	addr  string // of its master
+	addr  string // of its master; "" without a Cluster
 	slots int    // number of its slots; 0: not in use
 	fleet uint16 // the slot of the fleet's key
 }
 
-// newClusterMap returns the map of a Cluster whose masters are not known yet.
-func newClusterMap(first *Shard) *clusterMap {
-	m := &clusterMap{}
-	first.where.Store(&where{slots: remote.SlotCount})
-	m.routes.Store(&routes{shards: []*Shard{first}, used: []*Shard{first}})
-	return m
-}
+func (l *Shards) onCluster() bool { return l.Masters != nil }
 
 // Of returns the shard of a key. If its slot has just moved, that is the wrong shard, but the
 // client finds the right master.
 func (l *Shards) Of(key remote.UserKey) *Shard {
-	if l.cluster == nil {
+	if !l.onCluster() {
 		return l.first
 	}
-	r := l.cluster.routes.Load()
+	r := l.routes.Load()
 	return r.shards[r.of[l.Slot(key)]]
 }
 
 // At returns the shard of that [Shard.Index].
-func (l *Shards) At(index int) *Shard {
-	if l.cluster == nil {
-		return l.first
-	}
-	return l.cluster.routes.Load().shards[index]
-}
+func (l *Shards) At(index int) *Shard { return l.routes.Load().shards[index] }
 
 // Only returns the single shard, or nil on a Cluster.
 func (l *Shards) Only() *Shard {
-	if l.cluster != nil {
+	if l.onCluster() {
 		return nil
 	}
 	return l.first
 }
 
 // InUse returns the shards whose masters have slots; without a Cluster, the single one.
-func (l *Shards) InUse() []*Shard {
-	if l.cluster == nil {
-		return l.alone
-	}
-	return l.cluster.routes.Load().used
-}
+func (l *Shards) InUse() []*Shard { return l.routes.Load().used }
 
 // inUse reports whether the shard's master has slots.
-func (s *Shard) inUse() bool {
-	w := s.where.Load()
-	return w == nil || w.slots > 0
-}
+func (s *Shard) inUse() bool { return s.where.Load().slots > 0 }
 
-// has returns a function that reports whether a group of the ledger is the shard's.
+// has returns a function that reports whether a group of the ledger is the shard's. Groups are
+// slots; without a Cluster there is only group 0.
 func (s *Shard) has() func(group int) bool {
-	if s.all.cluster == nil {
-		return func(int) bool { return true }
-	}
-	r := s.all.cluster.routes.Load()
-	return func(slot int) bool { return int(r.of[slot]) == s.index }
+	r := s.all.routes.Load()
+	return func(group int) bool { return int(r.of[group]) == s.index }
 }
 
 // kind is a kind of log lines, of this shard.
 func (s *Shard) kind(of string) string {
-	if s.all.cluster == nil {
+	if !s.all.onCluster() {
 		return of
 	}
 	return of + " " + strconv.Itoa(s.index)
@@ -98,7 +73,7 @@ func (s *Shard) kind(of string) string {
 // name returns the shard's name for log lines.
 func (s *Shard) name() []any {
 	w := s.where.Load()
-	if w == nil || w.addr == "" {
+	if w.addr == "" {
 		return nil
 	}
 	return []any{"master", w.addr, "slots", w.slots}
@@ -107,8 +82,9 @@ func (s *Shard) name() []any {
 // Where is the address of the shard's master, how many slots it has, and the slot in which the
 // fleet meets there. Without a Cluster the address is "".
 func (s *Shard) Where() (addr string, slots int, fleet uint16) {
-	if w := s.where.Load(); w != nil {
-		return w.addr, w.slots, w.fleet
-	}
-	return "", 0, 0
+	w := s.where.Load()
+	return w.addr, w.slots, w.fleet
 }
+
+// Address returns the address of the shard's Redis, or "" if it is not known.
+func (s *Shard) Address() string { return cmp.Or(s.where.Load().addr, s.all.Config.Address) }

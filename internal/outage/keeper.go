@@ -23,7 +23,7 @@ const (
 // Meet makes the first contact: it joins the fleet and measures the round trip. It returns only
 // errors that waiting does not solve.
 func (l *Shards) Meet() error {
-	if l.cluster != nil {
+	if l.onCluster() {
 		if err := l.meetCluster(); err != nil {
 			return l.first.notMet(err)
 		}
@@ -39,9 +39,7 @@ func (s *Shard) meet() error {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.Deadline)
 		}
-		if l.Met != nil {
-			l.Met(s)
-		}
+		l.Met(s)
 		return nil
 	}
 	return s.notMet(err)
@@ -53,10 +51,8 @@ func (s *Shard) notMet(err error) error {
 		return misconfigured
 	}
 	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.all.ColdStart}
-	if s.all.Hint != nil {
-		if hint := s.all.Hint(err); hint != "" {
-			about = append(about, "hint", hint)
-		}
+	if hint := s.all.Hint(err); hint != "" {
+		about = append(about, "hint", hint)
 	}
 	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
 	s.Failed(err)
@@ -117,9 +113,7 @@ func (s *Shard) keep() {
 			continue
 		case <-timer.C:
 			last = time.Now()
-			if s.all.Heartbeat != nil {
-				s.all.Heartbeat()
-			}
+			s.all.Heartbeat()
 			switch {
 			case !s.inUse():
 			case s.Breaker.Closed():
@@ -216,35 +210,29 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened()
 		s.lost(s.all.Now())
-		s.turned()
+		s.all.Turned()
 		s.changed(Outage)
 	case to == breaker.Closed:
 		s.back(s.all.Now())
-		s.turned()
+		s.all.Turned()
 		s.changed(Settling)
 		s.wakeCharger()
 	}
 }
 
-func (s *Shard) turned() {
-	if s.all.Turned != nil {
-		s.all.Turned()
-	}
+// failure is why Redis could not be asked, and when.
+type failure struct {
+	at     time.Time
+	reason error
 }
 
 // Failed records why Redis could not be asked.
-func (s *Shard) Failed(err error) {
-	if s.all.Explain != nil {
-		err = s.all.Explain(err)
-	}
-	s.failure.Store(&err)
-	s.times.failed.Store(time.Now().UnixNano())
-}
+func (s *Shard) Failed(err error) { s.failure.Store(&failure{time.Now(), s.all.Explain(err)}) }
 
-// reason returns the last error of asking Redis, or nil if it never failed.
-func (s *Shard) reason() error {
-	if err := s.failure.Load(); err != nil {
-		return *err
+// LastFailure returns when Redis last could not be asked, and the error; nil if it always could.
+func (s *Shard) LastFailure() (at time.Time, reason error) {
+	if f := s.failure.Load(); f != nil {
+		return f.at, f.reason
 	}
-	return nil
+	return time.Time{}, nil
 }

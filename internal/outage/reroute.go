@@ -55,7 +55,7 @@ func (l *Shards) followCluster() {
 // their masters: a replica that takes all slots over from a dead one takes over its shard
 // with them.
 func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
-	old := l.cluster.routes.Load()
+	old := l.routes.Load()
 	next := &routes{shards: old.shards}
 	successors := old.successors(m)
 	for i := range successors {
@@ -70,7 +70,6 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 			continue
 		}
 		successors[i] = l.newShard(len(next.shards), l.FleetSize())
-		successors[i].where.Store(&where{})
 		next.shards = append(next.shards[:len(next.shards):len(next.shards)], successors[i])
 		added = append(added, successors[i])
 	}
@@ -95,7 +94,7 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	l.inherit(old, next)
 	l.place(next, places)
 	if next.of != old.of {
-		l.cluster.routes.Store(next)
+		l.routes.Store(next)
 		l.tell(change{}) // the worst state may be another
 	}
 	return added

@@ -40,7 +40,7 @@ func ranges(from, to int) (slots []int) {
 
 // ofSlot is the shard of a sixteenth.
 func (l *testShards) ofSlot(sixteen int) *Shard {
-	r := l.cluster.routes.Load()
+	r := l.routes.Load()
 	return r.shards[r.of[sixteen*sixteenth]]
 }
 
@@ -91,7 +91,7 @@ func TestLaw7ShardsAreBounded(t *testing.T) {
 	l.reroute(m)
 	slices.Reverse(m.Addrs)
 	l.reroute(m)
-	r := l.cluster.routes.Load()
+	r := l.routes.Load()
 	if len(r.shards) != maxShards {
 		t.Errorf("%d shards, want %d", len(r.shards), maxShards)
 	}

@@ -31,12 +31,12 @@ type Shard struct {
 	told       State         // last state reported by tellChanges
 	toldAt     time.Time     // when that was
 	unwell     time.Time     // since when it is not healthy, as reported
-	times      times
+	changedAt  atomic.Int64  // when the state changed last, in Unix nanoseconds
 
-	where atomic.Pointer[where] // place in the Cluster; nil without one
+	where atomic.Pointer[where]
 
 	silence atomic.Pointer[silence] // nil while Redis answers
-	failure atomic.Pointer[error]   // the last failure; nil: none so far
+	failure atomic.Pointer[failure] // the last one; nil: none so far
 
 	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed
 	// only under mu.
@@ -53,7 +53,8 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 		suspicions: make(chan struct{}, 1),
 		toldAt:     time.Now(),
 	}
-	s.times.changed.Store(s.toldAt.UnixNano())
+	s.changedAt.Store(s.toldAt.UnixNano())
+	s.where.Store(&where{})
 	s.Breaker = breaker.New(ProbeEvery, s.breakerChanged)
 	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s

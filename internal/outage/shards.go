@@ -43,17 +43,17 @@ type Config struct {
 	Address string
 	// Explain adds details to the error of asking Redis. Hint returns what may be wrong with the
 	// settings if Redis cannot be reached at the start, or "". Met is called when a shard's first
-	// heartbeat at the start was answered, Size with the fleet's size at each heartbeat, and
-	// Heartbeat before each. All may be nil.
+	// heartbeat at the start was answered, and Heartbeat before each.
 	Explain   func(error) error
 	Hint      func(error) string
 	Met       func(*Shard)
-	Size      func(int)
 	Heartbeat func()
-	// Changed is called when [Shards.State] has changed. It may be nil.
+	// Size is called with the fleet's size at each heartbeat, and Changed when [Shards.State] has
+	// changed. Both may be nil.
+	Size    func(int)
 	Changed func(State)
 	// Turned is called when a shard's breaker opens or closes; it must not wait. Forgotten is
-	// called when a shard's Redis has lost its data. Both may be nil.
+	// called when a shard's Redis has lost its data.
 	Turned    func()
 	Forgotten func(*Shard)
 	// Unreadable is called if a key in Redis cannot be read, and so cannot be charged.
@@ -104,9 +104,8 @@ type Log interface {
 // for concurrent use.
 type Shards struct {
 	Config
-	first   *Shard      // the only one, except on a Cluster
-	alone   []*Shard    // that
-	cluster *clusterMap // nil: no Cluster
+	first  *Shard // the only one, except on a Cluster
+	routes atomic.Pointer[routes]
 
 	changes   chan change
 	spent     spent
@@ -120,9 +119,10 @@ type Shards struct {
 func New(c Config) *Shards {
 	l := &Shards{Config: c, changes: make(chan change, changesKept), spent: spent{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
-	l.alone = []*Shard{l.first}
-	if c.Masters != nil {
-		l.cluster = newClusterMap(l.first)
+	l.first.where.Store(&where{slots: remote.SlotCount})
+	alone := []*Shard{l.first}
+	l.routes.Store(&routes{shards: alone, used: alone})
+	if l.onCluster() {
 		c.Ledger.GroupBy(remote.SlotCount, func(key string) int { return int(c.Slot(remote.UserKey(key))) })
 	}
 	return l
@@ -149,7 +149,7 @@ func (l *Shards) Run() {
 	for _, s := range l.InUse() {
 		s.run()
 	}
-	if l.cluster != nil {
+	if l.onCluster() {
 		l.Go(l.followCluster)
 	}
 }
@@ -164,10 +164,7 @@ func (l *Shards) Leave() error { return l.every((*Shard).leave) }
 
 // every calls f for all shards at the same time, including those not in use.
 func (l *Shards) every(f func(*Shard) error) error {
-	shards := l.alone
-	if l.cluster != nil {
-		shards = l.cluster.routes.Load().shards
-	}
+	shards := l.routes.Load().shards
 	errs := make([]error, len(shards))
 	var all sync.WaitGroup
 	for i, s := range shards {
@@ -225,7 +222,7 @@ func (l *Shards) BreakerState() breaker.State {
 // Reason returns the last error of asking a lost Redis, or nil if none is lost.
 func (l *Shards) Reason() (reason error) {
 	for _, s := range l.InUse() {
-		if err := s.reason(); err != nil && s.State() == Outage {
+		if _, err := s.LastFailure(); err != nil && s.State() == Outage {
 			reason = err
 		}
 	}

@@ -118,6 +118,8 @@ func newShards(t *testing.T, nodes int) *testShards {
 	c := Config{
 		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
 		Instance: "a", Ledger: ledger.New[*Rule](64), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
+		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
+		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
 			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}}
 			l.masters = append(l.masters, m)
@@ -221,7 +223,7 @@ func TestHeartbeatsThatFail(t *testing.T) {
 	for range 3 {
 		s.heartbeat()
 	}
-	if s.State() != Outage || !errors.Is(s.reason(), remote.ErrNoAnswer) || !errors.Is(l.Reason(), remote.ErrNoAnswer) {
-		t.Errorf("%v: %v", s.State(), s.reason())
+	if _, err := s.LastFailure(); s.State() != Outage || !errors.Is(err, remote.ErrNoAnswer) || !errors.Is(l.Reason(), remote.ErrNoAnswer) {
+		t.Errorf("%v: %v", s.State(), err)
 	}
 }
