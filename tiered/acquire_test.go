@@ -252,6 +252,38 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	}
 }
 
+// The channel of a slot is closed when the slot is lost, also while Redis hangs and this process waits
+// for it as long as the deadline.
+func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(time.Second), OnOutage(Deny))
+	slot := mustAcquire(t, r, "k", 1)
+	server.Pause()
+	redistest.Eventually(t, "it is lost", func() bool { return !slot.Held() })
+	select {
+	case <-slot.Lost():
+	case <-time.After(time.Second):
+		t.Error("its holder is not told within a second")
+	}
+	server.Resume()
+}
+
+// Slots are renewed in time if the process has had rules only of a longer TTL before.
+func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	kept := mustAcquire(t, newRule(t, l, "long", limit.Concurrent(1), SlotTTL(10*time.Minute)), "k", 1)
+	time.Sleep(100 * time.Millisecond) // the next renewal of these slots is now due in some minutes
+	const ttl = time.Second
+	slot := mustAcquire(t, newRule(t, l, "short", limit.Concurrent(1), SlotTTL(ttl)), "k", 1)
+	time.Sleep(3 * ttl)
+	if !slot.Held() || !kept.Held() {
+		t.Error("it is lost, although its process lives")
+	}
+}
+
 // After Redis has lost its data, it is told again what is held.
 func TestSlotsAreToldAgain(t *testing.T) {
 	t.Parallel()
