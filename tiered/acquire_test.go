@@ -153,6 +153,42 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	mustAcquire(t, b, "k", 1) // nobody who has left was given it
 }
 
+// A process whose callers always wait for units does not keep them from other processes, although those
+// learn of its releases only by asking.
+func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
+	t.Parallel()
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
+	a, b := newRule(t, here, "jobs", limit.Concurrent(1)), newRule(t, there, "jobs", limit.Concurrent(1))
+	redistest.Eventually(t, "there are two", func() bool { return here.FleetSize() == 2 && there.FleetSize() == 2 })
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range 4 {
+		all.Go(func() {
+			for {
+				slot, err := a.AcquireWait(ctx, "k", 1)
+				if err != nil {
+					return
+				}
+				time.Sleep(200 * time.Millisecond)
+				slot.Release()
+			}
+		})
+	}
+	redistest.Eventually(t, "all is held", func() bool { return mustPeek(t, b, "k").Remaining == 0 })
+	within, stop := context.WithTimeout(context.Background(), 10*turn)
+	defer stop()
+	for range 4 {
+		slot, err := b.AcquireWait(within, "k", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot.Release()
+	}
+}
+
 // Calls and options that a limit does not support return an error that names the rule, at once.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
