@@ -320,6 +320,29 @@ func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
 	}
 }
 
+// Law 12: Close releases all slots, also if an answer is late while it does so.
+func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	client, late := server.LateClient(t)
+	const deadline = 200 * time.Millisecond
+	l := newLimiterOn(t, client, prefix, Deadline(deadline))
+	r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
+	const slots = 3 * maxBatch
+	for i := range slots {
+		mustAcquire(t, r, fmt.Sprint(i), 1)
+	}
+	late.Store(int64(deadline * 5 / 4))
+	time.AfterFunc(deadline/2, func() { late.Store(0) })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := server.Client(t).Keys(context.Background(), prefix+":*:slots").Result()
+	if err != nil || len(left) > 0 {
+		t.Errorf("%d of %d keys are left, %v", len(left), slots, err)
+	}
+}
+
 // After Redis has lost its data, it is told again what is held.
 func TestSlotsAreToldAgain(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,9 @@ func (l *Limiter) keepSlots() {
 				renewAt = retryAt
 			}
 		}
+		if l.slots.isClosed() {
+			return
+		}
 		now, third := l.now(), l.slots.third.Load()
 		l.slots.table.Keep(now, l.keepsSlots)
 		renewAt = min(renewAt, now+third) // a rule with a shorter TTL may have been made meanwhile
@@ -254,16 +257,33 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(now, false)
 }
 
-// closeSlots releases all slots (law 12).
+// isClosed reports whether closeSlots tells Redis what is left to tell, instead of the keeper.
+func (k *slotKeeper) isClosed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.closed
+}
+
+// closeSlots releases all slots (law 12). A statement whose answer was lost is sent again when the
+// earlier one can no longer take effect, which is after the deadline. closeSlots gives up if Redis is
+// lost or has confirmed nothing for three deadlines; and so early that Close has time for the rest.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
-	until := time.Now().Add(l.config.deadline)
-	for k.table.EndAll(l.now()); k.table.Keys() > 0 && time.Now().Before(until); k.table.EndAll(l.now()) {
+	k.table.EndAll(l.now())
+	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
+	until, last := time.Now().Add(retried*l.config.deadline), time.Now().Add(l.config.deadline+closeWithin/2)
+	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && time.Now().Before(last); k.table.EndAll(l.now()) {
 		l.tellSlots(l.now(), false)
-		if k.table.Keys() > 0 {
+		if keys := k.table.Keys(); keys < left {
+			left, until = keys, time.Now().Add(retried*l.config.deadline)
+		}
+		if l.shard != nil && !l.shard.Breaker.Closed() {
+			return
+		}
+		if left > 0 {
 			time.Sleep(time.Millisecond) // entries are in flight
 		}
 	}
