@@ -153,6 +153,42 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	mustAcquire(t, b, "k", 1) // nobody who has left was given it
 }
 
+// A process whose callers always wait for units does not keep them from other processes, although those
+// learn of its releases only by asking.
+func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
+	t.Parallel()
+	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
+	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
+	a, b := newRule(t, here, "jobs", limit.Concurrent(1)), newRule(t, there, "jobs", limit.Concurrent(1))
+	redistest.Eventually(t, "there are two", func() bool { return here.FleetSize() == 2 && there.FleetSize() == 2 })
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range 4 {
+		all.Go(func() {
+			for {
+				slot, err := a.AcquireWait(ctx, "k", 1)
+				if err != nil {
+					return
+				}
+				time.Sleep(200 * time.Millisecond)
+				slot.Release()
+			}
+		})
+	}
+	redistest.Eventually(t, "all is held", func() bool { return mustPeek(t, b, "k").Remaining == 0 })
+	within, stop := context.WithTimeout(context.Background(), 10*turn)
+	defer stop()
+	for range 4 {
+		slot, err := b.AcquireWait(within, "k", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot.Release()
+	}
+}
+
 // Calls and options that a limit does not support return an error that names the rule, at once.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
@@ -249,6 +285,61 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	mustBeFull(t, a, "k", 1)
 	if lost := here.Stats().Slots.Lost; lost != 1 {
 		t.Errorf("%d slots were lost", lost)
+	}
+}
+
+// The channel of a slot is closed when the slot is lost, also while Redis hangs and this process waits
+// for it as long as the deadline.
+func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(time.Second), OnOutage(Deny))
+	slot := mustAcquire(t, r, "k", 1)
+	server.Pause()
+	redistest.Eventually(t, "it is lost", func() bool { return !slot.Held() })
+	select {
+	case <-slot.Lost():
+	case <-time.After(time.Second):
+		t.Error("its holder is not told within a second")
+	}
+	server.Resume()
+}
+
+// Slots are renewed in time if the process has had rules only of a longer TTL before.
+func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	kept := mustAcquire(t, newRule(t, l, "long", limit.Concurrent(1), SlotTTL(10*time.Minute)), "k", 1)
+	time.Sleep(100 * time.Millisecond) // the next renewal of these slots is now due in some minutes
+	const ttl = time.Second
+	slot := mustAcquire(t, newRule(t, l, "short", limit.Concurrent(1), SlotTTL(ttl)), "k", 1)
+	time.Sleep(3 * ttl)
+	if !slot.Held() || !kept.Held() {
+		t.Error("it is lost, although its process lives")
+	}
+}
+
+// Law 12: Close releases all slots, also if an answer is late while it does so.
+func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	client, late := server.LateClient(t)
+	const deadline = 200 * time.Millisecond
+	l := newLimiterOn(t, client, prefix, Deadline(deadline))
+	r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
+	const slots = 3 * maxBatch
+	for i := range slots {
+		mustAcquire(t, r, fmt.Sprint(i), 1)
+	}
+	late.Store(int64(deadline * 5 / 4))
+	time.AfterFunc(deadline/2, func() { late.Store(0) })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := server.Client(t).Keys(context.Background(), prefix+":*:slots").Result()
+	if err != nil || len(left) > 0 {
+		t.Errorf("%d of %d keys are left, %v", len(left), slots, err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 // wait for the same key of a rule form a queue, which is served in order. The first in the queue asks
 // again as soon as this process has released units of the key, and also every 50 ms, because Redis
 // does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
+// There is no order among processes; but a queue whose own process releases units again and again
+// leaves those of 60 ms in each second to others, so that they do not wait forever.
 //
 // Errors are those of Acquire, or ctx's own if it ends first.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {

@@ -132,7 +132,8 @@ func (h *Hold) Units() int64 { return h.units }
 // Settle ends the hold, and corrects its charge to the units that were used. Units that were held and
 // not used are given back as if they had never been charged; those that have left the window by then
 // are not given back. Units beyond those held are charged now, whether or not they fit. They are debt
-// of the window, up to four times the limit.
+// of the window, up to four times the limit. If the hold was granted without Redis, and Redis has been
+// charged for it since, units that were not used stay charged there until they leave the window.
 //
 // Settle takes a trip to Redis. If Redis does not answer, that is not an error: the settlement is kept
 // and sent until Redis answers, even if ctx has ended, and takes effect only once. At most 16,384

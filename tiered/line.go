@@ -16,6 +16,14 @@ import (
 // earlier than it said, by a refund, a reset, or because Redis is back.
 const lookAgain = time.Second
 
+const (
+	// turn is how long a line for slots goes on to take what its own process releases, if there are
+	// other processes. They learn of a release only by asking, and would otherwise never be first.
+	turn = time.Second
+	// turnOfOthers is how long it then leaves its releases to them; they ask every acquireAgain.
+	turnOfOthers = acquireAgain + 10*time.Millisecond
+)
+
 // lines are the lines of those who wait, by rule and key.
 type lines struct {
 	some atomic.Bool // whether anybody waits, for those who give units back: mostly nobody does
@@ -39,6 +47,9 @@ type line struct {
 	released bool      // since it has asked
 	asked    time.Time // the last answer
 	next     time.Time // when what who is first wants is free, as of that answer; zero: unknown
+
+	// Of a line for slots: when its turn began, and until when it is that of other processes.
+	turn, others time.Time
 }
 
 // join puts a waiter at the end of its line, unless it cannot be served in time.
@@ -48,7 +59,7 @@ func (ls *lines) join(w *waiter) *line {
 	id := lineID{w.rule.name, w.key.inRedis()}
 	q := ls.of[id]
 	if q == nil {
-		q = &line{lines: ls, id: id}
+		q = &line{lines: ls, id: id, turn: time.Now()}
 		if ls.of == nil {
 			ls.of = make(map[lineID]*line)
 		}
@@ -90,7 +101,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
-	if pause = time.Until(q.next); pause > 0 {
+	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 {
 		return waiterWaits, pause
 	}
 	q.asking, q.released = true, false
@@ -214,7 +225,8 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	}
 }
 
-// release has who is first ask at once: units have been given back.
+// release has who is first ask at once, because units have been given back; or, if they are slots and
+// the line's turn is over, once other processes have had the time to ask.
 func (ls *lines) release(rule string, key remote.UserKey) {
 	if !ls.some.Load() {
 		return
@@ -223,6 +235,15 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	defer ls.mu.Unlock()
 	if q := ls.of[lineID{rule, key}]; q != nil {
 		q.released, q.next = true, time.Time{}
+		q.takeTurns()
 		q.first().tell()
+	}
+}
+
+// takeTurns begins the turn of other processes if that of this line is over. The lock is held.
+func (q *line) takeTurns() {
+	r, now := q.first().rule, time.Now()
+	if r.slotTTL != 0 && now.Sub(q.turn) > turn && r.limiter.FleetSize() > 1 {
+		q.turn, q.others = now, now.Add(turnOfOthers)
 	}
 }

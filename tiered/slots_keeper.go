@@ -74,30 +74,46 @@ func (l *Limiter) wakeSlots() {
 }
 
 // keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and
-// ends slots that are lost.
+// ends slots that are lost. It does not wait for Redis: slots also end in time while a statement is
+// in flight, which may take as long as the deadline.
 func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	renewAt := l.now()
+	none := func(local.HeldKey) bool { return false }
+	told, telling := make(chan bool, 1), false // the result of the statements in flight, and whether there are any
+	renewing, renewAt := false, l.now()        // whether they renew, and when the next renewal is due
+	retryAt := int64(0)                        // when it is due if the one in flight fails
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-l.slots.wake:
 		case <-timer.C:
+		case ok := <-told:
+			if telling = false; renewing && !ok {
+				renewAt = retryAt
+			}
+		}
+		if l.slots.isClosed() {
+			return
 		}
 		now, third := l.now(), l.slots.third.Load()
 		l.slots.table.Keep(now, l.keepsSlots)
-		renew := now >= renewAt
-		told := l.tellSlots(now, renew)
-		if renew {
-			renewAt = now + third
-			if !told {
-				renewAt = now + min(third, max(third*renewals/renewalsAfterFailure, int64(l.config.deadline)))
+		renewAt = min(renewAt, now+third) // a rule with a shorter TTL may have been made meanwhile
+		next, canTell := now+third, none
+		if !telling {
+			if renewing = now >= renewAt; renewing {
+				renewAt, retryAt = now+third, now+min(third, max(third*renewals/renewalsAfterFailure, int64(l.config.deadline)))
+			}
+			if statements := l.slots.table.Statements(now, renewing, l.canTell); len(statements) > 0 {
+				telling = true
+				l.background.Go(func() { told <- l.tellAll(statements) })
+			} else {
+				next, canTell = renewAt, l.canTell
 			}
 		}
 		now = l.now()
-		next := min(renewAt, now+third, max(l.slots.table.Next(l.canTell), now+int64(time.Millisecond)))
+		next = min(next, max(l.slots.table.Next(canTell), now+int64(time.Millisecond)))
 		timer.Reset(time.Duration(max(0, next-now)))
 	}
 }
@@ -121,7 +137,11 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 // tellSlots sends the statements that are due, and with renew those of all keys, and reports whether
 // Redis has confirmed all of them.
 func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
-	statements := l.slots.table.Statements(now, renew, l.canTell)
+	return l.tellAll(l.slots.table.Statements(now, renew, l.canTell))
+}
+
+// tellAll sends statements, and reports whether Redis has confirmed all of them.
+func (l *Limiter) tellAll(statements []local.Statement[*Rule]) (told bool) {
 	var failed atomic.Bool
 	var trips sync.WaitGroup
 	places := make(chan struct{}, statementsAtOnce)
@@ -230,16 +250,33 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(now, false)
 }
 
-// closeSlots releases all slots (law 12).
+// isClosed reports whether closeSlots tells Redis what is left to tell, instead of the keeper.
+func (k *slotKeeper) isClosed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.closed
+}
+
+// closeSlots releases all slots (law 12). A statement whose answer was lost is sent again when the
+// earlier one can no longer take effect, which is after the deadline. closeSlots gives up if Redis is
+// lost or has confirmed nothing for three deadlines; and so early that Close has time for the rest.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
-	until := time.Now().Add(l.config.deadline)
-	for k.table.EndAll(l.now()); k.table.Keys() > 0 && time.Now().Before(until); k.table.EndAll(l.now()) {
+	k.table.EndAll(l.now())
+	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
+	until, last := time.Now().Add(retried*l.config.deadline), time.Now().Add(l.config.deadline+closeWithin/2)
+	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && time.Now().Before(last); k.table.EndAll(l.now()) {
 		l.tellSlots(l.now(), false)
-		if k.table.Keys() > 0 {
+		if keys := k.table.Keys(); keys < left {
+			left, until = keys, time.Now().Add(retried*l.config.deadline)
+		}
+		if l.shard != nil && !l.shard.Breaker.Closed() {
+			return
+		}
+		if left > 0 {
 			time.Sleep(time.Millisecond) // entries are in flight
 		}
 	}
