@@ -194,10 +194,15 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	return nil
 }
 
+// connectPart is how many times its own time a heartbeat may take if it has to connect.
+const connectPart = 4
+
 // Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that
-// takes longer than d.
+// takes longer than d. It may go on for longer, since it may have to connect, which takes several round
+// trips: if a connection were given up at d, the next heartbeat would have to connect again, and where
+// Redis is far away none would ever be in time.
 func (s *Shard) Heartbeat(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(s.all.Context, d)
+	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
 	defer cancel()
 	started := time.Now()
 	if err := s.heartbeatOnce(ctx); err != nil {
