@@ -170,7 +170,7 @@ func (s *Shard) probe() {
 
 // heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
-	owes, sent := s.Owes(), s.all.Now()
+	owes, sent, first := s.Owes(), s.all.Now(), !s.fleet.Heard()
 	// Losses are read last, so that an instance that reports no debts has reported its losses.
 	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
 	if remote.IsMoving(err) {
@@ -185,6 +185,9 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	}
 	if remembers, since := s.memory.remembers(heard, sent); !remembers {
 		s.forgot(since)
+	}
+	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {
+		s.settleWithOthers()
 	}
 	if owes {
 		s.wakeCharger()
