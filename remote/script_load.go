@@ -22,6 +22,14 @@ func (s *Script) Load(ctx context.Context) error {
 	return s.loadForm(ctx, &s.script)
 }
 
+// Prepare checks for the library, and loads what the first run needs, so that the callers of the first
+// run do not wait for it.
+func (s *Script) Prepare(ctx context.Context) {
+	if f := s.form(ctx); f == &s.script {
+		_ = s.loadForm(ctx, f) // otherwise the first run does
+	}
+}
+
 // loadForm loads a form on every node. Any number of callers at once load it once.
 func (s *Script) loadForm(ctx context.Context, f *form) error {
 	_, err, _ := s.load.Do(f.verb, func() (any, error) {

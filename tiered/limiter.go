@@ -230,18 +230,23 @@ func (l *Limiter) State() State { return l.shards.State() }
 // so that decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
-// closeWithin is how much longer than the deadline Close takes at most.
-const closeWithin = 900 * time.Millisecond
+// closeWithin is how much longer than the deadline Close takes at most. For chargeWithin of it, it
+// waits until Redis is charged for what was granted without it.
+const (
+	closeWithin  = 900 * time.Millisecond
+	chargeWithin = closeWithin / 2
+)
 
 // errStillInClient is the error of a Close that has waited long enough.
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
-// leased units and slots are given back; the instance leaves the fleet. It waits for trips in
-// flight and leaves no goroutine behind. It takes at most a second longer than the deadline; if
-// goroutines are still inside the client then, it returns an error. That can happen if Redis hangs,
-// and the client is of a type of its own, or a Cluster's that follows a redirection, and does not keep
-// the deadlines of contexts. Closing again does nothing.
+// leased units and slots are given back; Redis is charged for what was granted without it, if it can
+// be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
+// behind. It takes at most a second longer than the deadline; if goroutines are still inside the
+// client then, it returns an error. That can happen if Redis hangs, and the client is of a type of its
+// own, or a Cluster's that follows a redirection, and does not keep the deadlines of contexts. Closing
+// again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -273,6 +278,10 @@ func (l *Limiter) endTrips() error {
 	l.leases.Close()
 	l.closeHolds()
 	l.closeSlots()
+	l.shards.ChargeRest(time.Now().Add(chargeWithin))
+	if units, _ := l.ledger.Waiting(); units > 0 {
+		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)
+	}
 	l.stop()
 	l.shards.Close()
 	l.script.Wait()

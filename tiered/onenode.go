@@ -23,6 +23,17 @@ func (l *Limiter) warnOneNode(err error) {
 		"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 }
 
+// met prepares for decisions once Redis, or a first master of a Cluster, has answered. If the first
+// trip had to look for the library, its callers would wait three round trips longer, and where Redis is
+// far away they would miss their deadline.
+func (l *Limiter) met(s *outage.Shard) {
+	l.checkNode(s)
+	_ = l.shards.WithinStart(func(ctx context.Context) error {
+		l.script.Prepare(ctx)
+		return nil
+	})
+}
+
 // checkNode checks, once Redis has answered, whether it is a node of a Cluster: then calls of the
 // script must have keys of one slot only, and if the Cluster has several masters, the client is the
 // wrong one.

@@ -70,7 +70,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		},
 		Hint:       func(err error) string { return tlsHint(l.client, err) },
 		Explain:    l.explain,
-		Met:        l.checkNode,
+		Met:        l.met,
 		Heartbeat:  l.script.Rest,
 		Changed:    l.config.onStateChange,
 		Turned:     l.wakeSlots,

@@ -45,16 +45,13 @@ func (s *states) all() []State {
 	return slices.Clone(s.seen)
 }
 
-// peekFrom is what Redis leaves of a rule's limit to a key, by one that knows nothing else.
+// peekFrom is what Redis leaves of a rule's limit to a key. A limiter that settles would peek at its
+// own share, too.
 func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, key string) int64 {
 	t.Helper()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
 	defer l.Close()
-	d, err := newRule(t, l, r.name, r.limit, Use(r.algorithm)).Peek(context.Background(), key, 1)
-	if err != nil || d.Tier != limit.TierRedis {
-		t.Fatalf("%+v, %v", d, err)
-	}
-	return d.Remaining
+	return left(t, newRule(t, l, r.name, r.limit, Use(r.algorithm)), key)
 }
 
 // Law 11: after an outage, both Redis and this instance's share must allow a request, until all
@@ -204,5 +201,28 @@ func TestWithOutage(t *testing.T) {
 	}
 	if _, err := r.WithOutage(Deny + 1); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Law 11: an instance that starts while others have not charged yet what they granted in an outage
+// settles with them. Otherwise Redis would grant all of that a second time.
+func TestLaw11WhoJoinsAFleetThatSettlesDoesSo(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	before := newLimiterOn(t, server.Client(t), prefix)
+	other := another(t, before)
+	other(true)
+	l := newLimiterOn(t, server.Client(t), prefix, RememberDenials(0))
+	if l.State() != Settling || l.FleetSize() != 3 {
+		t.Errorf("%v in a fleet of %d", l.State(), l.FleetSize())
+	}
+	r := newRule(t, l, "r", limit.PerHour(12))
+	if d, err := r.AllowUpTo(context.Background(), "k", 12); err != nil || d.Granted != 4 || d.Tier != limit.TierRedis {
+		t.Errorf("of a share of 4 units: %+v, %v", d, err)
+	}
+	other(false)
+	redistest.Eventually(t, "Redis decides alone", func() bool { other(false); return l.State() == Healthy })
+	if d, err := r.AllowUpTo(context.Background(), "k", 12); err != nil || d.Granted != 8 {
+		t.Errorf("the rest: %+v, %v", d, err)
 	}
 }

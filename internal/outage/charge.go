@@ -50,6 +50,19 @@ func (s *Shard) Owes() bool {
 	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
 }
 
+// ChargeRest waits until Redis has been charged for all that was granted without it, as far as it can
+// be reached, but no longer than until the given time. What has not been charged when the
+// process ends is charged by nobody, and Redis grants it again.
+func (l *Shards) ChargeRest(until time.Time) {
+	_ = l.every(func(s *Shard) error {
+		for s.inUse() && s.Breaker.Closed() && s.Owes() && time.Now().Before(until) {
+			s.wakeCharger()
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+}
+
 // chargeBack runs in the background.
 func (s *Shard) chargeBack() {
 	for {

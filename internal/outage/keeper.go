@@ -164,7 +164,7 @@ func (s *Shard) probe() {
 
 // heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
-	owes, sent := s.Owes(), s.all.Now()
+	owes, sent, first := s.Owes(), s.all.Now(), !s.fleet.Heard()
 	// Losses are read last, so that an instance that reports no debts has reported its losses.
 	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
 	if remote.IsMoving(err) {
@@ -180,6 +180,9 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	if remembers, since := s.memory.remembers(heard, sent); !remembers {
 		s.forgot(since)
 	}
+	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {
+		s.settleWithOthers()
+	}
 	if owes {
 		s.wakeCharger()
 	} else {
@@ -188,10 +191,15 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	return nil
 }
 
+// connectPart is how many times its own time a heartbeat may take if it has to connect.
+const connectPart = 4
+
 // Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that
-// takes longer than d.
+// takes longer than d. It may go on for longer, since it may have to connect, which takes several round
+// trips: if a connection were given up at d, the next heartbeat would have to connect again, and where
+// Redis is far away none would ever be in time.
 func (s *Shard) Heartbeat(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(s.all.Context, d)
+	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
 	defer cancel()
 	started := time.Now()
 	if err := s.heartbeatOnce(ctx); err != nil {

@@ -82,9 +82,9 @@ func (s *Shard) settle(heard remote.Heard) {
 	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(FleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
 	e.heardOf(heard.Lost, now)
-	lost := e.losses().any(now)
+	lost, longest := e.losses().any(now), s.all.Longest()
 	switch {
-	case settled && !lost, e.isOver(s.all.Longest(), now):
+	case settled && !lost, longest > 0 && e.isOver(longest, now): // rules may be made yet
 		if s.end(e) {
 			s.changed(Healthy)
 		}
@@ -92,6 +92,20 @@ func (s *Shard) settle(heard remote.Heard) {
 		s.warn("lost records", "more keys were granted something without Redis than LedgerKeys has room for; rules of which records were lost go on settling for their window",
 			"rules", e.losses().rules())
 	}
+}
+
+// settleWithOthers makes an instance that has just joined the fleet settle, because others have not
+// charged yet what they granted in an outage: Redis would grant it to this instance's callers again.
+func (s *Shard) settleWithOthers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.incident.Load() != nil {
+		return
+	}
+	now := max(1, s.all.Now())
+	e := s.begin(now)
+	e.back.Store(now)
+	s.changed(Settling)
 }
 
 // settlesSoon reports whether an incident may end before a window has passed, if all instances

@@ -1,0 +1,82 @@
+package tiered
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// farConn is a connection on which each answer takes a round trip, and keeps its read deadline.
+type farConn struct {
+	net.Conn
+	roundTrip time.Duration
+	deadline  time.Time
+}
+
+func (c *farConn) SetReadDeadline(t time.Time) error {
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *farConn) Read(p []byte) (int, error) {
+	if left := time.Until(c.deadline); !c.deadline.IsZero() && left < c.roundTrip {
+		time.Sleep(left)
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(c.roundTrip)
+	return c.Conn.Read(p)
+}
+
+// The deadline has time for a round trip, but not for all of those that a first call or a new connection
+// takes.
+const (
+	farDeadline  = 190 * time.Millisecond
+	farRoundTrip = 100 * time.Millisecond
+)
+
+// newFarLimiter returns a limiter that is far away from a new Redis, and its client.
+func newFarLimiter(t *testing.T) (*Limiter, *redis.Client) {
+	t.Helper()
+	client := redistest.Start(t).Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return &farConn{Conn: conn, roundTrip: farRoundTrip}, err
+		}
+	})
+	return newLimiterOn(t, client, redistest.Prefix(), Deadline(farDeadline)), client
+}
+
+// The first callers do not wait until the script is loaded: New has done that.
+func TestFirstDecisionOfAFarRedis(t *testing.T) {
+	t.Parallel()
+	l, _ := newFarLimiter(t)
+	if d := mustAllow(t, newRule(t, l, "r", limit.PerHour(10)), "k", 1); d.Tier != limit.TierRedis {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A heartbeat that has to connect leaves its connection to the next one, which is in time.
+func TestHeartbeatsOfAFarRedis(t *testing.T) {
+	t.Parallel()
+	l, client := newFarLimiter(t)
+	for client.PoolStats().IdleConns > 0 { // as if trips used them
+		other := client.Conn()
+		defer other.Close()
+		if err := other.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.shard.Heartbeat(farDeadline); err == nil {
+		t.Error("the first heartbeat connected in time, so the second one shows nothing")
+	}
+	if err := l.shard.Heartbeat(farDeadline); err != nil {
+		t.Errorf("the second heartbeat: %v", err)
+	}
+}
