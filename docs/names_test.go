@@ -305,3 +305,71 @@ func TestLawsListTheirTests(t *testing.T) {
 		t.Errorf("%q, want one that is gone, one without a mark, one that is not listed", got)
 	}
 }
+
+var logged = regexp.MustCompile("(?m)^\\| (WARN|INFO|ERROR) \\| `tierlimit: ([^`]+?)(?: \\.\\.\\.)?`")
+
+// messages are what the packages log under the name of the library: level and text.
+func messages(t *testing.T) (all [][2]string) {
+	t.Helper()
+	for _, folder := range []string{"tiered", "internal/outage", "internal/lease", "rulesfile"} {
+		files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				f, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || !slices.Contains([]string{"WARN", "INFO", "ERROR"}, strings.ToUpper(f.Sel.Name)) {
+					return true
+				}
+				for _, argument := range call.Args[:min(2, len(call.Args))] {
+					for b, isSum := argument.(*ast.BinaryExpr); isSum; b, isSum = argument.(*ast.BinaryExpr) {
+						argument = b.X
+					}
+					// What is limited to one line in 10 s has its kind before the message, of a word or two.
+					if literal, ok := argument.(*ast.BasicLit); ok && strings.Count(literal.Value, " ") > 1 {
+						message := strings.TrimPrefix(strings.Trim(literal.Value, `"`), "tierlimit: ")
+						all = append(all, [2]string{strings.ToUpper(f.Sel.Name), message})
+					}
+				}
+				return true
+			})
+		}
+	}
+	return all
+}
+
+// operating.md has all lines of the log, each at its level, and no others: it is where those look
+// who search for a line.
+func TestLoggedLinesAreDescribed(t *testing.T) {
+	described := logged.FindAllStringSubmatch(everyPage(t)["docs/operating.md"], -1)
+	found := make(map[string]bool)
+	all := messages(t)
+	if len(all) < 20 {
+		t.Fatalf("%d messages", len(all))
+	}
+	for _, m := range all {
+		i := slices.IndexFunc(described, func(d []string) bool { return d[1] == m[0] && strings.HasPrefix(m[1], d[2]) })
+		if i < 0 {
+			t.Errorf("operating.md does not describe the line of level %s %q", m[0], m[1])
+			continue
+		}
+		found[described[i][0]] = true
+	}
+	for _, d := range described {
+		if !found[d[0]] {
+			t.Errorf("operating.md describes a line that is not logged: %s", d[0])
+		}
+	}
+}
