@@ -65,8 +65,8 @@ func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 
 // SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, as most people know it:
 // it decides the same, takes about 19 times the memory (at 1,000 units), and can be
-// inspected with ZRANGE. A Redis user needs ZADD, ZRANGE, ZCARD, ZCOUNT, ZSCORE,
-// ZREVRANGEBYSCORE and ZREMRANGEBYRANK for it.
+// inspected with ZRANGE. A Redis user needs ZRANGE, ZCOUNT, ZREVRANGEBYSCORE and
+// ZREMRANGEBYRANK for it besides what other rules need.
 func SlidingLogZSet() Algorithm { return Algorithm{kind: kindSlidingLog, zset: true} }
 
 // SlidingCounter counts units in k sub-windows of the window, k from 1 to

@@ -9,8 +9,9 @@
 //	}
 //
 // The limiter is a real one, that of package embedded, so it decides as in production, but slower:
-// some 100 µs a decision. Code that needs no more than a
-// yes or a no can take a [limit.Allower] and be tested with a [limit.AllowerFunc].
+// some 100 µs a decision. Code that needs no more than a yes or a no can take a
+// [github.com/tierlimit/tierlimit/limit.Allower], and be tested with a
+// [github.com/tierlimit/tierlimit/limit.AllowerFunc].
 package tiertest
 
 import (
