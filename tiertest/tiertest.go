@@ -51,7 +51,9 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 }
 
 // Clock is time that stands still until it is moved. It is safe for concurrent use.
-type Clock struct{ now atomic.Int64 } // ns since the Unix epoch
+type Clock struct {
+	now atomic.Int64 // ns since the Unix epoch
+}
 
 // NewClock returns a clock that shows a time, for [tiered.VirtualClock], which takes times from the year
 // 1970 to the year 2100.
