@@ -12,11 +12,11 @@ import (
 // What each guarantees, in any window of length W on Redis's clock, for a limit
 // of N units (see [Algorithm.WorstCase]):
 //
-//	sliding log            N, exactly what a list of all requests would grant
-//	sliding counter strict N, but capacity returns up to W/k late
-//	sliding counter        2N-1 (never above N in any window of W(1-1/k))
-//	GCRA                   N+burst-1 (2N-1 unless a burst is set)
-//	fixed window           2N
+//	sliding log                N, exactly what a list of all requests would grant
+//	sliding counter, strict    N, but capacity returns up to W/k late
+//	sliding counter, estimate  2N-1 (never above N in any window of W(1-1/k))
+//	GCRA                       N+burst-1 (2N-1 unless a burst is set)
+//	fixed window               2N (3N for windows of the calendar, which differ in length)
 type Algorithm struct {
 	buckets  int
 	kind     kind
@@ -51,10 +51,11 @@ const (
 const MaxBuckets = 256
 
 // DefaultBuckets is the number of sub-windows a sliding counter has when
-// nothing else is said: a compromise. On the day in the README 16 of them decide
-// 0.30 % of the requests unlike the exact log does (strict; estimate 0.20 %). With
-// 60 it is 0.11 %, for half as many bytes again, at a limit of 10,000, and half as
-// much again of Redis's time per denial. See docs/algorithms.md.
+// nothing else is said: a compromise. On the day of real traffic that "tierlimit replay"
+// has built in, 16 of them decide 0.30 % of the requests unlike the exact log does
+// (strict; estimate 0.20 %). With 60 it is 0.11 %, for half as many bytes again, at a
+// limit of 10,000, and half as much again of Redis's time per denial. See
+// docs/algorithms.md.
 const DefaultBuckets = 16
 
 // Automatic lets the rule choose by the size of its limit.
@@ -65,8 +66,8 @@ func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 
 // SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, as most people know it:
 // it decides the same, takes about 19 times the memory (at 1,000 units), and can be
-// inspected with ZRANGE. A Redis user needs ZADD, ZRANGE, ZCARD, ZCOUNT, ZSCORE,
-// ZREVRANGEBYSCORE and ZREMRANGEBYRANK for it.
+// inspected with ZRANGE. A Redis user needs ZRANGE, ZCOUNT, ZREVRANGEBYSCORE and
+// ZREMRANGEBYRANK for it besides what other rules need.
 func SlidingLogZSet() Algorithm { return Algorithm{kind: kindSlidingLog, zset: true} }
 
 // SlidingCounter counts units in k sub-windows of the window, k from 1 to

@@ -45,10 +45,11 @@ type Decision struct {
 	// It may be above Limit. 0 for all others.
 	Used int64
 
-	// RetryAfter is how long to wait until the same cost would be granted if
-	// nobody else used the key; zero when Allowed (but see WouldDeny) or HeldBack. Decided by Redis it is exact to
-	// the microsecond; decided elsewhere it may be too short, never too long by
-	// more than the time a message takes.
+	// RetryAfter is how long to wait until the same cost would be granted if nobody else used the
+	// key, and nothing were given back; zero when Allowed (but see WouldDeny) or HeldBack. Decided
+	// by Redis it is exact to the microsecond; repeated from memory (TierLocal) it is too short by
+	// up to the time that a trip takes, and never too long. Decided without Redis it is a time to
+	// ask again, 5 s at most, and of a limit of [Concurrent] always 50 ms.
 	RetryAfter time.Duration
 
 	// ResetAfter is how long until the key is as good as never used, if nobody

@@ -14,6 +14,7 @@
 // [HashKeys]. It changes nothing unless [AllowReset] is given. It loads nothing from
 // elsewhere; without JavaScript it shows what was when it was loaded.
 //
-// A limiter without a page pays the load of a pointer for each decision; so does one
-// with a page, but for [HottestKeys]. docs/live-page.md has more.
+// A limiter without a page pays the loads of two pointers for each decision. With a page a decision
+// also hashes its key once there is a key with a limit of its own, and [HottestKeys] draws a random
+// number. docs/live-page.md has more.
 package livepage

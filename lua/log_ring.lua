@@ -339,7 +339,7 @@ make[SLIDING_LOG] = function()
       local first = math.min(count, capacity - head)
       local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
       return write_plainly(key, cost, rule, tag, slots, count, capacity)
-    elseif slot + cost > capacity or (not is_short and put ~= call and call('STRLEN', key) ~= size) then
+    elseif slot + cost > capacity or (not is_short and put ~= call and #call('GETRANGE', key, decimal(size - 1), decimal(size)) ~= 1) then
       return -- or it is damaged, which the general path reports
     end
 

@@ -34,7 +34,7 @@ import (
 const scope = "github.com/tierlimit/tierlimit/otellimit"
 
 // Option sets something for [Register]. What it was given is checked there, with an error that
-// wraps [limit.ErrInvalidOption].
+// wraps [github.com/tierlimit/tierlimit/limit.ErrInvalidOption].
 type Option func(*config) error
 
 type config struct {
@@ -64,7 +64,7 @@ func Attributes(attributes ...attribute.KeyValue) Option {
 // until the registration's Unregister is called. Once the limiter is closed they report the last
 // values; unregister it before you register another limiter with the same attributes.
 //
-// Errors wrap [limit.ErrInvalidOption], or come from the provider.
+// Errors wrap [github.com/tierlimit/tierlimit/limit.ErrInvalidOption], or come from the provider.
 func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, error) {
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")

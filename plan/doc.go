@@ -3,7 +3,7 @@
 // with one dial.
 //
 //	p, err := plan.Choose(limit.PerMinute(5000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0.05)})
-//	fmt.Println(p) // sliding-counter:k=24,strict: ...
+//	fmt.Println(p) // sliding-counter:k=24,strict for 5000/1m: ...
 //
 // A rule takes a need with tiered.Need, and tells its plan with Rule.Plan.
 package plan

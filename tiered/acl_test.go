@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,31 +16,163 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// leastRights are the keys and commands that the README names.
-var leastRights = []any{
-	"ACL", "SETUSER", "limiter", "on", ">secret", "~tl:*",
-	"+evalsha", "+eval", "+script|load", "+time", "+get", "+set", "+del", "+getrange", "+setrange",
-	"+pexpire", "+pexpireat", "+pttl", "+zadd", "+zrem", "+zremrangebyscore", "+zcard",
+// leastRights are the keys and commands that docs/operating.md names, as arguments of a command.
+func leastRights(t *testing.T) (all []any) {
+	t.Helper()
+	for _, word := range strings.Fields(inOperating(t, `(?m)^    (ACL SETUSER .*)$`)) {
+		all = append(all, word)
+	}
+	return all
 }
 
-// The keys and commands that the README names are all that a Redis user needs; with
+// inOperating is what a pattern's group finds in docs/operating.md.
+func inOperating(t *testing.T, pattern string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(pattern).FindSubmatch(page)
+	if found == nil {
+		t.Fatalf("docs/operating.md has nothing like %s", pattern)
+	}
+	return string(found[1])
+}
+
+// The keys and commands that docs/operating.md names are all that a Redis user needs; with
 // less, New says that it is about permissions.
 func TestLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()
 	as := func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }
 
-	if err := admin.Do(ctx, leastRights[:len(leastRights)-4]...).Err(); err != nil {
+	rights := leastRights(t)
+	if err := admin.Do(ctx, rights[:len(rights)-4]...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
 		t.Errorf("without the rights that a heartbeat needs: %v", err)
 	}
 
-	if err := admin.Do(ctx, leastRights...).Err(); err != nil {
+	if err := admin.Do(ctx, rights...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	checkAllAlgorithms(t, newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0)))
+	l := newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0))
+	checkAllAlgorithms(t, l)
+	checkAllCalls(t, l)
+
+	// As a library's function the script is another, and needs no other rights of the keys.
+	for _, right := range strings.Fields(inOperating(t, "`(\\+fcall [^`]*)`")) {
+		if err := admin.Do(ctx, "ACL", "SETUSER", "limiter", right).Err(); err != nil {
+			t.Skip("a server without functions: ", err)
+		}
+	}
+	l = newLimiterOn(t, server.Client(t, as), "tl:functions", RememberDenials(0))
+	checkAllAlgorithms(t, l)
+	checkAllCalls(t, l)
+}
+
+// A log that is kept as a sorted set needs rights besides, which docs/operating.md names.
+func TestLeastPrivilegeOfASortedSet(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin, ctx := server.Client(t), context.Background()
+	rights := leastRights(t)
+	for _, right := range strings.Fields(inOperating(t, "`sliding-log:zset`[^`]*`(\\+[^`]*)`")) {
+		rights = append(rights, right)
+	}
+	if err := admin.Do(ctx, rights...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l := newLimiterOn(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }), "tl", RememberDenials(0))
+	checkCallsOf(t, l, limit.SlidingLogZSet())
+}
+
+// checkAllCalls makes every call that Redis decides, under each algorithm.
+func checkAllCalls(t *testing.T, l *Limiter) {
+	t.Helper()
+	for _, a := range limit.Algorithms() {
+		checkCallsOf(t, l, a)
+	}
+	ctx := t.Context()
+	leases := newRule(t, l, "leases", limit.PerMinute(50_000), Lease(20))
+	for range 5000 {
+		if d, err := leases.Allow(ctx, "k"); err != nil || d.Degraded() {
+			t.Fatalf("with leases: %+v, %v", d, err)
+		}
+	}
+	const ttl = 300 * time.Millisecond
+	slots := newRule(t, l, "slots", limit.Concurrent(3), SlotTTL(ttl))
+	slot, d, err := slots.Acquire(ctx, "k", 2)
+	if err != nil || slot == nil || d.Degraded() {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	time.Sleep(2 * ttl)
+	if !slot.Held() {
+		t.Error("the slot was not renewed")
+	}
+	slot.Release()
+	redistest.Eventually(t, "Redis knows that the slot was released", func() bool {
+		d, err := slots.Peek(ctx, "k", 3)
+		return err == nil && !d.Degraded() && d.Remaining == 3
+	})
+	if err := slots.Reset(ctx, "k"); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkCallsOf makes every call of rules of an algorithm, on a key with few units and on one
+// with many, whose log does not end where the first read does.
+func checkCallsOf(t *testing.T, l *Limiter, a limit.Algorithm) {
+	t.Helper()
+	ctx := t.Context()
+	lim := limit.PerMinute(3000).WithBurst(3000)
+	first, second := newRule(t, l, a.Name()+"/first", lim, Use(a)), newRule(t, l, a.Name()+"/second", lim, Use(a))
+	giveBack := newRule(t, l, a.Name()+"/back", lim, Use(a), Unsettled(GiveBack))
+	for _, units := range []int64{1, 500} {
+		key := fmt.Sprint("k", units)
+		checked := func(call string, d limit.Decision, err error) {
+			t.Helper()
+			if err != nil || d.Degraded() || !d.Allowed {
+				t.Errorf("%v, %d units, %s: %+v, %v", a, units, call, d, err)
+			}
+		}
+		for range 3 {
+			for _, r := range []*Rule{first, second} {
+				d, err := r.AllowN(ctx, key, units)
+				checked("AllowN", d, err)
+			}
+			for range 3 { // the first finds the log's ring full, and makes it larger
+				ds, err := l.AllowAll(ctx, Request{Rule: first, Key: key, Cost: 1}, Request{Rule: second, Key: key, Cost: 1})
+				checked("AllowAll", ds[0], err)
+				checked("AllowAll", ds[1], err)
+			}
+		}
+		d, err := first.AllowN(ctx, key, 2)
+		checked("AllowN", d, err)
+		if err := first.Refund(ctx, key, &d, 1); err != nil {
+			t.Errorf("%v, Refund: %v", a, err)
+		}
+		d, err = first.AllowUpTo(ctx, key, 5)
+		checked("AllowUpTo", d, err)
+		d, err = first.Peek(ctx, key, 1)
+		checked("Peek", d, err)
+		for used := range int64(3) {
+			for _, r := range []*Rule{first, giveBack} {
+				hold, d, err := r.Hold(ctx, key, 2, time.Minute)
+				checked("Hold", d, err)
+				if err := errors.Join(hold.Extend(ctx, 2*time.Minute), hold.Settle(ctx, 1+used)); err != nil {
+					t.Errorf("%v, Settle: %v", a, err)
+				}
+			}
+		}
+		if err := first.ChargeUsed(ctx, key, 2); err != nil {
+			t.Errorf("%v, ChargeUsed: %v", a, err)
+		}
+		if err := first.Reset(ctx, key); err != nil {
+			t.Errorf("%v, Reset: %v", a, err)
+		}
+	}
 }
 
 // On a Cluster the client also asks who has which slots, and follows slots that move.
@@ -45,7 +180,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	for _, node := range cluster.Nodes() {
-		rights := append(slices.Clone(leastRights), "+cluster|slots", "+asking")
+		rights := append(leastRights(t), "+cluster|slots", "+asking")
 		if err := node.Client(t).Do(context.Background(), rights...).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +188,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "limiter", "secret" })
 	l := newLimiterOn(t, client, "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
+	checkAllCalls(t, l)
 	// All slots of the first node are on their way, and none of their keys: every
 	// command that it gets is sent on.
 	from, to := cluster.Nodes()[0], cluster.Nodes()[1]

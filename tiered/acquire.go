@@ -18,14 +18,15 @@ import (
 // are no longer used.
 //
 // A slot belongs to this process, which renews it in Redis. If the process dies, its units are free
-// after [SlotTTL]; if it is paused or cannot reach Redis for that long, it loses the slot. Code that
-// uses a slot for long should check [Slot.Held] before each step, or stop when [Slot.Lost] is closed.
+// after [SlotTTL]; if it is paused for that long, it loses the slot. Code that uses a slot for long
+// should check [Slot.Held] before each step, or stop when [Slot.Lost] is closed.
 //
 // Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because it
 // would not be known whether the units were acquired; in that case they are given back, and the error
 // is ctx's. If Redis does not answer, the units are denied unless the rule's outage policy is [Allow].
 // While Redis is lost, the outage policy decides: under [Approximate], a process keeps the slots that
-// it holds, and acquires units up to its share of the limit.
+// it holds, even beyond SlotTTL, and acquires units up to its share of the limit; under [Deny] it
+// acquires none, and loses its slots after SlotTTL.
 //
 // Errors are those of [Rule.AllowN]; in addition, they wrap [limit.ErrNotForLimit] if the rule's limit
 // is not a limit.Concurrent.

@@ -18,9 +18,9 @@ import (
 type OutagePolicy = outage.Policy
 
 const (
-	// Approximate holds the limit with this instance's share of it: the limit
-	// divided by the size of the fleet, counted from the instance's own grants. It
-	// is the default.
+	// Approximate holds each instance to its share of the limit: what it granted itself in the
+	// last window, and its part of what was free when Redis last answered. Of a key that it does
+	// not know the share is the limit divided by the size of the fleet. It is the default.
 	Approximate = outage.Approximate
 	// Allow lets everything through: for limits that protect fairness, not safety.
 	Allow = outage.Allow

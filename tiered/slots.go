@@ -12,9 +12,10 @@ import (
 )
 
 // SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, from 100 ms to
-// 10 minutes; the default is 10 seconds. Each process renews its slots three times per TTL, for all
-// keys in one batch. A process that cannot renew them, because it is paused or Redis cannot be
-// reached, loses its slots after the TTL; [Slot.Held] then returns false.
+// 10 minutes; the default is 10 seconds. Each process renews its slots three times per TTL, up to
+// 128 keys in a batch. A process that cannot renew them because it is paused loses its slots after the
+// TTL; [Slot.Held] then returns false. So does one that cannot reach Redis if the rule's outage policy
+// is [Deny]; under [Approximate] and [Allow] it keeps them.
 //
 // A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
 // slots through longer pauses.

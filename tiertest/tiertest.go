@@ -9,8 +9,9 @@
 //	}
 //
 // The limiter is a real one, that of package embedded, so it decides as in production, but slower:
-// some 100 µs a decision. Code that needs no more than a
-// yes or a no can take a [limit.Allower] and be tested with a [limit.AllowerFunc].
+// some 100 µs a decision. Code that needs no more than a yes or a no can take a
+// [github.com/tierlimit/tierlimit/limit.Allower], and be tested with a
+// [github.com/tierlimit/tierlimit/limit.AllowerFunc].
 package tiertest
 
 import (
@@ -50,7 +51,9 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 }
 
 // Clock is time that stands still until it is moved. It is safe for concurrent use.
-type Clock struct{ now atomic.Int64 } // ns since the Unix epoch
+type Clock struct {
+	now atomic.Int64 // ns since the Unix epoch
+}
 
 // NewClock returns a clock that shows a time, for [tiered.VirtualClock], which takes times from the year
 // 1970 to the year 2100.
