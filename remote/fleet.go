@@ -211,7 +211,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 func (f *Fleet) send(ctx context.Context, to **node, args []any) heartbeatCmd {
 	if *to != nil {
 		cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
-		if err := (*to).send(ctx, cmd); err == nil || f.script.only != nil || !isRedirected(err) {
+		if err := (*to).withoutHeld().send(ctx, cmd); err == nil || f.script.only != nil || !isRedirected(err) {
 			return cmd
 		}
 		*to = nil

@@ -50,6 +50,9 @@ func (n *node) send(ctx context.Context, cmds ...redis.Cmder) error {
 	return send(ctx, n.cluster, directed)
 }
 
+// withoutHeld returns the node for commands that leave the held connection to trips.
+func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.cluster} }
+
 // deliver sends commands by the client of the node.
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	if n.held.client == nil {
