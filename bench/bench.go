@@ -150,18 +150,32 @@ func open(ctx context.Context, c contender, e environment, w *workload) (*subjec
 	return s, nil
 }
 
+// place is where a group is measured, with a client for each server that reads its counters.
+type place struct {
+	env      environment
+	controls []*redis.Client
+}
+
 // measureGroup opens the group's contenders for as long as they are measured.
 func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 	w := g.workload()
 	w.name, w.primed = g.name, g.primed
-	env := b.env
+	at := place{b.env, []*redis.Client{b.control}}
 	if g.far {
-		e, network, err := env.behindNetwork()
+		e, network, err := at.env.behindNetwork()
 		if err != nil {
 			return err
 		}
 		defer network.Stop()
-		env = e
+		at.env = e
+	}
+	if g.masters > 0 {
+		c, e := startCluster(ctx, b.settings.RedisServer, g.masters)
+		if e != nil {
+			return e
+		}
+		defer func() { err = errors.Join(err, c.stop()) }()
+		at = place{c.environment(b.settings.Pool), c.controls}
 	}
 	subjects := make(map[string]*subject)
 	defer func() {
@@ -174,7 +188,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 			b.progress.say("%s: preparing %s", g.name, c.name)
 		}
 		held := heap()
-		s, err := open(ctx, c, env, &w)
+		s, err := open(ctx, c, at.env, &w)
 		if err != nil {
 			return err
 		}
@@ -212,7 +226,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		case g.inTurn:
 			b.measureInTurns(ctx, g, chosen, &w, z)
 		default:
-			err = b.measureCells(ctx, g, chosen, &w, z)
+			err = b.measureCells(ctx, at, g, chosen, &w, z)
 		}
 		if err != nil {
 			return err
@@ -238,7 +252,7 @@ func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) err
 	return nil
 }
 
-func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject, w *workload, z size) error {
+func (b *bench) measureCells(ctx context.Context, at place, g *group, subjects []*subject, w *workload, z size) error {
 	rate := 0.0
 	if g.offered > 0 {
 		if rate = g.offered * b.report.cell(fleetUniform, z, nameRedisRate).value(perSecond); math.IsNaN(rate) {
@@ -247,7 +261,7 @@ func (b *bench) measureCells(ctx context.Context, g *group, subjects []*subject,
 	}
 	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) (measurement, error) {
 		if z.processes > 0 {
-			return b.measureFleet(ctx, g, s, z, rate, span)
+			return b.measureFleet(ctx, at, g, s, z, rate, span)
 		}
 		how := g.drive
 		if how == nil {

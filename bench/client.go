@@ -11,7 +11,11 @@ import (
 // clientOptions are go-redis's defaults, for every subject, without what only
 // some servers understand.
 func clientOptions(e environment) (*redis.Options, error) {
-	o, err := redis.ParseURL(e.url)
+	url := e.url
+	if e.nodes != nil {
+		url = "redis://" + e.nodes[0]
+	}
+	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, err
 	}
@@ -22,6 +26,18 @@ func clientOptions(e environment) (*redis.Options, error) {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o, nil
+}
+
+// newAnyClient is newClient, or a client of the environment's Cluster.
+func newAnyClient(e environment) (redis.UniversalClient, error) {
+	if e.nodes == nil {
+		return newClient(e)
+	}
+	o, err := universalOptions(e)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClusterClient(o.Cluster()), nil
 }
 
 func newClient(e environment) (*redis.Client, error) {

@@ -37,7 +37,8 @@ type order struct {
 	// Of "open":
 	Settings            settings
 	URL, Run            string
-	Workload, Contender string `json:",omitempty"`
+	Nodes               []string `json:",omitempty"` // of a Cluster, in place of the URL
+	Workload, Contender string   `json:",omitempty"`
 
 	// Of "drive":
 	Member  int // its number
@@ -124,9 +125,9 @@ const toldBefore = 100 * time.Millisecond
 // measureFleet measures a subject from many processes at the same time: what they and Redis
 // did from one moment to another. rate is how many calls a second all of them make
 // together; 0: callers wait for their answers.
-func (b *bench) measureFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
+func (b *bench) measureFleet(ctx context.Context, at place, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
 	for before := toldBefore; before < 50*toldBefore; before *= 2 {
-		m, err = b.driveFleet(ctx, g, s, z, rate, span, before)
+		m, err = b.driveFleet(ctx, at, g, s, z, rate, span, before)
 		if !errors.Is(err, errLate) && !errors.Is(err, errNothingEnded) {
 			break
 		}
@@ -140,9 +141,9 @@ var (
 	errNothingEnded = errors.New("no call ended while it was measured: measure for longer (-seconds)")
 )
 
-func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, rate float64, span, before time.Duration) (measurement, error) {
+func (b *bench) driveFleet(ctx context.Context, at place, g *group, s *subject, z size, rate float64, span, before time.Duration) (measurement, error) {
 	n := z.processes
-	open := order{Do: "open", Settings: b.settings, URL: b.env.url, Run: b.run, Workload: g.name, Contender: s.name}
+	open := order{Do: "open", Settings: b.settings, URL: b.env.url, Nodes: at.env.nodes, Run: b.run, Workload: g.name, Contender: s.name}
 	if _, err := b.fleet.tell(n, open); err != nil {
 		return measurement{}, err
 	}
@@ -157,7 +158,7 @@ func (b *bench) driveFleet(ctx context.Context, g *group, s *subject, z size, ra
 		results, err = b.fleet.tell(n, order{Do: "drive", Callers: z.callers, Rate: rate / float64(n), Begin: begin.UnixMicro(), From: from.UnixMicro(), Until: until.UnixMicro()})
 		done <- err
 	}()
-	m := newMeter(b.control)
+	m := newMeter(at.controls...)
 	time.Sleep(time.Until(from))
 	err := m.start(ctx)
 	late := time.Now().After(until) // what Redis did is over

@@ -4,6 +4,7 @@ import (
 	"regexp"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 const (
@@ -11,6 +12,7 @@ const (
 	fleetHot     = "fleet-hot"
 	fleetHalf    = "fleet-half"
 	fleetOpen    = "fleet-open"
+	fleetCluster = "fleet-cluster"
 )
 
 var (
@@ -21,6 +23,11 @@ var (
 // capacityPart is how much of what redis_rate decides, when callers wait for their
 // answers, comes where they do not.
 const capacityPart = 1. / 3
+
+const (
+	clusterMasters = 3
+	hashTags       = 48 // 16 for each master
+)
 
 // fleetGroups are what is measured from many processes.
 func fleetGroups(s settings, run string, peers []contender) []group {
@@ -42,6 +49,11 @@ func fleetGroups(s settings, run string, peers []contender) []group {
 		{name: fleetHalf, title: "1,000 keys, uniform, 200 per 10 s each, many processes",
 			workload: func() workload { return halfDenied(run + ":fleet") }, reference: nameRedisRate,
 			contenders: contenders[:len(contenders)-2], sizes: s.Fleet, share: 1},
+		{name: fleetCluster, title: keys + " keys, uniform, always allowed, many processes, a Cluster of three masters",
+			workload: func() workload { return manyKeys(run+":cluster", s.Keys) }, reference: nameRedisRate,
+			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameTags, ours, openDefault(limit.GCRA(), tiered.HashTags(hashTags))},
+				{nameLog, ours, openDefault(limit.SlidingLog())}, peers[0], {nameRueidis, peer, openRueidis}},
+			sizes: s.Fleet, share: 1, prefill: true, masters: clusterMasters},
 	}
 }
 

@@ -36,6 +36,7 @@ type group struct {
 	busy     int     // processes that Redis shares its CPU with, see startBusy
 	far      bool    // a network is between, see behindNetwork
 	inTurn   bool    // see measureInTurn
+	masters  int     // of a Cluster, see startCluster; 0: the run's own server
 }
 
 // warmUp is how long a subject runs before it is measured for span: long enough for
@@ -71,6 +72,7 @@ const (
 	nameLease     = "tierlimit, lease"
 	nameOutage    = "tierlimit, Redis lost"
 
+	nameTags         = "tierlimit, GCRA, 48 hash tags"
 	nameRedisRate    = "redis_rate"
 	nameAutoPipeline = "redis_rate, AutoPipeline"
 	nameRueidis      = "rueidislimiter"

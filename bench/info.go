@@ -43,6 +43,22 @@ func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, er
 	return parseServerUsage(stats, cpu)
 }
 
+// readUsage adds up what several servers have used and done.
+func readUsage(ctx context.Context, controls []*redis.Client) (serverUsage, error) {
+	sum := serverUsage{commands: make(map[string]float64)}
+	for _, control := range controls {
+		u, err := readServerUsage(ctx, control)
+		if err != nil {
+			return sum, err
+		}
+		sum.cpu += u.cpu
+		for name, n := range u.commands {
+			sum.commands[name] += n
+		}
+	}
+	return sum, nil
+}
+
 func parseServerUsage(stats, cpu map[string]string) (serverUsage, error) {
 	u := serverUsage{commands: make(map[string]float64)}
 	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {

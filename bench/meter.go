@@ -11,7 +11,7 @@ import (
 // meter adds up what was used between its starts and stops, by Redis and by this
 // process.
 type meter struct {
-	control *redis.Client
+	controls []*redis.Client // one for each server
 
 	redisCPU float64            // seconds
 	commands map[string]float64 // executed by Redis, also those that scripts call
@@ -26,13 +26,13 @@ type meter struct {
 	}
 }
 
-func newMeter(control *redis.Client) *meter {
-	return &meter{control: control, commands: make(map[string]float64)}
+func newMeter(controls ...*redis.Client) *meter {
+	return &meter{controls: controls, commands: make(map[string]float64)}
 }
 
 // start and stop read this process's counters closest to what is measured.
 func (m *meter) start(ctx context.Context) (err error) {
-	m.before.redis, err = readServerUsage(ctx, m.control)
+	m.before.redis, err = readUsage(ctx, m.controls)
 	runtime.ReadMemStats(&m.before.heap)
 	m.before.cpu = processCPU()
 	return err
@@ -44,7 +44,7 @@ func (m *meter) stop(ctx context.Context) error {
 	runtime.ReadMemStats(&heap)
 	m.mallocs += heap.Mallocs - m.before.heap.Mallocs
 	m.bytes += heap.TotalAlloc - m.before.heap.TotalAlloc
-	after, err := readServerUsage(ctx, m.control)
+	after, err := readUsage(ctx, m.controls)
 	m.redisCPU += after.cpu - m.before.redis.cpu
 	for name, n := range after.commands {
 		m.commands[name] += n - m.before.redis.commands[name]

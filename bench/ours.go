@@ -68,7 +68,7 @@ func countOutages(opened *atomic.Int64) tiered.Option {
 
 // openDefault opens one with the default deadline of 50 ms. What it says of the
 // outages that it sees is left out: they are counted.
-func openDefault(a limit.Algorithm) opener {
+func openDefault(a limit.Algorithm, options ...tiered.Option) opener {
 	return func(_ context.Context, e environment, w *workload) (*subject, error) {
 		lim := w.window
 		switch a {
@@ -78,7 +78,7 @@ func openDefault(a limit.Algorithm) opener {
 			lim = w.log
 		}
 		var opened atomic.Int64
-		limiter, err := newLimiter(e, tiered.Logger(slog.New(slog.DiscardHandler)), countOutages(&opened))
+		limiter, err := newLimiter(e, append(options, tiered.Logger(slog.New(slog.DiscardHandler)), countOutages(&opened))...)
 		if err != nil {
 			return nil, err
 		}
@@ -134,8 +134,12 @@ func universalOptions(e environment) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
+	addrs := e.nodes
+	if addrs == nil {
+		addrs = []string{o.Addr}
+	}
 	return &redis.UniversalOptions{
-		Addrs:                    []string{o.Addr},
+		Addrs:                    addrs,
 		DB:                       o.DB,
 		Username:                 o.Username,
 		Password:                 o.Password,

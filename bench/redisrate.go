@@ -12,7 +12,7 @@ import (
 // openRedisRate opens redis_rate, the limiter that go-redis's own organisation
 // keeps: GCRA, one EVALSHA per decision.
 func openRedisRate(_ context.Context, e environment, w *workload) (*subject, error) {
-	client, err := newClient(e)
+	client, err := newAnyClient(e)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,10 @@ func openRueidis(_ context.Context, e environment, w *workload) (*subject, error
 	if err != nil {
 		return nil, err
 	}
+	addrs := e.nodes
+	if addrs == nil {
+		addrs = []string{o.Addr}
+	}
 	var client rueidis.Client // the limiter cannot close it
 	limiter, err := rueidislimiter.NewRateLimiter(rueidislimiter.RateLimiterOption{
 		ClientBuilder: func(option rueidis.ClientOption) (_ rueidis.Client, err error) {
@@ -22,7 +26,7 @@ func openRueidis(_ context.Context, e environment, w *workload) (*subject, error
 			return client, err
 		},
 		ClientOption: rueidis.ClientOption{
-			InitAddress:   []string{o.Addr},
+			InitAddress:   addrs,
 			Username:      o.Username,
 			Password:      o.Password,
 			SelectDB:      o.DB,

@@ -36,7 +36,7 @@ func (s *server) stop() {
 }
 
 // startServer starts the named server and returns when it answers.
-func startServer(ctx context.Context, name string) (*server, error) {
+func startServer(ctx context.Context, name string, args ...string) (*server, error) {
 	binary, err := findServer(name)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func startServer(ctx context.Context, name string) (*server, error) {
 	// A port that is free now may be taken a moment later.
 	var s *server
 	for range 3 {
-		if s, err = startOnce(ctx, binary); err == nil || ctx.Err() != nil {
+		if s, err = startOnce(ctx, binary, args); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
@@ -66,7 +66,7 @@ func findServer(name string) (string, error) {
 	return "", errors.New("neither redis-server nor valkey-server is on PATH: install one (`make redis` does on Debian and Ubuntu), or choose with -redis-server or -redis")
 }
 
-func startOnce(ctx context.Context, binary string) (*server, error) {
+func startOnce(ctx context.Context, binary string, args []string) (*server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func startOnce(ctx context.Context, binary string) (*server, error) {
 		return nil, err
 	}
 	log := filepath.Join(s.dir, "log")
-	s.process = exec.Command(binary, "--port", port, "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log)
+	s.process = exec.Command(binary, append([]string{"--port", port, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log}, args...)...)
 	if err := redistest.StartTied(s.process); err != nil { // it ends with this program, however that ends
 		_ = os.RemoveAll(s.dir)
 		return nil, err

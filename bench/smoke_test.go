@@ -151,14 +151,14 @@ func TestSmoke(t *testing.T) {
 	}
 	want := map[string]int{"hot": 15, "alone": 5, "uniform": 14, "zipf": 9, "denied": 4, "denied-many": 3, "lease": 2, "outage": 2, farGroup: 12,
 		holdsGroup: 4, holdsAloneGroup: 4, slotsGroup: 3,
-		togetherGroup: 4, fleetTogether: 4, fleetUniform: 8, fleetOpen: 8, fleetHot: 8, fleetHalf: 6}
+		togetherGroup: 4, fleetTogether: 4, fleetUniform: 8, fleetOpen: 8, fleetHot: 8, fleetHalf: 6, fleetCluster: 5}
 	if !maps.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
 	}
 	if len(got.Overload) != 4 || got.Overload[0].Median["peak_per_second"] <= 0 {
 		t.Errorf("overload: %v", got.Overload)
 	}
-	if len(got.Memory) != 10 || len(got.Held) != 34 {
+	if len(got.Memory) != 10 || len(got.Held) != 39 {
 		t.Errorf("memory of %d subjects in Redis, of %d in process", len(got.Memory), len(got.Held))
 	}
 	if len(got.Renewals) != len(renewedKeys) {

@@ -23,8 +23,9 @@ type opener func(ctx context.Context, e environment, w *workload) (*subject, err
 
 // environment is what subjects are opened with.
 type environment struct {
-	url  string
-	pool int
+	url   string
+	nodes []string // of a Cluster, in place of url: "host:port" each
+	pool  int
 }
 
 // subject is a contender opened for one workload. All callers share it.
