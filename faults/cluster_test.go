@@ -44,7 +44,7 @@ func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 	<-flushed
 	tr.awaitRedis(t, 1000)
 
-	lost, granted := tr.balance(t, newLimiter(t, cluster.Client(t), "tl", tiered.Deadline(patient)), false)
+	lost, granted := tr.balance(t, observe(t, cluster.Client(t), "tl"), false)
 	said := make(map[string]int)
 	for _, node := range nodes {
 		for _, code := range []string{"ASK", "MOVED", "NOSCRIPT", "TRYAGAIN"} {

@@ -91,7 +91,7 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	redistest.Eventually(t, "nothing is to be charged afterwards", func() bool { return l.Stats().UnchargedUnits == 0 })
 
 	losses := l.Stats().MemoryLosses
-	lost, granted := tr.balance(t, newLimiter(t, client, "tl", tiered.Deadline(patient)), losses > 0)
+	lost, granted := tr.balance(t, observe(t, client, "tl"), losses > 0)
 	t.Logf("the replica took over after %v, Redis decided about all keys after %v; of %d units granted %d are lost, %d were granted since the cut",
 		promoted.Round(time.Millisecond), decided.Round(time.Millisecond), granted, lost, sinceCut)
 	t.Logf("a loss of memory was noticed %d times; %d decisions by Redis, %d without", losses, tr.redis.Load(), tr.fallback.Load())
@@ -149,9 +149,9 @@ func TestLaw11FailoverGrantsNoSecondQuota(t *testing.T) {
 	if want := int64(quota - replicated - missing); err != nil || d.Granted != want {
 		t.Errorf("%+v, %v; want %d units granted", d, err, want)
 	}
-	observed := newRule(t, newLimiter(t, replica, "tl", tiered.Deadline(patient)), "r", limit.PerDay(quota), tiered.Use(limit.SlidingLog()))
-	redistest.Eventually(t, "what is missing is charged again", func() bool { return charged(t, observed, "used again") == quota })
-	if units := charged(t, observed, "not used again"); units != replicated {
+	observer := observe(t, replica, "tl")
+	redistest.Eventually(t, "what is missing is charged again", func() bool { return observer.charged(t, r, "used again") == quota })
+	if units := observer.charged(t, r, "not used again"); units != replicated {
 		t.Errorf("%d units are charged for the key that was not used again, want %d: the test shows little", units, replicated)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -59,13 +61,35 @@ func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, opti
 	return r
 }
 
-// charged is how many units of a key are charged in Redis, under a rule whose limit
-// gives nothing back while a test runs.
-func charged(t testing.TB, r *tiered.Rule, key string) int64 {
+// observer asks Redis for what it has counted. A limiter would peek at its own share, too, while others settle.
+type observer struct {
+	script *remote.Script
+	keys   remote.Keyspace
+}
+
+func observe(t testing.TB, client redis.UniversalClient, prefix string) observer {
 	t.Helper()
-	d, err := r.Peek(context.Background(), key, 1)
-	if err != nil || d.Degraded() {
-		t.Fatalf("peek at %q: %+v, %v; want Redis's answer", key, d, err)
+	keys, err := remote.NewKeyspace(prefix)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return r.Limit().Quota() - d.Remaining
+	return observer{remote.NewScript(client), keys}
+}
+
+// charged is how many units of a key are charged in Redis, under a rule whose limit gives nothing back while a
+// test runs.
+func (o observer) charged(t testing.TB, r *tiered.Rule, key string) int64 {
+	t.Helper()
+	rule, err := remote.NewRule(r.Limit(), r.Algorithm())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	peek := remote.Entry{Key: string(remote.NewUserKey(key)), Rule: rule.Named(o.keys, r.Name(), nil), Operation: lua.Peek, Cost: 1}
+	replies, err := o.script.Run(ctx, []remote.Entry{peek}, 0)
+	if err != nil {
+		t.Fatalf("peek at %q: %v", key, err)
+	}
+	return r.Limit().Quota() - replies[0].Remaining
 }

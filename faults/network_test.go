@@ -98,7 +98,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 	r := newRule(t, l, "r", limit.PerDay(10))
 	// Says whether Redis decides, and grants nothing when it does not.
 	again := newRule(t, l, "again", limit.PerDay(10_000), tiered.OnOutage(tiered.Deny))
-	observer := newRule(t, newLimiter(t, direct, prefix, tiered.Deadline(patient)), "r", limit.PerDay(10))
+	observer := observe(t, direct, prefix)
 	c := &calls{rule: r, outcomes: make(map[string]outcome)}
 	fail := func() {
 		for _, f := range n.faults {
@@ -146,7 +146,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 
 	unanswered, ran, late := 0, int64(0), int64(0)
 	for key, o := range c.outcomes {
-		units := charged(t, observer, key)
+		units := observer.charged(t, r, key)
 		switch {
 		case o.tier == limit.TierRedis && units != 1:
 			t.Errorf("%s: decided by Redis and charged %d units, want 1", key, units)

@@ -52,7 +52,7 @@ func TestLaws1And2ManyProcessesAreOneLimiter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	total := 0
+	total, observer := 0, observe(t, server.Client(t), prefix)
 	for at, history := range histories {
 		name, granted := fmt.Sprintf("%v, key %d", rules[at.subject].Algorithm(), at.key), int64(0)
 		for _, o := range history {
@@ -60,7 +60,7 @@ func TestLaws1And2ManyProcessesAreOneLimiter(t *testing.T) {
 				granted += o.Cost
 			}
 		}
-		if inRedis := charged(t, rules[at.subject], fmt.Sprint("key", at.key)); granted != quota || inRedis != quota {
+		if inRedis := observer.charged(t, rules[at.subject], fmt.Sprint("key", at.key)); granted != quota || inRedis != quota {
 			t.Errorf("%s: %d units granted, %d charged in Redis, want %d", name, granted, inRedis, quota)
 		}
 		if got := linearizable(history); got != porcupine.Ok {

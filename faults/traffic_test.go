@@ -156,12 +156,11 @@ func (tr *traffic) granted() (units int64) {
 //
 // again: Redis was found to have lost a part of its memory, which it was told once more. So
 // a unit that it had not lost may have been charged twice, but no more.
-func (tr *traffic) balance(t *testing.T, observer *tiered.Limiter, again bool) (lost, granted int64) {
+func (tr *traffic) balance(t *testing.T, observer observer, again bool) (lost, granted int64) {
 	t.Helper()
 	tr.end()
-	rules := trafficRules(t, observer)
 	for p, a := range tr.users {
-		inRedis := charged(t, rules[p.rule], p.key())
+		inRedis := observer.charged(t, tr.rules[p.rule], p.key())
 		most := a.granted + a.unknown
 		if again {
 			most *= 2
