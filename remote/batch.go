@@ -1,6 +1,10 @@
 package remote
 
-import "github.com/tierlimit/tierlimit/lua"
+import (
+	"slices"
+
+	"github.com/tierlimit/tierlimit/lua"
+)
 
 // batch combines the calls of one trip. It coalesces calls of the same rule, key and cost into one
 // entry with a count, and puts entries of the same rule and key side by side, which costs Redis little
@@ -172,7 +176,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if len(b.runs) >= bound.entries {
 		return full
 	}
-	c.run, c.place = b.append(c.entry, c.deadline), 0
+	c.run, c.place = b.append(&c.entry, c.deadline), 0
 	b.work += work
 	if !known {
 		b.loads = append(b.loads, load{last: noRun})
@@ -260,12 +264,11 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	b.alone, b.groups = false, true // later entries are not put before the group
 	number := len(b.heads) + 1      // distinguishes the group from those of other calls
 	for i := range c.group {
-		e := c.group[i]
-		b.addMember(&e)
-		if e.Group != 0 {
+		b.addMember(&c.group[i])
+		run := b.append(&c.group[i], c.deadline)
+		if e := &b.runs[run].entry; e.Group != 0 {
 			e.Group = number
 		}
-		run := b.append(e, c.deadline)
 		if i == 0 {
 			c.run = run
 			b.heads = append(b.heads, run)
@@ -301,9 +304,11 @@ func (b *batch) addMember(e *Entry) {
 	l.last, l.runs, l.work = noRun, l.runs+1, l.work+e.work()
 }
 
-func (b *batch) append(e Entry, deadline int64) int32 {
+func (b *batch) append(e *Entry, deadline int64) int32 {
 	at := int32(len(b.runs))
-	b.runs = append(b.runs, entryRun{entry: e, deadline: deadline, head: at})
+	b.runs = slices.Grow(b.runs, 1)[:at+1] // which reset has cleared
+	run := &b.runs[at]
+	run.entry, run.deadline, run.head = *e, deadline, at
 	return at
 }
 

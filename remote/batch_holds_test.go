@@ -77,7 +77,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			if e.Operation == lua.Settle {
 				e.Cost = rapid.SampledFrom([]int64{0, 1, 2, 5}).Draw(t, "used")
 			}
-			calls[i] = newCall(t.Context(), e)
+			calls[i] = callOf(t.Context(), e)
 		}
 		var b batch
 		for _, c := range calls {
@@ -168,7 +168,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 	bound := newBounds(2, 1<<40, 1000)
 	for id := uint64(1); id <= 100; id++ {
 		e, settles := holdEntry(key, rule, lua.Hold, id, 10), holdEntry(key, rule, lua.Settle, id+100, int64(id))
-		hold, settle := newCall(t.Context(), e), newCall(t.Context(), settles)
+		hold, settle := callOf(t.Context(), e), callOf(t.Context(), settles)
 		hold.deadline, settle.deadline = int64(id), -int64(id)
 		if b.add(hold, bound) != added || b.add(settle, bound) != added {
 			t.Fatalf("the calls of %d do not share entries", id)
@@ -179,7 +179,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 		t.Errorf("operation and count of the entries: %s", got)
 	}
 	own := Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{}}
-	if b.add(newCall(t.Context(), own), bound) == added {
+	if b.add(callOf(t.Context(), own), bound) == added {
 		t.Error("what settles no hold may be sent once only, within its deadline, and has an entry of its own")
 	}
 }
@@ -195,7 +195,7 @@ func linesOf(client *redis.Client, key string) string {
 // given back and once for those charged in addition. They count as that much of the trip's work.
 func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.SlidingLog()), redistest.Prefix()+"hot"
-	settles := func(id uint64) *call { return newCall(t.Context(), holdEntry(key, rule, lua.Settle, id, 2000)) }
+	settles := func(id uint64) *call { return callOf(t.Context(), holdEntry(key, rule, lua.Settle, id, 2000)) }
 	once := settles(1)
 	var b batch
 	bound := newBounds(128, 2*once.work, 1000)
@@ -207,7 +207,7 @@ func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	if b.work != 2*once.work {
 		t.Errorf("100 settlements count as work of %d units, want twice the %d of one", b.work, once.work)
 	}
-	if got := b.add(newCall(t.Context(), Entry{Key: key + "2", Rule: rule, Cost: 100}), bound); got != full {
+	if got := b.add(callOf(t.Context(), Entry{Key: key + "2", Rule: rule, Cost: 100}), bound); got != full {
 		t.Errorf("beyond the bound on work a call is added: %v", got)
 	}
 }

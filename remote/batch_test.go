@@ -15,9 +15,9 @@ import (
 func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	rule := newSlotsRule(t, 10, time.Minute, 1)
-	take := func() *call { return newCall(t.Context(), Entry{Key: key, Rule: rule, Cost: 2}) }
+	take := func() *call { return callOf(t.Context(), Entry{Key: key, Rule: rule, Cost: 2}) }
 	release := func(units int64) *call {
-		return newCall(t.Context(), Entry{Key: key, Rule: rule, Operation: lua.Refund, Cost: units})
+		return callOf(t.Context(), Entry{Key: key, Rule: rule, Operation: lua.Refund, Cost: units})
 	}
 	for _, tc := range []struct {
 		held     int64
@@ -57,7 +57,7 @@ func TestRefundsOfChargesStayApart(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	var b batch
 	for range 2 {
-		b.add(newCall(t.Context(), Entry{Key: "k", Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1}), newBounds(128, 1000, 0))
+		b.add(callOf(t.Context(), Entry{Key: "k", Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1}), newBounds(128, 1000, 0))
 	}
 	if len(b.runs) != 2 {
 		t.Errorf("%d entries", len(b.runs))

@@ -114,14 +114,22 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Decide has one entry decided, with all of its count; see [Batcher.DecideAll].
-func (b *Batcher) Decide(ctx context.Context, e Entry) (Reply, error) {
+func (b *Batcher) Decide(ctx context.Context, e Entry) (reply Reply, err error) {
+	err = b.DecideInto(ctx, &e, &reply)
+	return reply, err
+}
+
+// DecideInto is Decide without copies on the stack: a goroutine that is started for a request has a small
+// one, and copying it into a larger one takes longer than most of a decision. The entry may be reused
+// afterwards.
+func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error {
 	c := newCall(ctx, e)
 	if err := b.decide(c, b.opt.Deadline); err != nil {
-		return Reply{}, err
+		return err
 	}
-	reply := c.replies[0].share(&c.entry, c.place)
+	c.answered(reply)
 	c.release()
-	return reply, nil
+	return nil
 }
 
 // DecideAll has entries decided in one trip, in order, and within the given time, at most

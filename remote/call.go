@@ -47,11 +47,16 @@ const (
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 2)} }}
 
 // newCall is the call for one entry.
-func newCall(ctx context.Context, e Entry) *call {
+func newCall(ctx context.Context, e *Entry) *call {
 	c := calls.Get().(*call)
-	c.ctx, c.entry, c.work = ctx, e, e.work()
+	c.ctx, c.entry, c.work = ctx, *e, e.work()
 	return c
 }
+
+// answered stores the call's part of the answer to its one entry.
+//
+//go:noinline // so that its copies are on the stack only now, and not during the trip
+func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(&c.entry, c.place) }
 
 // newGroupCall is the call for several entries that go together.
 func newGroupCall(ctx context.Context, group []Entry) *call {

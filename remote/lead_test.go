@@ -10,7 +10,7 @@ import (
 )
 
 func waitingCall(rule *Rule, left int64) *call {
-	return waiting(newCall(context.Background(), Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}), left)
+	return waiting(callOf(context.Background(), Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}), left)
 }
 
 // waiting has a call wait, with so many µs left.

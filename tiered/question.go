@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"sync"
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -40,10 +41,15 @@ func (q *question) shard() *outage.Shard {
 }
 
 // entry asks Redis.
-func (q *question) entry() remote.Entry {
-	e := remote.Entry{Key: string(q.key.inRedis()), Hash: q.key.hash, Rule: q.rule.encoded, Cost: q.cost, Operation: q.operation}
-	q.key.hold.ask(&e)
+func (q *question) entry() (e remote.Entry) {
+	q.fill(&e)
 	return e
+}
+
+// fill makes a zero entry ask Redis.
+func (q *question) fill(e *remote.Entry) {
+	e.Key, e.Hash, e.Rule, e.Cost, e.Operation = string(q.key.inRedis()), q.key.hash, q.rule.encoded, q.cost, q.operation
+	q.key.hold.ask(e)
 }
 
 // inOutage returns the question to the shard.
@@ -90,8 +96,27 @@ func (q *question) decide(ctx context.Context) (limit.Decision, error) {
 	} else if s.Settling(r.inOutage) {
 		return q.decideSettling(ctx)
 	}
-	reply, err := s.Decide(ctx, q.entry())
-	return q.answered(&reply, err)
+	return q.decideInRedis(ctx, s)
+}
+
+// exchange is an entry and the reply to it. Exchanges are reused, since both are large for the stack of a
+// goroutine that waits, see [remote.Batcher.DecideInto].
+type exchange struct {
+	entry remote.Entry
+	reply remote.Reply
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// decideInRedis has the master decide or, if it cannot be asked, the outage policy.
+func (q *question) decideInRedis(ctx context.Context, s *outage.Shard) (limit.Decision, error) {
+	x := exchanges.Get().(*exchange)
+	q.fill(&x.entry)
+	err := s.DecideInto(ctx, &x.entry, &x.reply)
+	d, err := q.answered(&x.reply, err)
+	*x = exchange{}
+	exchanges.Put(x)
+	return d, err
 }
 
 // answered decides by Redis's answer, or by the outage policy if there is none.

@@ -31,6 +31,11 @@ func (m *master) Heard() bool                 { return true }
 func (m *master) Size() int                   { return 1 }
 func (m *master) Leave(context.Context) error { return nil }
 
+func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) (err error) {
+	*reply, err = m.Decide(ctx, *e)
+	return err
+}
+
 func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error) {
 	m.asked = append(m.asked, e)
 	switch {

@@ -66,6 +66,7 @@ type Config struct {
 // Decider decides entries in Redis: a [remote.Batcher].
 type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
+	DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
 	// Answered returns how many decisions have been made in time so far.
 	Answered() int64

@@ -54,6 +54,11 @@ func (m *master) MoveTo(uint16, int)          { m.moved++ }
 func (m *master) Answered() int64             { return 0 }
 func (m *master) Close()                      {}
 
+func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) (err error) {
+	*reply, err = m.Decide(ctx, *e)
+	return err
+}
+
 func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
