@@ -193,7 +193,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	}
 	values, err := cmd.Result()
 	if err != nil {
-		reloadCluster(ctx, f.script.client)
+		f.script.reload(ctx)
 		return Heard{}, nil, err
 	}
 	if !heard.read(values) {
@@ -215,6 +215,7 @@ func (f *Fleet) send(ctx context.Context, to **node, args []any) heartbeatCmd {
 			return cmd
 		}
 		*to = nil
+		f.script.reload(ctx)
 	}
 	cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.script.client.Process(ctx, cmd)

@@ -72,6 +72,7 @@ type nodes struct {
 	hold     bool     // connections, see Script.HoldConnection
 	known    sync.Map // *node, by the Cluster's own client of it, *redis.Client
 	mapped   atomic.Bool
+	changed  atomic.Bool // see Script.MayHaveChanged
 	detached detached
 }
 

@@ -22,6 +22,7 @@ func (r *run) redirected() (again []int) {
 	}
 	if again = r.failed(isRedirected); again != nil {
 		r.from, r.node = r.node, nil
+		r.script.nodes.changed.Store(true)
 	}
 	return again
 }

@@ -102,6 +102,21 @@ func (s *Script) Rest() {
 // last ones returned: a Cluster's client may take longer than the context of a run lasts.
 func (s *Script) Wait() { s.nodes.detached.running.Wait() }
 
+// MayHaveChanged reports whether a command has failed or was redirected since the last call of it, so that
+// other masters may have the slots of a Cluster now.
+func (s *Script) MayHaveChanged() bool { return s.nodes.changed.Swap(false) }
+
+// reload makes a Cluster's client ask for the masters in the background, at most every 200 ms. It is called
+// when a command has failed. By itself, go-redis asks only once a minute and when a node redirects it, which a
+// dead node does not do; meanwhile it would send commands to the dead master although a replica has taken
+// over.
+func (s *Script) reload(ctx context.Context) {
+	if s.nodes.cluster != nil {
+		s.nodes.changed.Store(true)
+		s.nodes.cluster.ReloadState(ctx)
+	}
+}
+
 // nodeOf returns the node that has a key, or nil if it is not known.
 func (s *Script) nodeOf(ctx context.Context, key string) *node {
 	if s.only != nil {
@@ -193,12 +208,13 @@ func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock in
 	case form.isMissing(err), form.isRefused(err):
 		return s.runParts(ctx, n, []part{{entries: entries}}, len(entries), clock)
 	case s.only == nil && isRedirected(err):
+		s.nodes.changed.Store(true)
 		return s.runParts(ctx, nil, []part{{entries: entries}}, len(entries), clock)
 	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
 		s.DivideBySlot()
 		return s.runParts(ctx, n, split(entries), len(entries), clock)
 	default:
-		reloadCluster(ctx, s.client)
+		s.reload(ctx)
 		return nil, withoutArguments(err)
 	}
 }
@@ -232,19 +248,9 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, entries in
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
 	if r.failed(func(error) bool { return true }) != nil {
-		reloadCluster(ctx, s.client)
+		s.reload(ctx)
 	}
 	return r.replies(entries)
-}
-
-// reloadCluster makes a Cluster's client reload the slots in the background, at most every 200 ms. It is
-// called when a command has failed. By itself, go-redis reloads them only once a minute and when a node
-// redirects it, which a dead node does not do; meanwhile it would send commands to the dead master
-// although a replica has taken over.
-func reloadCluster(ctx context.Context, client redis.UniversalClient) {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		cluster.ReloadState(ctx)
-	}
 }
 
 // split divides the entries into one part per slot of the Cluster.

@@ -85,6 +85,7 @@ func (l *Limiter) newShards() *outage.Shards {
 	if client, ok := l.client.(*redis.ClusterClient); ok {
 		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
 		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }
+		c.MayHaveChanged = l.script.MayHaveChanged
 		c.Slot = l.keys.Slot
 	}
 	if file := l.fleetFile; file != nil {

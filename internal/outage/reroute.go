@@ -10,10 +10,13 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at who has which slots, and askEvery how often
-	// the client is made to ask the Cluster, be there a reason or not.
+	// askEvery is how often the client is made to ask the Cluster which master has which slots, be there a
+	// reason or not. A second later, it is looked at what it was told.
+	askEvery = 5 * time.Second
+	// lookEvery is how often it is looked at for looks times, after a sign that it may have changed. All slots are
+	// looked at one by one: a few milliseconds of a processor.
 	lookEvery = time.Second
-	askEvery  = 5 * time.Second
+	looks     = 5
 )
 
 // meetCluster asks a Cluster for its masters. If it cannot be reached, its keys have one
@@ -35,13 +38,22 @@ func (l *Shards) followCluster() {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
 	defer ask.Stop()
+	left := 0 // looks
 	for {
 		select {
 		case <-l.Context.Done():
 			return
 		case <-ask.C:
 			l.Refresh(l.Context)
+			left = max(left, 1)
 		case <-look.C:
+			if l.MayHaveChanged() {
+				left = looks
+			}
+			if left == 0 {
+				continue
+			}
+			left--
 			if masters, err := l.Masters(l.Context); err == nil {
 				for _, s := range l.reroute(masters) {
 					s.run()

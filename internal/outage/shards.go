@@ -34,10 +34,12 @@ type Config struct {
 	Connect func(s *Shard, assumed int) (Decider, Membership)
 
 	// Masters returns which masters of a Cluster have which slots, and Refresh makes the client ask
-	// the Cluster again. Slot returns the slot of a key. Without a Cluster they are nil.
-	Masters func(context.Context) (*remote.Masters, error)
-	Refresh func(context.Context)
-	Slot    func(remote.UserKey) uint16
+	// the Cluster again. MayHaveChanged reports whether there was a sign since it was last asked that
+	// other masters have some slots. Slot returns the slot of a key. Without a Cluster they are nil.
+	Masters        func(context.Context) (*remote.Masters, error)
+	Refresh        func(context.Context)
+	MayHaveChanged func() bool
+	Slot           func(remote.UserKey) uint16
 
 	// Address is Redis's address, if it is a single node and the address is known; for log lines.
 	Address string
