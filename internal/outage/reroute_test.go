@@ -1,9 +1,13 @@
 package outage
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -167,4 +171,36 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 			t.Errorf("told %v, want %v", got, want)
 		}
 	}
+}
+
+// All slots are looked at only after a sign that they have moved, for some seconds, and every few seconds without one.
+func TestSlotsAreLookedAtAfterASign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newShards(t, 0)
+		var looked, asked int
+		sign := false
+		l.Masters = func(context.Context) (*remote.Masters, error) { looked++; return nil, errLost }
+		l.Refresh = func(context.Context) { asked++ }
+		l.MayHaveChanged = func() bool { was := sign; sign = false; return was }
+		ctx, stop := context.WithCancel(t.Context())
+		l.Context = ctx
+		var following sync.WaitGroup
+		following.Go(l.followCluster)
+		after := func(d time.Duration, wantLooked, wantAsked int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if looked != wantLooked || asked != wantAsked {
+				t.Errorf("%d looks at all slots, and the Cluster was asked %d times, want %d and %d", looked, asked, wantLooked, wantAsked)
+			}
+		}
+		after(askEvery-lookEvery/2, 0, 0)
+		after(2*lookEvery, 1, 1)
+		sign = true
+		after(lookEvery, 2, 1)
+		after(2*lookEvery, 4, 1)
+		after(askEvery, 1+looks, 2) // asked during the looks that the sign has caused
+		stop()
+		following.Wait()
+	})
 }
