@@ -60,8 +60,10 @@ func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
 		{limit.Per(23, 5_046_425*time.Microsecond), limit.Per(3, 1_233_044*time.Microsecond)},
 		{limit.Per(3, 1_233_044*time.Microsecond), limit.Per(23, 5_046_425*time.Microsecond).WithBurst(2)},
 	} {
-		at := time.Unix(seconds, 0)
-		l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0), VirtualClock(func() time.Time { return at }))
+		clock := &virtual{}
+		set := func(to time.Duration) { clock.micros.Store(time.Unix(seconds, 0).Add(to).UnixMicro()) }
+		set(0)
+		l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0), VirtualClock(clock.now))
 		rule := newRule(t, l, "r", c.before, Use(limit.GCRA()))
 		mustAllow(t, rule, "k", c.before.Burst())
 		rule, err := rule.WithLimit(c.after)
@@ -73,12 +75,12 @@ func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
 			t.Errorf("%v, then %v: %+v, want a wait of %v at most", c.before, c.after, d, most)
 		}
 		for _, early := range []time.Duration{(d.RetryAfter / 2).Truncate(time.Microsecond), time.Microsecond} {
-			at = time.Unix(seconds, 0).Add(d.RetryAfter - early)
+			set(d.RetryAfter - early)
 			if again := mustAllow(t, rule, "k", 1); again.Allowed || again.RetryAfter != early {
 				t.Errorf("%v, then %v, %v before the end of the wait: %+v", c.before, c.after, early, again)
 			}
 		}
-		at = time.Unix(seconds, 0).Add(d.RetryAfter)
+		set(d.RetryAfter)
 		if again := mustAllow(t, rule, "k", 1); !again.Allowed {
 			t.Errorf("%v, then %v, at the end of the wait: %+v", c.before, c.after, again)
 		}
@@ -88,15 +90,15 @@ func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
 // A virtual clock may start in 1970: the window of the calendar that it starts in, or the one before,
 // began in 1969, a time that Redis cannot be told.
 func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
-	at := time.Unix(0, 0)
-	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	clock := &virtual{}
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.PerCalendar(5, limit.CalendarMonth, time.FixedZone("CET", 3600)))
 	for _, now := range []time.Duration{time.Second, 31*24*time.Hour - 2*time.Hour, 31*24*time.Hour - time.Hour} {
-		at = time.Unix(0, 0).Add(now)
-		_, end := r.Limit().Calendar(at)
+		clock.micros.Store(now.Microseconds())
+		_, end := r.Limit().Calendar(clock.now())
 		d := mustAllow(t, r, "k", 2)
-		if d.Tier != limit.TierRedis || !d.Allowed || d.ResetAfter != end.Sub(at) {
-			t.Errorf("%v into 1970: %+v, want a reset after %v", now, d, end.Sub(at))
+		if d.Tier != limit.TierRedis || !d.Allowed || d.ResetAfter != end.Sub(clock.now()) {
+			t.Errorf("%v into 1970: %+v, want a reset after %v", now, d, end.Sub(clock.now()))
 		}
 	}
 }
@@ -104,14 +106,15 @@ func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
 // In a sorted set the marks must stay below all stamps, also where these are smaller than the window, by
 // a virtual clock that starts in 1970.
 func TestSortedSetInTheFirstWindowOf1970(t *testing.T) {
-	at := time.UnixMicro(1)
-	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(func() time.Time { return at }))
+	clock := &virtual{}
+	clock.micros.Store(1)
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.SlidingLogZSet()))
 	for _, c := range []struct {
 		now  time.Duration
 		free int64
 	}{{time.Microsecond, 3}, {time.Second, 1}, {time.Hour, 1}, {time.Hour + time.Microsecond, 1}} {
-		at = time.Unix(0, 0).Add(c.now)
+		clock.micros.Store(c.now.Microseconds())
 		if d := mustAllow(t, r, "k", 2); d.Tier != limit.TierRedis || d.Remaining != c.free || d.Allowed != (c.now != time.Hour) {
 			t.Errorf("%v into 1970: %+v, want %d left", c.now, d, c.free)
 		}
