@@ -25,7 +25,7 @@ import (
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
 //     for the read time-out (5 s) instead of the limiter's deadline. (New uses a
-//     copy of a client of one node with this setting.)
+//     copy of a client of one node, or of those of a Cluster's nodes, with this setting.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
 //     the rest only delay the outage mode.
 //   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,26 +178,26 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newShards(t, 0)
-		var looked, asked int
-		sign := false
-		l.Masters = func(context.Context) (*remote.Masters, error) { looked++; return nil, errLost }
-		l.Refresh = func(context.Context) { asked++ }
-		l.MayHaveChanged = func() bool { was := sign; sign = false; return was }
+		var looked, asked atomic.Int64
+		var sign atomic.Bool
+		l.Masters = func(context.Context) (*remote.Masters, error) { looked.Add(1); return nil, errLost }
+		l.Refresh = func(context.Context) { asked.Add(1) }
+		l.MayHaveChanged = func() bool { return sign.Swap(false) }
 		ctx, stop := context.WithCancel(t.Context())
 		l.Context = ctx
 		var following sync.WaitGroup
 		following.Go(l.followCluster)
-		after := func(d time.Duration, wantLooked, wantAsked int) {
+		after := func(d time.Duration, wantLooked, wantAsked int64) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if looked != wantLooked || asked != wantAsked {
+			if looked, asked := looked.Load(), asked.Load(); looked != wantLooked || asked != wantAsked {
 				t.Errorf("%d looks at all slots, and the Cluster was asked %d times, want %d and %d", looked, asked, wantLooked, wantAsked)
 			}
 		}
 		after(askEvery-lookEvery/2, 0, 0)
 		after(2*lookEvery, 1, 1)
-		sign = true
+		sign.Store(true)
 		after(lookEvery, 2, 1)
 		after(2*lookEvery, 4, 1)
 		after(askEvery, 1+looks, 2) // asked during the looks that the sign has caused
