@@ -22,7 +22,6 @@ func (r *run) redirected() (again []int) {
 	}
 	if again = r.failed(isRedirected); again != nil {
 		r.from, r.node = r.node, nil
-		r.script.nodes.changed.Store(true)
 	}
 	return again
 }
@@ -39,6 +38,7 @@ func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
 		own[j] = command(ctx, entries, r.clock, by)
 		cmds[j] = own[j]
 	}
+	r.script.nodes.changed.Store(true)
 	returned := r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) })
 	for j, i := range which {
 		if r.cmds[i] = own[j]; !returned {

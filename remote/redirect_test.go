@@ -37,9 +37,16 @@ func TestLaw7ARedirectionToASilentMaster(t *testing.T) {
 	if r := runAll(t, redirected[0], []Entry{entry})[0]; r.Status != Allowed || r.Remaining != 7 || r.Clock != 0 {
 		t.Errorf("redirected: %+v, want the third of 10, and no clock, as it is another node's", r)
 	}
+	if !redirected[0].MayHaveChanged() || redirected[0].MayHaveChanged() {
+		t.Error("a redirection is a sign, once, that masters have other slots")
+	}
 	direct := NewScript(cluster.Client(t, waits))
 	if r := runAll(t, direct, []Entry{entry})[0]; r.Remaining != 6 || r.Clock == 0 {
 		t.Errorf("directly: %+v", r)
+	}
+
+	if direct.MayHaveChanged() {
+		t.Error("an answer is a sign of a change")
 	}
 
 	to.Pause()

@@ -208,7 +208,6 @@ func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock in
 	case form.isMissing(err), form.isRefused(err):
 		return s.runParts(ctx, n, []part{{entries: entries}}, len(entries), clock)
 	case s.only == nil && isRedirected(err):
-		s.nodes.changed.Store(true)
 		return s.runParts(ctx, nil, []part{{entries: entries}}, len(entries), clock)
 	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
 		s.DivideBySlot()

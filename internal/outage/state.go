@@ -1,8 +1,6 @@
 package outage
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // State says who makes decisions at the moment.
 type State uint8
