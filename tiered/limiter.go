@@ -230,11 +230,11 @@ func (l *Limiter) State() State { return l.shards.State() }
 // so that decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
-// closeWithin is how much longer than the deadline Close takes at most. For chargeWithin of it, it
-// waits until Redis is charged for what was granted without it.
+// closeWithin is how much longer than the deadline Close takes at most. Once it has taken chargeWithin
+// longer, it no longer waits until Redis is charged for what was granted without it: the rest takes time, too.
 const (
 	closeWithin  = 900 * time.Millisecond
-	chargeWithin = closeWithin / 2
+	chargeWithin = closeWithin * 2 / 3
 )
 
 // errStillInClient is the error of a Close that has waited long enough.
@@ -275,10 +275,11 @@ func (l *Limiter) Close() error {
 
 // endTrips ends all calls to Redis, and leaves the fleet.
 func (l *Limiter) endTrips() error {
+	began := time.Now()
 	l.leases.Close()
 	l.closeHolds()
 	l.closeSlots()
-	l.shards.ChargeRest(time.Now().Add(chargeWithin))
+	l.shards.ChargeRest(began.Add(l.config.deadline + chargeWithin))
 	if units, _ := l.ledger.Waiting(); units > 0 {
 		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)
 	}
