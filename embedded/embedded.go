@@ -17,6 +17,7 @@
 //     far cheaper for one process.
 //   - What was charged is lost when the process ends.
 //   - Processes share nothing: each would grant the whole limit.
+//   - It needs a 64-bit platform; on others Open returns an error.
 //   - Everything is in the process's memory: some 500 bytes per key in use. Once a second all keys
 //     are looked at for those that have expired.
 package embedded

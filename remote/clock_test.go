@@ -153,7 +153,7 @@ func TestOneClock(t *testing.T) {
 	c.observe("{a}", epoch, 1000, 1000)
 	c.observe("{b}", epoch+5000, 1000, 1000) // set forward
 	if got := c.notAfter("{a}", 1000); got != epoch+5000 {
-		t.Errorf("the not-after is %d, want %d", got, epoch+5000)
+		t.Errorf("the not-after is %d, want %d", got, int64(epoch+5000))
 	}
 }
 

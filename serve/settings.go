@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -141,7 +142,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		RemainingHeader:   e.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
 		ResetHeader:       e.text("LIMIT_RESET_HEADER", "RateLimit-Reset"),
 		DynamicMetadata:   e.truth("RESPONSE_DYNAMIC_METADATA", false),
-		RememberDenials:   e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, 1<<40) > 0,
+		RememberDenials:   e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, math.MaxInt) > 0,
 		ChargeSeparately:  e.truth("TIERLIMIT_CHARGE_SEPARATELY", false),
 	}
 	s.LogLevel = e.level("LOG_LEVEL")

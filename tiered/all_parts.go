@@ -28,7 +28,6 @@ type together struct {
 	acquires bool   // at least one request acquires a slot
 
 	reserved []outage.Reserved // units of this instance's share, for rules that settle; nil: none
-	charged  []int             // requests that Redis has charged
 	granted  []granting        // requests that were granted without Redis
 }
 
@@ -156,13 +155,9 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	if err != nil {
 		return err
 	}
-	g.charged = slices.Grow(g.charged, len(part))
 	for j, i := range part {
 		g.decisions[i] = g.questions[i].rule.fromRedis(&replies[j], g.questions[i].cost, lua.Take)
 		g.questions[i].rule.slotsDenied(&g.decisions[i])
-		if g.decisions[i].Allowed {
-			g.charged = append(g.charged, i)
-		}
 	}
 	return nil
 }
@@ -201,9 +196,9 @@ func (g *together) takeBack(ctx context.Context) {
 			g.holdBack(i)
 		}
 	}
-	for _, i := range g.charged {
-		if g.questions[i].rule.slotTTL != 0 {
-			continue
+	for i := range g.decisions {
+		if !g.decisions[i].Allowed || g.questions[i].rule.slotTTL != 0 {
+			continue // what is Allowed now was charged by Redis
 		}
 		e := g.entries[i]
 		e.Group = 0

@@ -4,7 +4,9 @@ package standin
 
 import (
 	"context"
+	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -38,6 +40,9 @@ func Start() (*Server, error) {
 
 // start is Start, but keys expire only when the expiry is told to.
 func start(now func() time.Time) (*Server, error) {
+	if strconv.IntSize < 64 {
+		return nil, errors.New("miniredis cannot hold expiry times in milliseconds on a 32-bit platform; use a Redis server")
+	}
 	s := &Server{redis: miniredis.NewMiniRedis(), ended: make(chan struct{})}
 	first, err := s.redis.Dial() // which starts it
 	if err != nil {

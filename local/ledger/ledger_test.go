@@ -165,7 +165,7 @@ func TestLargeQuotas(t *testing.T) {
 		}
 	}
 	if granted > quota || granted < quota-rounding-cost {
-		t.Errorf("%d granted, want %d", granted, quota/cost*cost)
+		t.Errorf("%d granted, want %d", granted, int64(quota/cost*cost))
 	}
 }
 
