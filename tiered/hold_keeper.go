@@ -111,26 +111,37 @@ func (l *Limiter) keepSettling() {
 	}
 }
 
-// sendWaiting sends waiting settlements, some at a time, until none is left or none of a batch can be
-// made now. It reports whether any are left.
+// sendable takes up to some settlements that can be sent now out of those that wait. It passes over
+// those whose master is lost, so that they do not delay those of other masters.
+func (k *holdKeeper) sendable(l *Limiter, some int) (batch []settlement) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var others []settlement
+	seen := 0
+	for now := l.now(); seen < len(k.waiting) && len(batch) < some; seen++ {
+		s := &k.waiting[seen]
+		if s.after <= now && l.shardOf(&s.key).Breaker.Closed() {
+			batch = append(batch, *s)
+		} else {
+			others = append(others, *s)
+		}
+	}
+	k.waiting, k.underWay = append(k.waiting[seen:], others...), len(batch)
+	return batch
+}
+
+// sendWaiting sends waiting settlements, some at a time, until none can be sent or none of a batch can
+// be made now. It reports whether any are left.
 func (l *Limiter) sendWaiting(some int) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
 	defer k.sending.Unlock()
 	for {
-		k.mu.Lock()
-		batch := append([]settlement(nil), k.waiting[:min(some, len(k.waiting))]...)
-		k.waiting, k.underWay = k.waiting[len(batch):], len(batch)
-		k.mu.Unlock()
-		if len(batch) == 0 {
-			return false
-		}
+		batch := k.sendable(l, some)
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
 		for i := range batch {
-			if batch[i].after <= l.now() {
-				trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share a trip
-			}
+			trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share a trip
 		}
 		trips.Wait()
 		k.mu.Lock()
@@ -144,9 +155,10 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 				k.waiting = append(k.waiting, batch[i])
 			}
 		}
+		left = len(k.waiting) > 0
 		k.mu.Unlock()
 		if !progress {
-			return true
+			return left
 		}
 	}
 }

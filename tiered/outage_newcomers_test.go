@@ -189,6 +189,21 @@ func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	}
 }
 
+// Law 11: GCRA lets twice the limit through in a window that begins with a burst. If Redis is lost at the
+// end of that window, shares are made of all that was granted in it, so the fleet grants as much in any
+// window of the outage.
+func TestLaw11GCRAThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	const window = 160 * time.Second
+	c := newChanging(t, limit.GCRA(), window, 4, slices.Repeat([]float64{3.0 / 4}, 4))
+	c.clock.advance(2 * window)
+	c.play(window)
+	c.lose(c.server.Pause)
+	c.stamps, c.cut = nil, 0
+	c.play(3 * window)
+	c.holds(2, true)
+}
+
 // Law 11: fixed windows let twice the limit through around a boundary. If Redis is lost within a
 // window of a boundary, shares are computed from both sides of it, so the fleet grants as much in
 // any window of the outage.

@@ -15,7 +15,9 @@ var most = map[string]bound{
 	"kill":                           {1.10, 1.40},
 	"partition":                      {1.10, 1.40},
 	"slow":                           {1.25, 1.40},
-	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50}, // 1 + that instance's share, and what is measured late
+	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50},             // 1 + that instance's share, and what is measured late
+	"most-cut-off":                   {1 + mostCutOff*16/15 + 0.15, 2.60}, // twelve times the limit is offered: more is measured late
+	"cut-off-in-turn":                {1 + cutOffInTurn*16/15 + 0.15, 3.00},
 	"flapping":                       {1.30, 1.60},
 	"rolling-restart":                {1.25, 1.55},
 	"rolling-restart-heaviest-first": {1.25, 1.55},
@@ -31,6 +33,13 @@ var most = map[string]bound{
 // movedMost: shares of 4 instances sum to 2 - 1/n at most, each held by a counter of 16
 // sub-windows, which steady traffic exceeds by 1/15; and what is measured late.
 const movedMost = (2-1.0/4)*16/15 + 0.02
+
+// Shares of those cut off in the scenarios most-cut-off and cut-off-in-turn. In the latter the rest
+// uses up the limit each time.
+const (
+	mostCutOff   = 3.0 / 4
+	cutOffInTurn = 1.0/4 + 1.0/3 + 1.0/2
+)
 
 // The fewest units in any window wholly inside the outage, as a factor of the limit.
 var least = bound{0.80, 0.60}

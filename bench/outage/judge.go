@@ -15,6 +15,16 @@ func judgeCutOff(f *fleet, calls []call) {
 	f.note("bound: 1 + the share of the instance that is cut off, %.2f", f.weights[cutOff])
 }
 
+func judgeMostCutOff(f *fleet, calls []call) {
+	judgeMost(f, calls)
+	f.note("bound: 1 + the shares of the instances that are cut off, %.2f", mostCutOff)
+}
+
+func judgeCutOffInTurn(f *fleet, calls []call) {
+	judgeMost(f, calls)
+	f.note("bound: 1 + the shares of the instances that are cut off, %.2f: a quarter, a third of what three granted, half of what two did", cutOffInTurn)
+}
+
 // judgeRestart says what bounds a rolling restart: a new process does not know which
 // part of the traffic its predecessor had, nor what of it is still in the window.
 func judgeRestart(f *fleet, calls []call) {

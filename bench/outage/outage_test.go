@@ -46,7 +46,7 @@ func quick(t *testing.T, scenario string) settings {
 func TestLaw11Outages(t *testing.T) {
 	// However many tests may be parallel: what a fleet admits is measured, and it needs a core.
 	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for _, name := range []string{"stop", "kill", "slow", "flapping", "flushall", "random"} {
+	for _, name := range []string{"stop", "kill", "most-cut-off", "cut-off-in-turn", "slow", "flapping", "flushall", "random"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cores <- struct{}{}

@@ -37,6 +37,10 @@ func scenarios() []scenario {
 			play: outage(dropAll, healAll), judge: judgeOutage},
 		{name: "one-cut-off", about: "one of four instances is cut off, that with 15 % of the traffic", weights: skewed, baselines: true,
 			play: outage(func(f *fleet) error { return f.proxies[cutOff].Drop() }, healAll), judge: judgeCutOff},
+		{name: "most-cut-off", about: "three of four instances are cut off at once, and each could use up the limit", weights: even, crowded: true,
+			play: playMostCutOff, judge: judgeMostCutOff},
+		{name: "cut-off-in-turn", about: "three of four instances are cut off one after the other, and each could use up the limit", weights: even, crowded: true,
+			play: playCutOffInTurn, judge: judgeCutOffInTurn},
 		{name: "slow", about: "answers take about as long as the deadline", weights: skewed, crowded: true,
 			play: outage(delayAll, healAll), judge: judgeOutage},
 		{name: "flapping", about: "Redis hangs every 300 ms for as long", weights: skewed, crowded: true,
@@ -181,6 +185,58 @@ func outage(lose, regain func(*fleet) error) func(*fleet) error {
 }
 
 const cutOff = 1 // the instance that is, in the scenario one-cut-off
+
+// offerEachAll offers each instance so much that it alone could use up the limit, for so long that what
+// was there before has left the window.
+func (f *fleet) offerEachAll() error {
+	if err := f.offer(f.Load*float64(len(even)), even); err != nil {
+		return err
+	}
+	return f.wait(2*f.Window + f.Window/5)
+}
+
+// playMostCutOff cuts off all instances but one at once, for longer than their membership lasts.
+func playMostCutOff(f *fleet) error {
+	if err := f.offerEachAll(); err != nil {
+		return err
+	}
+	if err := f.lose(func(f *fleet) (err error) {
+		for _, p := range f.proxies[1:] {
+			err = errors.Join(err, p.Drop())
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := f.wait(f.Outage); err != nil {
+		return err
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
+}
+
+// playCutOffInTurn cuts off all instances but one, one after the other. Meanwhile the rest goes on to use up the
+// limit.
+func playCutOffInTurn(f *fleet) error {
+	if err := f.offerEachAll(); err != nil {
+		return err
+	}
+	f.cut = now()
+	for _, p := range f.proxies[1:] {
+		if err := p.Drop(); err != nil {
+			return err
+		}
+		if err := f.wait(f.Window * 3 / 2); err != nil {
+			return err
+		}
+	}
+	if err := f.regain(healAll); err != nil {
+		return err
+	}
+	return f.wait(2 * f.Window)
+}
 
 func playRollingRestart(f *fleet) error {
 	if err := f.settleIn(); err != nil {
