@@ -446,14 +446,18 @@ func (s *Server) Close() {
 			s.health.set("ending", false)
 		}
 		s.stop()
+		var serving sync.WaitGroup // all end at the same time: together they have no longer than each
 		if s.grpc != nil {
-			late := time.AfterFunc(endWithin, s.grpc.Stop)
-			s.grpc.GracefulStop()
-			late.Stop()
+			serving.Go(func() {
+				late := time.AfterFunc(endWithin, s.grpc.Stop)
+				s.grpc.GracefulStop()
+				late.Stop()
+			})
 		}
 		for _, server := range s.http {
-			endHTTP(server, endWithin)
+			serving.Go(func() { endHTTP(server, endWithin) })
 		}
+		serving.Wait()
 		s.background.Wait()
 		if s.statsd != nil {
 			_ = s.statsd.Flush(context.Background()) // who is not there has been told of

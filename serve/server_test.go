@@ -107,6 +107,30 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// A service ends in the time that one request may take, although several do not end: one over gRPC, and
+// one of an operator.
+func TestCloseIsBounded(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	profiling, err := net.Dial("tcp", server.Addr("debug").String())
+	must(t, err)
+	defer profiling.Close()
+	_, err = io.WriteString(profiling, "GET /debug/pprof/heap?seconds=600 HTTP/1.1\r\nHost: h\r\n\r\n")
+	must(t, err)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: healthName})
+	must(t, err)
+	_, err = watching.Recv()
+	must(t, err)
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > endWithin*3/2 { // one after the other they take twice as long
+		t.Errorf("it took %v", took)
+	}
+}
+
 // Files are read again when they change, through links as Kubernetes makes them; a mistake
 // changes nothing.
 func TestReload(t *testing.T) {
