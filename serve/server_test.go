@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,27 @@ func TestCloseIsBounded(t *testing.T) {
 	if took := time.Since(began); took > endWithin*3/2 { // one after the other they take twice as long
 		t.Errorf("it took %v", took)
 	}
+}
+
+// The memory that it takes to read many limits is given back, once they are in force.
+func TestMemoryOfReadingIsGivenBack(t *testing.T) {
+	forced := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumForcedGC
+	}
+	before := forced()
+	start(t, shop)
+	if n := forced() - before; n != 0 {
+		t.Errorf("with few limits, memory was given back %d times", n)
+	}
+	text := []byte("domain: d\ndescriptors:\n")
+	for i := range manyLimits {
+		text = fmt.Appendf(text, "- {key: k, value: v%d, rate_limit: {unit: year, requests_per_unit: 5}}\n", i)
+	}
+	before = forced()
+	start(t, string(text))
+	redistest.Eventually(t, "memory is given back", func() bool { return forced() > before })
 }
 
 // Files are read again when they change, through links as Kubernetes makes them; a mistake
