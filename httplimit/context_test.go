@@ -1,12 +1,16 @@
 package httplimit
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -120,6 +124,56 @@ func TestThePatternIsSeenOutside(t *testing.T) {
 				t.Errorf("%s: %s has the pattern %q", name, path, r.Pattern)
 			}
 		}
+	}
+}
+
+// Files that a handler has uploaded are removed when the request is over, whether the middleware gives the
+// request a context or not.
+func TestUploadsAreRemoved(t *testing.T) {
+	l := newLimiter(t)
+	for name, options := range map[string][]Option{
+		"plain":        {Limit(newRule(t, l, "plain", limit.PerHour(10)), Everyone)},
+		"for handlers": {Limit(newRule(t, l, "for-handlers", limit.PerHour(10)), Everyone), ForHandlers()},
+		"settled":      {Limit(newRule(t, l, "settled", limit.PerHour(10)), Everyone, HandlerCost())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			files := func() int {
+				entries, err := os.ReadDir(dir)
+				if err != nil {
+					t.Error(err)
+				}
+				return len(entries)
+			}
+			uploaded := 0
+			server := httptest.NewServer(newMiddleware(t, l, options...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := r.ParseMultipartForm(0); err != nil {
+					t.Error(err)
+				}
+				uploaded = files()
+			})))
+			defer server.Close()
+			var body bytes.Buffer
+			form := multipart.NewWriter(&body)
+			part, err := form.CreateFormFile("file", "name")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = part.Write(make([]byte, 11<<20)) // more than is kept in memory in any case
+			if err := form.Close(); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.Post(server.URL, form.FormDataContentType(), &body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			if uploaded != 1 {
+				t.Errorf("the handler sees %d files", uploaded)
+			}
+			redistest.Eventually(t, "the files are removed", func() bool { return files() == 0 })
+		})
 	}
 }
 

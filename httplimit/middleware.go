@@ -102,7 +102,10 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			}
 		}
 		outer, inner := r, r.WithContext(ctx)
-		defer func() { outer.Pattern = inner.Pattern }() // middlewares around this one look there for what a mux matched
+		defer func() {
+			outer.Pattern = inner.Pattern             // middlewares around this one look there for what a mux matched
+			outer.MultipartForm = inner.MultipartForm // the server removes its files when the request is over
+		}()
 		r = inner
 	}
 	if m.settles {

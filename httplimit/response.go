@@ -10,8 +10,8 @@ import (
 
 // Response describes a response to the function of [Settle].
 type Response struct {
-	// Status is the status that was sent; 200 if the handler sent none, and 101 if it
-	// took the connection over (a websocket).
+	// Status is the status that was sent; 200 if the handler sent none, 101 if it took the
+	// connection over (a websocket), and 500 if it panicked before anything was sent.
 	Status int
 	// Header is the response's header. Do not change it.
 	Header http.Header
@@ -41,9 +41,17 @@ func (w *recorder) WriteHeader(status int) {
 }
 
 func (w *recorder) Write(p []byte) (int, error) {
+	w.sendsHeader()
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
 	return n, err
+}
+
+// sendsHeader notes that status 200 is sent, unless another one was.
+func (w *recorder) sendsHeader() {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
 }
 
 // ReadFrom keeps sendfile possible, for which io.Copy uses the writer's own ReadFrom: for a file,
@@ -59,7 +67,9 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 		if !returned {
 			n = before - limited.N
 		}
-		w.bytes += n
+		if w.bytes += n; n > 0 {
+			w.sendsHeader()
+		}
 	}()
 	n, err = io.Copy(w.ResponseWriter, limited)
 	returned = true
@@ -71,6 +81,7 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 func (w *recorder) FlushError() error {
+	w.sendsHeader()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
@@ -99,7 +110,11 @@ func (w *recorder) CloseNotify() <-chan bool {
 
 func (w *recorder) response(aborted bool) Response {
 	status := w.status
-	if status == 0 {
+	switch {
+	case status != 0:
+	case aborted: // what a middleware that recovers the panic sends; else nothing is sent
+		status = http.StatusInternalServerError
+	default:
 		status = http.StatusOK
 	}
 	return Response{Status: status, Header: w.Header(), Bytes: w.bytes, Aborted: aborted}

@@ -72,6 +72,41 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 				return 2
 			}, 1,
 		},
+		"status of a panic": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusEarlyHints)
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 480 }, 20,
+		},
+		"status of a panic after it was sent": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusTeapot)
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 400 }, 18,
+		},
+		"status of a panic after a flush": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20,
+		},
+		"status of a panic in a body": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "half")
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20,
+		},
+		"status of a panic after a copy": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("half")})
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20,
+		},
 		"no panic": {done, func(_ *http.Request, r Response) int64 {
 			if r.Aborted {
 				return 1

@@ -7,7 +7,8 @@
 // docs/operating.md describes them. All are observable: the limiter's counters are read when the
 // SDK collects, and a decision costs nothing more. OpenTelemetry has no observable histogram.
 // Therefore each histogram is three counters, as in Prometheus: NAME_bucket counts the values up to
-// the bound in its attribute le, NAME_sum adds them up, and NAME_count counts all.
+// the bound in its attribute le, NAME_sum adds them up, and NAME_count counts all. OpenTelemetry's
+// exporter to Prometheus appends _total to these names, as to those of all counters.
 //
 // A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 per instrument, and
 // puts further ones together in one: programs with more than 130 rules need

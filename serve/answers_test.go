@@ -174,6 +174,39 @@ func TestOwnLimit(t *testing.T) {
 	expect(t, client, asking("shop user=a"), "OK: OK 1")
 }
 
+// Requests may bring along limits with any number of windows. The limiter has few rules for them,
+// and so few series, and each window has a count of its own: that of the configured limit if it is
+// of the same window.
+func TestWindowsOfRequests(t *testing.T) {
+	server := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, unit_multiplier: 5, requests_per_unit: 10}}]")
+	client := server.client(t)
+	own := func(quota, hours uint32) *ratelimitv3.RateLimitRequest {
+		request := asking("d k=v")
+		request.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{
+			RequestsPerUnit: quota, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(hours),
+		}
+		return request
+	}
+	for hours := range uint32(20) {
+		expect(t, client, own(3, hours+1), "OK: OK 2")
+	}
+	expect(t, client, own(4, 7), "OK: OK 2")
+	expect(t, client, own(4, 8), "OK: OK 2")
+	expect(t, client, own(4, 1), "OK: OK 2")
+	expect(t, client, asking("d k=v"), "OK: OK 8") // the fifth of the loop counts
+	_, text := get(t, server, "metrics", "/metrics")
+	rules := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		if _, labels, ok := strings.Cut(line, `,rule="`); ok {
+			rule, _, _ := strings.Cut(labels, `"`)
+			rules[rule] = true
+		}
+	}
+	if len(rules) != 3 || !rules["1h0m0s"] || !rules["5h0m0s"] || !rules["other"] {
+		t.Errorf("rules: %v", rules)
+	}
+}
+
 // What is no limit, and what only warns.
 func TestModes(t *testing.T) {
 	server := start(t, shop)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -416,6 +417,11 @@ func (s *Server) loads() int {
 	return s.loaded
 }
 
+// manyLimits is the number of limits from which on it takes tens of megabytes to read them, several
+// times what is kept of them. Go would collect that only when as much is allocated again, which takes
+// minutes, and keep it for longer.
+const manyLimits = 10_000
+
 // put is for who holds loading.
 func (s *Server) put(files []config.File, overlay *config.Overlay) error {
 	c, err := config.Load(files, s.settings.MergeDomains, overlay)
@@ -428,6 +434,9 @@ func (s *Server) put(files []config.File, overlay *config.Overlay) error {
 	}
 	s.files, s.overlay = files, overlay
 	s.loaded++
+	if len(c.Limits()) >= manyLimits {
+		go debug.FreeOSMemory()
+	}
 	s.stats.ConfigLoadSuccess.Add(1)
 	for _, warning := range c.Warnings {
 		s.log.Warn("configuration: " + warning)
@@ -446,14 +455,18 @@ func (s *Server) Close() {
 			s.health.set("ending", false)
 		}
 		s.stop()
+		var serving sync.WaitGroup // all end at the same time: together they have no longer than each
 		if s.grpc != nil {
-			late := time.AfterFunc(endWithin, s.grpc.Stop)
-			s.grpc.GracefulStop()
-			late.Stop()
+			serving.Go(func() {
+				late := time.AfterFunc(endWithin, s.grpc.Stop)
+				s.grpc.GracefulStop()
+				late.Stop()
+			})
 		}
 		for _, server := range s.http {
-			endHTTP(server, endWithin)
+			serving.Go(func() { endHTTP(server, endWithin) })
 		}
+		serving.Wait()
 		s.background.Wait()
 		if s.statsd != nil {
 			_ = s.statsd.Flush(context.Background()) // who is not there has been told of

@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,6 +106,51 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("no %s in the metrics", want)
 		}
 	}
+}
+
+// A service ends in the time that one request may take, although several do not end: one over gRPC, and
+// one of an operator.
+func TestCloseIsBounded(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	profiling, err := net.Dial("tcp", server.Addr("debug").String())
+	must(t, err)
+	defer profiling.Close()
+	_, err = io.WriteString(profiling, "GET /debug/pprof/heap?seconds=600 HTTP/1.1\r\nHost: h\r\n\r\n")
+	must(t, err)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: healthName})
+	must(t, err)
+	_, err = watching.Recv()
+	must(t, err)
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > endWithin*3/2 { // one after the other they take twice as long
+		t.Errorf("it took %v", took)
+	}
+}
+
+// The memory that it takes to read many limits is given back, once they are in force.
+func TestMemoryOfReadingIsGivenBack(t *testing.T) {
+	forced := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumForcedGC
+	}
+	before := forced()
+	start(t, shop)
+	if n := forced() - before; n != 0 {
+		t.Errorf("with few limits, memory was given back %d times", n)
+	}
+	text := []byte("domain: d\ndescriptors:\n")
+	for i := range manyLimits {
+		text = fmt.Appendf(text, "- {key: k, value: v%d, rate_limit: {unit: year, requests_per_unit: 5}}\n", i)
+	}
+	before = forced()
+	start(t, string(text))
+	redistest.Eventually(t, "memory is given back", func() bool { return forced() > before })
 }
 
 // Files are read again when they change, through links as Kubernetes makes them; a mistake

@@ -2,6 +2,7 @@
 package regularfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,14 +26,20 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	if is, err := file.Stat(); err != nil {
+	is, err := file.Stat()
+	if err != nil {
 		return nil, err
-	} else if !is.Mode().IsRegular() {
+	}
+	if !is.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is %w, but %v", path, ErrNotRegular, is.Mode().Type())
 	}
-	text, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(text)) > most {
+	// Some files are read again and again: with space for all of it from the start, a large one is
+	// not copied while the space grows, which takes five times its size.
+	var text bytes.Buffer
+	text.Grow(int(min(is.Size(), most)) + bytes.MinRead)
+	_, err = text.ReadFrom(io.LimitReader(file, most+1))
+	if err == nil && int64(text.Len()) > most {
 		err = fmt.Errorf("%w: %s has more than %d bytes", ErrTooLarge, path, most)
 	}
-	return text, err
+	return text.Bytes(), err
 }

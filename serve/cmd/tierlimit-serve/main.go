@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/tierlimit/tierlimit/serve"
@@ -96,8 +95,7 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 		log.Warn(warning)
 	}
 	if os.Getenv("GOGC") == "" {
-		// What lives is a few MB, so that by default a collection would come every few ms.
-		debug.SetGCPercent(400)
+		go boundGarbage(ctx)
 	}
 	server, err := serve.Start(settings, log)
 	if err != nil {

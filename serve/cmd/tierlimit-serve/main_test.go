@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"io"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Flags that do not say what to do are told, and start no service.
@@ -30,4 +34,49 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: %v, want %s", args, err, want)
 		}
 	}
+}
+
+// With little that lives there is four times as much garbage, with much no more than that.
+func TestGarbage(t *testing.T) {
+	for live, want := range map[uint64]int{
+		0: 400, 4 << 20: 400, 32 << 20: 400, 40 << 20: 300, 64 << 20: 200, 100 << 20: 100, 1 << 40: 100,
+	} {
+		if percent := garbagePercent(live); percent != want {
+			t.Errorf("%d bytes live: %d %%, want %d", live, percent, want)
+		}
+	}
+}
+
+// The percentage is set, and set anew when more lives.
+func TestGarbageIsBounded(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	percent := func() uint64 {
+		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	become := func(want uint64) {
+		t.Helper()
+		for until := time.Now().Add(10 * time.Second); percent() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%d %%, want %d", percent(), want)
+			}
+		}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		boundGarbage(ctx)
+	}()
+	defer func() {
+		end()
+		<-ended
+	}()
+	runtime.GC() // what tests before have left does not live
+	become(400)
+	large := make([]byte, 200<<20)
+	runtime.GC()
+	become(100)
+	runtime.KeepAlive(large)
 }

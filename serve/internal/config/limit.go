@@ -81,3 +81,13 @@ func WindowOf(unit ratelimitv3.RateLimitResponse_RateLimit_Unit, multiplier uint
 	}
 	return length * time.Duration(min(max(1, int64(multiplier)), int64(limit.MaxWindow/length)+1))
 }
+
+// IsUnit reports whether a window is one unit long.
+func IsUnit(window time.Duration) bool {
+	for _, length := range units {
+		if window == length {
+			return true
+		}
+	}
+	return false
+}

@@ -21,6 +21,7 @@ type asked struct {
 	limit     *config.Limit // nil: none applies
 	unlimited bool
 	rule      *tiered.Rule // nil: the limit is 0
+	window    string       // of a rule whose name does not tell it, see loaded.ruleName
 	key       string
 	hits      uint64
 	negative  bool // hits are given back
@@ -69,7 +70,7 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 		}
 		named = named || a.limit.Name != ""
 		replacing = replacing || len(a.limit.Replaces) > 0
-		a.key = keyOf(domain, d.GetEntries(), m.Values)
+		a.key = keyOf(a.window, domain, d.GetEntries(), m.Values)
 		a.hits, a.negative = hitsOf(request, d), d.GetIsNegativeHits()
 	}
 	if named && replacing {
@@ -106,6 +107,9 @@ func (s *Service) bringAlong(l *loaded, a *asked, domain string, d *commonv3.Rat
 	var err error
 	if a.rule, err = s.overrideRule(l, override{int64(own.GetRequestsPerUnit()), window, terms}); err != nil {
 		return mistake("%v", err)
+	}
+	if l.ruleName(window) == otherWindows {
+		a.window = window.String()
 	}
 	var otherwise *stats.Limit
 	if configured != nil {
@@ -145,15 +149,19 @@ func hitsOf(request *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescript
 	return uint64(max(1, request.GetHitsAddend()))
 }
 
-// keyOf tells what shares a count: domain, keys and values, or what stands for them. Each part
-// is preceded by its length, so that no two lists of parts are the same.
-func keyOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry, values []string) string {
+// keyOf tells what shares a count: the window, if the rule's name does not tell it, domain, keys
+// and values, or what stands for them. Each part is preceded by its length, so that no two lists of
+// parts are the same.
+func keyOf(window, domain string, entries []*commonv3.RateLimitDescriptor_Entry, values []string) string {
 	var space [256]byte
 	b := space[:0]
 	part := func(text string) {
 		b = strconv.AppendInt(b, int64(len(text)), 10)
 		b = append(b, ':')
 		b = append(b, text...)
+	}
+	if window != "" {
+		part(window)
 	}
 	part(domain)
 	for i, e := range entries {

@@ -27,8 +27,9 @@ func (l *Limiters) of(window time.Duration) *tiered.Limiter {
 
 // rule makes the rule for a limit. Counts belong to a rule's name and a key, so the name is the
 // window: limits of the same descriptor and window share a count, as an override and the
-// configured limit do, and limits of different windows do not.
-func (l *Limiters) rule(quota int64, window time.Duration, terms *config.Terms, remember bool) (*tiered.Rule, error) {
+// configured limit do, and limits of different windows do not. The exception are windows that
+// only requests have, see loaded.ruleName.
+func (l *Limiters) rule(name string, quota int64, window time.Duration, terms *config.Terms, remember bool) (*tiered.Rule, error) {
 	options := []tiered.RuleOption{tiered.OnOutage(terms.Outage)}
 	switch {
 	case !terms.Counted:
@@ -47,16 +48,30 @@ func (l *Limiters) rule(quota int64, window time.Duration, terms *config.Terms, 
 	if terms.Lease > 0 {
 		options = append(options, tiered.Lease(terms.Lease))
 	}
-	return l.of(window).PrepareRule(window.String(), limit.Per(quota, window).WithBurst(terms.Burst), options...)
+	return l.of(window).PrepareRule(name, limit.Per(quota, window).WithBurst(terms.Burst), options...)
 }
 
 // loaded is a configuration in force.
 type loaded struct {
-	config *config.Config
-	counts map[*config.Limit]*stats.Limit
+	config  *config.Config
+	counts  map[*config.Limit]*stats.Limit
+	windows map[time.Duration]bool // of its limits
 
 	overrides sync.Map // of *tiered.Rule, by override
 	known     atomic.Int64
+}
+
+// otherWindows is the name of the rules of all windows that only requests have.
+const otherWindows = "other"
+
+// ruleName is the name of the rule for a window. A limiter counts by name for as long as it lives,
+// so requests must not make up names: windows of several units that no configured limit has share
+// one, and are told apart by their keys.
+func (l *loaded) ruleName(window time.Duration) string {
+	if l.windows[window] || config.IsUnit(window) {
+		return window.String()
+	}
+	return otherWindows
 }
 
 // override is a limit that a request brought along.
@@ -69,18 +84,33 @@ type override struct {
 // mostOverrides is how many rules are kept for limits that requests bring along.
 const mostOverrides = 10_000
 
-// load prepares all rules of a configuration.
+// stated is what a configured limit says of its rule.
+type stated struct {
+	quota  int64
+	window time.Duration
+	terms  config.Terms
+}
+
+// load prepares all rules of a configuration. Limits that say the same share a rule: of many
+// thousands of limits, rules would take most of the memory.
 func (s *Service) load(c *config.Config) (*loaded, error) {
-	l := &loaded{config: c, counts: make(map[*config.Limit]*stats.Limit)}
+	l := &loaded{config: c, counts: make(map[*config.Limit]*stats.Limit), windows: make(map[time.Duration]bool)}
+	rules := make(map[stated]*tiered.Rule)
 	var problems []error
 	for _, lim := range c.Limits() {
 		if lim.Unlimited {
 			continue
 		}
-		rule, err := s.limiters.rule(lim.RequestsPerUnit(), lim.Window, &lim.Terms, s.options.RememberDenials)
-		if err != nil {
-			problems = append(problems, lim.Problem(err))
-			continue
+		l.windows[lim.Window] = true
+		says := stated{lim.RequestsPerUnit(), lim.Window, lim.Terms}
+		rule, known := rules[says]
+		if !known {
+			var err error
+			if rule, err = s.limiters.rule(lim.Window.String(), says.quota, says.window, &says.terms, s.options.RememberDenials); err != nil {
+				problems = append(problems, lim.Problem(err))
+				continue
+			}
+			rules[says] = rule
 		}
 		lim.Rule = rule
 	}
@@ -104,7 +134,7 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 	if rule, ok := l.overrides.Load(o); ok {
 		return rule.(*tiered.Rule), nil
 	}
-	rule, err := s.limiters.rule(o.quota, o.window, o.terms, s.options.RememberDenials)
+	rule, err := s.limiters.rule(l.ruleName(o.window), o.quota, o.window, o.terms, s.options.RememberDenials)
 	if err != nil {
 		return nil, fmt.Errorf("a descriptor's own limit: %w", err)
 	}

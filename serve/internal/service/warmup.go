@@ -19,10 +19,11 @@ func (s *Service) WarmUp() {
 		if limiter == nil || limiter.Degraded() {
 			continue
 		}
-		rule, err := s.limiters.rule(1, time.Second, &config.Terms{}, false)
-		if limiter != s.limiters.PerSecond {
-			rule, err = s.limiters.rule(1, time.Hour, &config.Terms{}, false)
+		window := time.Hour
+		if limiter == s.limiters.PerSecond {
+			window = time.Second
 		}
+		rule, err := s.limiters.rule(window.String(), 1, window, &config.Terms{}, false)
 		for range warmUps {
 			if err != nil {
 				break
