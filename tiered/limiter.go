@@ -72,8 +72,9 @@ type Limiter struct {
 
 	lines lines // of calls of Wait
 
-	watcher   atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
-	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: not needed
+	watcher    atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
+	afterClose func()                          // nil: nothing is to be done
+	ownLimits  atomic.Pointer[ownLimits]       // of keys; nil: not needed
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -268,6 +269,9 @@ func (l *Limiter) Close() error {
 	}
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())
+	}
+	if l.afterClose != nil {
+		l.afterClose()
 	}
 	redisLines.leave(l.config.redisLog)
 	return err
