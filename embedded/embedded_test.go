@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,4 +122,35 @@ func TestLaw12InABubble(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Limiters of different bubbles, and those of none, do not use one another's channels.
+func TestBubblesShareNothing(t *testing.T) {
+	use := func(t *testing.T) {
+		limiter, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		one, two := limiter.MustRule("one", limit.PerMinute(5)), limiter.MustRule("two", limit.Concurrent(5))
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				if _, err := one.Allow(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				grants, _, err := limiter.TakeAll(t.Context(), tiered.Request{Rule: one, Key: "g", Cost: 1}, tiered.Request{Rule: two, Key: "g", Cost: 1})
+				if err != nil {
+					t.Error(err)
+				}
+				_ = grants.End(t.Context())
+			})
+		}
+		callers.Wait()
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which empties pools
+	for range 3 {
+		synctest.Test(t, use)
+		use(t)
+	}
 }
