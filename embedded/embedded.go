@@ -20,6 +20,8 @@
 //   - It needs a 64-bit platform; on others Open returns an error.
 //   - Everything is in the process's memory: some 500 bytes per key in use. Once a second all keys
 //     are looked at for those that have expired.
+//
+// In a bubble of testing/synctest it goes by the bubble's clock.
 package embedded
 
 import (
@@ -53,6 +55,6 @@ func Open(options ...tiered.Option) (*tiered.Limiter, error) {
 		server.Close()
 		return nil, err
 	}
-	context.AfterFunc(inspect.Of(limiter).Context(), server.CloseLast)
+	inspect.Of(limiter).AfterClose(server.Close)
 	return limiter, nil
 }

@@ -2,10 +2,13 @@ package embedded_test
 
 import (
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -83,4 +86,71 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 		n, stacks = ours()
 		return n <= before
 	})
+}
+
+// A limiter may live in a bubble of testing/synctest: everything then goes by the bubble's clock,
+// what waits included, and Close leaves no goroutine, for which a bubble would panic.
+func TestLaw12InABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		rule := limiter.MustRule("rate", limit.PerMinute(1))
+		for i := range 3 {
+			if d, err := rule.Wait(t.Context(), "k", 1); err != nil || !d.Allowed || d.Degraded() {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if waited, want := time.Since(began), time.Duration(i)*time.Minute; waited < want || waited > want+time.Millisecond {
+				t.Errorf("grant %d after %v, want it after %v", i, waited, want)
+			}
+		}
+		slots := limiter.MustRule("slots", limit.Concurrent(1))
+		first, _, err := slots.Acquire(t.Context(), "k", 1)
+		if err != nil || first == nil {
+			t.Fatal(first, err)
+		}
+		time.AfterFunc(time.Minute, first.Release)
+		began = time.Now()
+		second, err := slots.AcquireWait(t.Context(), "k", 1)
+		if err != nil || time.Since(began) < time.Minute || time.Since(began) > time.Minute+time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		second.Release()
+		if err := limiter.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Limiters of different bubbles, and those of none, do not use one another's channels.
+func TestBubblesShareNothing(t *testing.T) {
+	use := func(t *testing.T) {
+		limiter, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		one, two := limiter.MustRule("one", limit.PerMinute(5)), limiter.MustRule("two", limit.Concurrent(5))
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				if _, err := one.Allow(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				grants, _, err := limiter.TakeAll(t.Context(), tiered.Request{Rule: one, Key: "g", Cost: 1}, tiered.Request{Rule: two, Key: "g", Cost: 1})
+				if err != nil {
+					t.Error(err)
+				}
+				_ = grants.End(t.Context())
+			})
+		}
+		callers.Wait()
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which empties pools
+	for range 3 {
+		synctest.Test(t, use)
+		use(t)
+	}
 }

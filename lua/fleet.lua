@@ -26,10 +26,14 @@
 -- the key lasts.
 --
 -- A heartbeat that arrives after a later one of its instance (it was in flight while Redis hung)
--- changes nothing. Generation and sequence must outlive an outage, or its end would look like a
--- data loss: they are kept for the longest window (366 days), and for a day.
+-- changes nothing. Generation and sequence must outlive an outage: if the generation were gone, its
+-- end would look like a data loss, and without the sequence a loss is not noticed. The generation is
+-- kept for the longest window (366 days). The sequence is kept for a minute for each heartbeat so
+-- far, a day at most: processes that make a few decisions and end without leaving the fleet would
+-- otherwise fill Redis with sequences that nobody asks for again.
 
-local GENERATION_LIFE, SEQUENCE_LIFE = '31622400000', '86400000' -- ms
+local GENERATION_LIFE = '31622400000' -- ms
+local SEQUENCE_LIFE, LIFE_PER_HEARTBEAT = 86400000, 60000 -- ms
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -76,7 +80,9 @@ if ttl == 0 then
   redis.call('DEL', KEYS[4])
 else
   redis.call('SET', KEYS[3], generation, 'PX', GENERATION_LIFE)
-  redis.call('SET', KEYS[4], string.format('%.0f', math.max(sequence, survived)), 'PX', SEQUENCE_LIFE)
+  local newest = math.max(sequence, survived)
+  local life = math.min(SEQUENCE_LIFE, math.max(1, newest) * LIFE_PER_HEARTBEAT)
+  redis.call('SET', KEYS[4], string.format('%.0f', newest), 'PX', string.format('%.0f', life))
 end
 
 -- More rules than this are replaced by '*', which stands for all rules.

@@ -77,6 +77,7 @@ type Batcher struct {
 	answered   atomic.Int64 // decisions, in time
 
 	running sync.WaitGroup // goroutines that make trips
+	calls   callPool
 
 	mu       sync.Mutex // guards the fields below
 	queue    queue
@@ -123,12 +124,12 @@ func (b *Batcher) Decide(ctx context.Context, e Entry) (reply Reply, err error) 
 // one, and copying it into a larger one takes longer than most of a decision. The entry may be reused
 // afterwards.
 func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error {
-	c := newCall(ctx, e)
+	c := b.calls.single(ctx, e)
 	if err := b.decide(c, b.opt.Deadline); err != nil {
 		return err
 	}
 	c.answered(reply)
-	c.release()
+	b.calls.release(c)
 	return nil
 }
 
@@ -144,12 +145,12 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	c := newGroupCall(ctx, entries)
+	c := b.calls.group(ctx, entries)
 	if err := b.decide(c, min(within, b.opt.Deadline)); err != nil {
 		return nil, err
 	}
 	replies := slices.Clone(c.replies)
-	c.release()
+	b.calls.release(c)
 	return replies, nil
 }
 

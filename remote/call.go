@@ -43,38 +43,49 @@ const (
 	callClaimed
 )
 
-// At most two signals are sent before a caller receives one: that it is elected, and its answer.
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 2)} }}
+// callPool has calls for reuse. Each batcher has one of its own: in a bubble of testing/synctest the
+// channel of a call belongs to the bubble, and must not be used outside of it.
+type callPool struct{ sync.Pool }
 
-// newCall is the call for one entry.
-func newCall(ctx context.Context, e *Entry) *call {
-	c := calls.Get().(*call)
-	c.ctx, c.entry, c.work = ctx, *e, e.work()
+func (p *callPool) get(ctx context.Context) *call {
+	c, _ := p.Get().(*call)
+	if c == nil {
+		// At most two signals are sent before a caller receives one: that it is elected, and its answer.
+		c = &call{done: make(chan struct{}, 2)}
+	}
+	c.ctx = ctx
 	return c
 }
 
-// answered stores the call's part of the answer to its one entry.
-//
-//go:noinline // so that its copies are on the stack only now, and not during the trip
-func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(&c.entry, c.place) }
+// single is the call for one entry.
+func (p *callPool) single(ctx context.Context, e *Entry) *call {
+	c := p.get(ctx)
+	c.entry, c.work = *e, e.work()
+	return c
+}
 
-// newGroupCall is the call for several entries that go together.
-func newGroupCall(ctx context.Context, group []Entry) *call {
-	c := calls.Get().(*call)
-	c.ctx, c.group = ctx, group
+// group is the call for several entries that go together.
+func (p *callPool) group(ctx context.Context, group []Entry) *call {
+	c := p.get(ctx)
+	c.group = group
 	for i := range group {
 		c.work += group[i].work()
 	}
 	return c
 }
 
-// release puts the call back into the pool. Only its caller may do so, and only after a trip has
-// answered, when nobody else refers to the call.
-func (c *call) release() {
+// release puts a call back. Only its caller may do so, and only after a trip has answered, when nobody
+// else refers to the call.
+func (p *callPool) release(c *call) {
 	done := c.done
 	*c = call{done: done}
-	calls.Put(c)
+	p.Put(c)
 }
+
+// answered stores the call's part of the answer to its one entry.
+//
+//go:noinline // so that its copies are on the stack only now, and not during the trip
+func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(&c.entry, c.place) }
 
 // described returns the text by which errors name the i-th of the call's entries.
 func (c *call) described(i int) string {

@@ -200,17 +200,20 @@ func sentErrorMayHaveRun(err error) bool {
 // returns nil for all other errors, including an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	var invalid x509.CertificateInvalidError
+	text, fromServer := serverError(err)
 	switch kind := KindOf(err); {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return nil
 	case isOfCertificates(err):
 		return fmt.Errorf("%w: check the authority (RootCAs), the host name (ServerName) and this client's Certificates in the client's TLSConfig: %w", limit.ErrTLS, err)
+	case kind == Auth && strings.HasPrefix(text, "NOPERM"):
+		return fmt.Errorf("%w: the Redis user needs the keys PREFIX:* (of tiered.Prefix, tl:* unless set) and the commands that docs/operating.md lists under \"The Redis user\": %w", limit.ErrAuth, err)
 	case kind == Auth:
-		return fmt.Errorf("%w: check user name, password and ACL (EVALSHA, SCRIPT LOAD, TIME and the commands in package lua): %w", limit.ErrAuth, err)
+		return fmt.Errorf("%w: check user name and password: %w", limit.ErrAuth, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	}
-	if text, ok := serverError(err); ok && slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+	if fromServer && slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
 		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
 	}
 	return nil

@@ -88,7 +88,8 @@ func TestMisconfigured(t *testing.T) {
 		sentinel error
 		advice   string
 	}{
-		serverSays("NOAUTH Authentication required."):           {limit.ErrAuth, "check user name, password and ACL"},
+		serverSays("NOAUTH Authentication required."):           {limit.ErrAuth, "check user name and password"},
+		serverSays("NOPERM No permissions to access a key"):     {limit.ErrAuth, "needs the keys PREFIX:*"},
 		serverSays("ERR unknown command `EVALSHA`"):             {limit.ErrNotRedis, "check the address"},
 		serverSays("ERR DB index is out of range"):              {limit.ErrInvalidOption, "database"},
 		serverSays("ERR SELECT is not allowed in cluster mode"): {limit.ErrInvalidOption, "0 on a Cluster"},

@@ -7,4 +7,4 @@ import "context"
 func (s *Script) WithoutLibrary() { s.plain.Store(true) }
 
 // callOf is the call for an entry.
-func callOf(ctx context.Context, e Entry) *call { return newCall(ctx, &e) }
+func callOf(ctx context.Context, e Entry) *call { return new(callPool).single(ctx, &e) }

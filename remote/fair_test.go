@@ -109,5 +109,5 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 // groupOf is a call for two limits, one of which is that of all.
 func groupOf(rule *Rule, key string) *call {
 	of := func(key string) Entry { return Entry{Key: key, Rule: rule, Cost: 1, Group: 1} }
-	return waiting(newGroupCall(context.Background(), []Entry{of("all"), of(key)}), 1000*ms)
+	return waiting(new(callPool).group(context.Background(), []Entry{of("all"), of(key)}), 1000*ms)
 }

@@ -156,7 +156,7 @@ func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 func (f *Fleet) Leave(ctx context.Context) error {
 	p := f.place.Load()
 	if _, _, err := f.run(ctx, f.script.nodeOf(ctx, p.key), p, 0, false, nil); err != nil {
-		return fmt.Errorf("leaving the fleet: %w", err)
+		return fmt.Errorf("tierlimit: leaving the fleet, which counts this instance for a few seconds more: %w", err)
 	}
 	return nil
 }

@@ -144,6 +144,23 @@ func TestLaw8FleetsExpire(t *testing.T) {
 	}
 }
 
+// A process that ends after a few heartbeats without leaving the fleet, as short-lived ones may, leaves
+// nothing behind for long. The sequence of one that has run for a day is kept for as long as a day.
+func TestLaw8SequencesOfShortLivesExpireSoon(t *testing.T) {
+	client, ctx := redistest.Start(t).Client(t), context.Background()
+	f := newFleet(t, client, "a", time.Minute)
+	for _, c := range []struct {
+		sent int64 // heartbeats before
+		want time.Duration
+	}{{0, time.Minute}, {1, 2 * time.Minute}, {59, time.Hour}, {1439, 24 * time.Hour}, {1 << 52, 24 * time.Hour}} {
+		f.heartbeats.Store(c.sent)
+		mustHeartbeat(t, f, false)
+		if life := client.PTTL(ctx, f.place.Load().key+":heartbeats:a").Val(); life > c.want || life < c.want-10*time.Second {
+			t.Errorf("after %d heartbeats the sequence is kept for %v, want %v", c.sent+1, life, c.want)
+		}
+	}
+}
+
 // Law 11: all instances learn for which rules an instance has lost records, and for how long that
 // matters, even if that instance leaves or dies. A late heartbeat does not change that.
 func TestLaw11FleetsTellWhatIsLost(t *testing.T) {

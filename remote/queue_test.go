@@ -17,7 +17,7 @@ func waitingGroup(rule *Rule, entries int) *call {
 	for i := range group {
 		group[i] = Entry{Key: fmt.Sprint("group", i), Rule: rule, Cost: 1, Group: 1}
 	}
-	return waiting(newGroupCall(context.Background(), group), 1000*ms)
+	return waiting(new(callPool).group(context.Background(), group), 1000*ms)
 }
 
 // Law 7: large groups delay other calls by one trip, however many groups there are, and no call starves.

@@ -60,6 +60,9 @@ func TestLeastPrivilege(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
+	if _, err := New(server.Client(t, as), Prefix("other")); !errors.Is(err, limit.ErrAuth) || !strings.Contains(err.Error(), "tiered.Prefix") {
+		t.Errorf("with a prefix that the user has no right to: %v", err)
+	}
 
 	// As a library's function the script is another, and needs no other rights of the keys.
 	for _, right := range strings.Fields(inOperating(t, "`(\\+fcall [^`]*)`")) {

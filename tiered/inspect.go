@@ -23,6 +23,8 @@ type inside struct{ l *Limiter }
 
 func (i inside) Context() context.Context { return i.l.ctx }
 
+func (i inside) AfterClose(f func()) { i.l.afterClose = f }
+
 func (i inside) Snapshot() inspect.Snapshot {
 	l := i.l
 	shown := inspect.Snapshot{

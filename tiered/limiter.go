@@ -72,8 +72,9 @@ type Limiter struct {
 
 	lines lines // of calls of Wait
 
-	watcher   atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
-	ownLimits atomic.Pointer[ownLimits]       // of keys; nil: not needed
+	watcher    atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
+	afterClose func()                          // nil: nothing is to be done
+	ownLimits  atomic.Pointer[ownLimits]       // of keys; nil: not needed
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
@@ -243,10 +244,13 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
 // leased units and slots are given back; Redis is charged for what was granted without it, if it can
 // be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
-// behind. It takes at most a second longer than the deadline; if goroutines are still inside the
-// client then, it returns an error. That can happen if Redis hangs, and the client is of a type of its
-// own, or a Cluster's that follows a redirection, and does not keep the deadlines of contexts. Closing
-// again does nothing.
+// behind. It takes at most a second longer than the deadline. Closing again does nothing.
+//
+// An error needs no action, but may be worth a line in the log. It says that Redis did not answer in
+// time when the instance left the fleet, so that the others count it for up to five seconds more; or
+// that goroutines are still inside the client. The latter can happen if Redis hangs, and the client is
+// of a type of its own, or a Cluster's that follows a redirection, and does not keep the deadlines of
+// contexts.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -268,6 +272,9 @@ func (l *Limiter) Close() error {
 	}
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())
+	}
+	if l.afterClose != nil {
+		l.afterClose()
 	}
 	redisLines.leave(l.config.redisLog)
 	return err

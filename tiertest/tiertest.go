@@ -29,7 +29,8 @@ import (
 // options change that.
 //
 // Decisions, denials that are remembered, leases and the ends of windows go by the clock. What
-// waits goes by real time: do not test [tiered.Rule.Wait] with it.
+// waits goes by real time: test [tiered.Rule.Wait] with a limiter of package embedded in a bubble of
+// [testing/synctest].
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
 	clock := NewClock(time.Now())

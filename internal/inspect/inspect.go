@@ -27,6 +27,9 @@ type Inside interface {
 	RememberOwnLimits()
 	// Context ends when the limiter is closed.
 	Context() context.Context
+	// AfterClose has Close call f before it returns, when nothing uses Redis any more. It must be
+	// called before anybody else has the limiter.
+	AfterClose(f func())
 }
 
 // Watcher is told of a decision. It must return quickly and may be called by many

@@ -98,14 +98,6 @@ func (s *Server) Options() *redis.Options {
 	}
 }
 
-// CloseLast is Close once nobody is connected any more: whoever is closing goes on to use it.
-func (s *Server) CloseLast() {
-	for s.redis.CurrentConnectionCount() > 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.Close()
-}
-
 // Close ends the stand-in, with all that it holds.
 func (s *Server) Close() {
 	s.close.Do(func() {
