@@ -206,6 +206,9 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 		return replay.Result{}, err
 	}
 	defer server.stop()
+	if server.options.ReadTimeout == 0 { // the URL says nothing of it
+		server.options.ReadTimeout, server.options.WriteTimeout = replay.Patience, replay.Patience
+	}
 	result, err := replay.Run(ctx, replay.Config{
 		Trace: tr, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
 		Client: func() *redis.Client { return redis.NewClient(server.options) },

@@ -104,7 +104,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
-			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay", i+1)
+			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay, or did not answer for %v", i+1, Patience)
 		}
 		if d.Tier == limit.TierLocal {
 			result.DecidedLocally++
@@ -160,6 +160,10 @@ func start(ctx context.Context, c Config, algorithm limit.Algorithm, prefix stri
 	return fleet, nil
 }
 
+// Patience is how long a decision waits for Redis: the embedded one is slow, the process may be
+// stopped for a while, and nobody waits for the answer. Clients must not give up before.
+const Patience = 10 * time.Second
+
 // attempts is how often a limiter is started until it has reached Redis. A limiter waits for a
 // second, which is too short now and then on a machine that is busy with other replays.
 const attempts = 5
@@ -170,7 +174,7 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 		limiter, err := tiered.New(client,
 			tiered.Prefix(prefix),
 			tiered.VirtualClock(clock),
-			tiered.Deadline(10*time.Second), // the embedded Redis is slow, and nobody waits
+			tiered.Deadline(Patience),
 			tiered.LedgerKeys(1),
 			tiered.RememberDenials(10_000),
 			tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
