@@ -7,7 +7,7 @@ import "github.com/tierlimit/tierlimit/limit"
 // share of the hash tables of both, 16 to 32 by how full these are.
 const Bookkeeping = 64
 
-// DefaultNameBytes is the length of a key's name in Redis that bytes are reckoned
+// DefaultNameBytes is the length of a key's name in Redis that bytes are calculated
 // for where none is given: "tl:{" + a user key of about ten bytes + "}:" + a rule's
 // name.
 const DefaultNameBytes = 24
@@ -40,7 +40,7 @@ func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), n
 // Bytes is the bytes of Redis's memory that a key takes in which up to units have
 // counted at once; more than the limit are debt, with which a log grows (see [Candidate.MostWithDebt]).
 // It is what used_memory grows by: MEMORY USAGE of the key and
-// [Bookkeeping]. Reckoned from the formats of the states and the sizes in which Redis
+// [Bookkeeping]. It is calculated from the formats of the states and the sizes in which Redis
 // 7 and its allocator keep them; it is checked against both in tests. Later servers
 // take some bytes less.
 //

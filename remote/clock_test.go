@@ -65,7 +65,7 @@ func TestNotAfterIsNeverLate(t *testing.T) {
 			}
 			most := int64(1 << 62)
 			for _, r := range replies {
-				// Drifted one way and reckoned with the other, and a µs for each rounding.
+				// Drifted one way and calculated with the other, and a µs for each rounding.
 				most = min(most, r.wayBack+2*(deadline-r.read)/driftShare+4)
 			}
 			if early := truly - notAfter; early > most {

@@ -33,7 +33,7 @@ func (r *Rule) Plan() plan.Plan {
 	return plan.Describe(c, r.limiter.nameBytes(r.name, r.config.need), r.why)
 }
 
-// nameBytes is the length of names in Redis to reckon with.
+// nameBytes is the length of names in Redis to calculate with.
 func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 	if n.NameBytes > 0 {
 		return n.NameBytes

@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -54,13 +55,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, "tierlimit: interrupted")
 		os.Exit(1)
 	case errors.As(err, &misuse):
-		fmt.Fprintln(os.Stderr, "tierlimit:", err)
+		fmt.Fprintln(os.Stderr, message(err))
 		os.Exit(2)
 	default:
-		fmt.Fprintln(os.Stderr, "tierlimit:", err)
+		fmt.Fprintln(os.Stderr, message(err))
 		os.Exit(1)
 	}
 }
+
+// prefix is how the library's errors begin, and what the command says of itself.
+const prefix = "tierlimit: "
+
+// message says what is wrong, and once who says so.
+func message(err error) string { return prefix + strings.ReplaceAll(err.Error(), prefix, "") }
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }

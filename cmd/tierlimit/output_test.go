@@ -212,3 +212,20 @@ func TestRequestsWithoutAKey(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The library's errors name it already.
+func TestMessagesNameTheCommandOnce(t *testing.T) {
+	for _, args := range [][]string{{"replay", "-limit", "0/1m"}, {"plan", "-above", "-1"}, {"report", "-bytes", "1"}, {"replay", "-algorithm", "foo"}} {
+		_, _, err := command(t, nil, args...)
+		if err == nil {
+			t.Fatalf("%q: no error", args)
+		}
+		if said := message(err); strings.Count(said, "tierlimit:") != 1 || !strings.HasPrefix(said, "tierlimit: ") {
+			t.Errorf("%q: %s", args, said)
+		}
+	}
+	stdout, _, err := command(t, nil, "plan", "-above", "0", "-bytes", "200")
+	if err != nil || strings.Contains(stdout, "tierlimit:") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}

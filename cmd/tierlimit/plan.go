@@ -86,7 +86,7 @@ type planned struct {
 
 // plannedEntry is a candidate and its costs. Times are the server's CPU, measured on the Redis
 // that was given; without one there are none. Bytes are measured there, too, except for very
-// long logs, and else reckoned.
+// long logs, and are else calculated.
 type plannedEntry struct {
 	Configuration string  `json:"configuration"`
 	WorstCase     int64   `json:"worst_case"`
@@ -148,7 +148,7 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return nil
 }
 
-// costs are what each candidate costs: measured on a Redis that was given, and else reckoned.
+// costs are what each candidate costs: measured on a Redis that was given, or else calculated.
 func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Writer) (entries []plannedEntry, err error) {
 	candidates, err := plan.Candidates(f.limit)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -11,20 +12,30 @@ import (
 
 // printPicks writes what is chosen, which is what most people ask for.
 func printPicks(w io.Writer, p planned, f planFlags) error {
-	fmt.Fprintf(w, "limit %s; %d keys, with names of %d bytes\n\nWhat is chosen for what is needed (bytes are reckoned):\n\n", p.Limit, p.Keys, f.nameBytes)
+	fmt.Fprintf(w, "limit %s; %d keys, with names of %d bytes\n\nWhat is chosen for what is needed (bytes are calculated):\n\n", p.Limit, p.Keys, f.nameBytes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	most := "most in any window"
+	if f.limit.IsConcurrent() {
+		most = "most at any time"
+	}
+	fmt.Fprintf(t, "need\tchosen\tbytes per full key\t%s\n", most)
 	for _, pick := range p.Picks {
 		if pick.Error != "" {
 			fmt.Fprintf(t, "%s\tnothing\t\t\n", pick.Need)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d bytes\tup to %d\n", pick.Need, pick.Configuration, pick.BytesFull, pick.WorstCase)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\n", pick.Need, pick.Configuration, pick.BytesFull, pick.WorstCase)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if len(p.Picks) == 1 {
-		fmt.Fprintf(w, "\n%s%s\n", p.Picks[0].Why, p.Picks[0].Error)
+		only := p.Picks[0]
+		if only.Error != "" {
+			fmt.Fprintf(w, "\n%s\n", strings.TrimPrefix(only.Error, prefix))
+		} else {
+			fmt.Fprintf(w, "\n%s: %s\n", only.Configuration, only.Why)
+		}
 	}
 	return nil
 }
@@ -35,7 +46,7 @@ func printCandidates(w io.Writer, p planned) error {
 	if measured {
 		fmt.Fprintf(w, "\nMeasured on %s: bytes by MEMORY USAGE and %s, times are its CPU per call of one decision\n\n", p.Redis, "a key's share of the tables")
 	} else {
-		fmt.Fprint(w, "\nBytes are reckoned; -redis URL measures them, and Redis's time, on a real one.\n\n")
+		fmt.Fprint(w, "\nBytes are calculated; -redis URL measures them, and Redis's time, on a real one.\n\n")
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	times := [2]string{"", ""}
@@ -58,7 +69,7 @@ func printCandidates(w io.Writer, p planned) error {
 // printHeld explains what the table does not: the bytes of open holds, and a limit without a window.
 func printHeld(w io.Writer, p planned, f planFlags) {
 	if p.Holds > 0 {
-		fmt.Fprintf(w, "\nOpen holds come on top: %d of each key take %d bytes, of all keys %s. They are reckoned.\n", p.Holds, p.HoldsBytes, size(p.HoldsBytes*p.Keys))
+		fmt.Fprintf(w, "\nOpen holds come on top: %d of each key take %d bytes, of all keys %s. They are calculated.\n", p.Holds, p.HoldsBytes, size(p.HoldsBytes*p.Keys))
 		printDebt(w, p, f)
 	}
 	if f.limit.IsConcurrent() {

@@ -206,6 +206,9 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 		return replay.Result{}, err
 	}
 	defer server.stop()
+	if server.options.ReadTimeout == 0 { // the URL says nothing of it
+		server.options.ReadTimeout, server.options.WriteTimeout = replay.Patience, replay.Patience
+	}
 	result, err := replay.Run(ctx, replay.Config{
 		Trace: tr, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
 		Client: func() *redis.Client { return redis.NewClient(server.options) },
@@ -262,7 +265,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	case errors.Is(err, trace.ErrKeys):
 		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
 	case errors.Is(err, trace.ErrRequests):
-		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 72 bytes", fileName(name), err)}
+		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 80 bytes, and about as many again to be replayed", fileName(name), err)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}

@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -386,11 +389,37 @@ func TestPlanSaysItsChoiceFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if choice, table := strings.Index(stdout, "nothing stated"), strings.Index(stdout, "most in any"); choice < 0 || choice > table || strings.Contains(stdout, "µs") {
+	if choice, table := strings.Index(stdout, "nothing stated"), strings.Index(stdout, "configuration"); choice < 0 || choice > table || strings.Contains(stdout, "µs") {
 		t.Error(stdout)
 	}
 	stdout, _, err = command(t, nil, "plan", "-limit", "10/1m", "-json")
 	if err != nil || strings.Contains(stdout, "_us") {
 		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// Nobody waits for a decision of a replay, so a Redis that answers nothing for a while does not end it.
+func TestReplayWaitsForASlowRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	paused := make(chan error, 1)
+	go func() {
+		for client.DBSize(t.Context()).Val() < 50 { // until it has begun
+			time.Sleep(time.Millisecond)
+		}
+		paused <- client.Do(t.Context(), "CLIENT", "PAUSE", 7000).Err()
+	}()
+	started := time.Now()
+	rep := mustReplay(t, strings.NewReader(morning(t, 5000)), "-redis", server.URL(), "-algorithm", "gcra", "-")
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(started); took < 7*time.Second {
+		t.Fatalf("the replay took %v: it had ended before the pause", took)
+	}
+	if r := rep.Results[0]; r.Allowed+r.Denied != 5000 {
+		t.Errorf("%d allowed and %d denied of 5000", r.Allowed, r.Denied)
 	}
 }

@@ -146,11 +146,11 @@ func TestPlanOnARealRedis(t *testing.T) {
 	}
 	for i, got := range table.Candidates {
 		c := candidates[i]
-		near := func(measured, reckoned int64) bool {
-			return measured*10 >= reckoned*9 && measured*10 <= reckoned*11
+		near := func(measured, calculated int64) bool {
+			return measured*10 >= calculated*9 && measured*10 <= calculated*11
 		}
 		if got.Configuration != c.String() || !near(got.BytesAtRest, c.AtRest(0)) || !near(got.BytesFull, c.Full(0)) || got.TotalFull != got.BytesFull*1_000_000 {
-			t.Errorf("%+v, reckoned %d and %d", got, c.AtRest(0), c.Full(0))
+			t.Errorf("%+v, calculated %d and %d", got, c.AtRest(0), c.Full(0))
 		}
 		if got.AllowedMicros <= 0 || got.AllowedMicros > 10_000 || got.DeniedMicros <= 0 {
 			t.Errorf("%s: %v µs allowed, %v denied", got.Configuration, got.AllowedMicros, got.DeniedMicros)
@@ -162,7 +162,7 @@ func TestPlanOnARealRedis(t *testing.T) {
 }
 
 // The plan of a limit on what is in flight measures what processes hold, and explains what is
-// unlike a window. Open holds are reckoned for any other limit. What a log cannot show is refused.
+// unlike a window. Open holds are calculated for any other limit. What a log cannot show is refused.
 func TestPlanOfWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -177,16 +177,16 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 			t.Fatalf("%v\n%s", err, stdout)
 		}
 		c, got := plan.Candidate{Limit: l, Algorithm: limit.Concurrency()}, table.Candidates[0]
-		for measured, reckoned := range map[int64]int64{got.BytesAtRest: c.AtRest(0), got.BytesFull: c.Full(0)} {
-			if measured*10 < reckoned*9 || measured*10 > reckoned*11 {
-				t.Errorf("%v: %d bytes measured, %d reckoned", l, measured, reckoned)
+		for measured, calculated := range map[int64]int64{got.BytesAtRest: c.AtRest(0), got.BytesFull: c.Full(0)} {
+			if measured*10 < calculated*9 || measured*10 > calculated*11 {
+				t.Errorf("%v: %d bytes measured, %d calculated", l, measured, calculated)
 			}
 		}
 		if got.WorstCase != quota || got.AllowedMicros <= 0 || got.DeniedMicros <= 0 {
 			t.Errorf("%v: %+v", l, got)
 		}
 	}
-	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 bytes up to 10", "no window", "takes 22 bytes for")
+	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 10", "no window", "takes 22 bytes for")
 	stdout := says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "20 of each key take")
 	says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "up to 20000 units, four times the limit",
 		fmt.Sprintf("A log counts up to 20000, and then takes %d bytes", plan.Candidate{Limit: limit.PerMinute(5000), Algorithm: limit.SlidingLog()}.Bytes(20_000, 0)))

@@ -70,7 +70,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	// A prefix of its own keeps a run apart from whatever else is in the Redis.
 	prefix := "tierlimit-replay-" + strings.ToLower(rand.Text()[:12])
 	var virtual atomic.Int64 // µs
-	fleet, err := start(c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
+	fleet, err := start(ctx, c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
 	defer func() {
 		for _, in := range fleet {
 			err = errors.Join(err, in.client.Close())
@@ -104,7 +104,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
-			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay", i+1)
+			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay, or did not answer for %v", i+1, Patience)
 		}
 		if d.Tier == limit.TierLocal {
 			result.DecidedLocally++
@@ -145,23 +145,12 @@ type instance struct {
 	rule    *tiered.Rule
 }
 
-func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time.Time) (fleet []*instance, err error) {
+func start(ctx context.Context, c Config, algorithm limit.Algorithm, prefix string, clock func() time.Time) (fleet []*instance, err error) {
 	for range c.Instances {
 		in := &instance{client: c.Client()}
 		fleet = append(fleet, in)
-		in.limiter, err = tiered.New(in.client,
-			tiered.Prefix(prefix),
-			tiered.VirtualClock(clock),
-			tiered.Deadline(10*time.Second), // the embedded Redis is slow, and nobody waits
-			tiered.LedgerKeys(1),
-			tiered.RememberDenials(10_000),
-			tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-		)
-		if err != nil {
+		if in.limiter, err = connect(ctx, in.client, prefix, clock); err != nil {
 			return fleet, err
-		}
-		if in.limiter.Degraded() {
-			return fleet, fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", in.client.Options().Addr)
 		}
 		in.rule, err = in.limiter.Rule("replay", c.Limit, tiered.Use(algorithm))
 		if err != nil {
@@ -169,6 +158,35 @@ func start(c Config, algorithm limit.Algorithm, prefix string, clock func() time
 		}
 	}
 	return fleet, nil
+}
+
+// Patience is how long a decision waits for Redis: the embedded one is slow, the process may be
+// stopped for a while, and nobody waits for the answer. Clients must not give up before.
+const Patience = 10 * time.Second
+
+// attempts is how often a limiter is started until it has reached Redis. A limiter waits for a
+// second, which is too short now and then on a machine that is busy with other replays.
+const attempts = 5
+
+// connect starts a limiter that has reached Redis.
+func connect(ctx context.Context, client *redis.Client, prefix string, clock func() time.Time) (*tiered.Limiter, error) {
+	for range attempts {
+		limiter, err := tiered.New(client,
+			tiered.Prefix(prefix),
+			tiered.VirtualClock(clock),
+			tiered.Deadline(Patience),
+			tiered.LedgerKeys(1),
+			tiered.RememberDenials(10_000),
+			tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		)
+		if err != nil || !limiter.Degraded() {
+			return limiter, err
+		}
+		if err := errors.Join(limiter.Close(), ctx.Err()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", client.Options().Addr)
 }
 
 // redisCalls is the number of trips the instance made for decisions.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -78,4 +79,41 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, len(trace.Events), trace.Keys)
 		}
 	}
+}
+
+// Reading a log takes no more memory than Bounds says.
+func TestMemoryOfReading(t *testing.T) {
+	const n = 1_000_000
+	var before, after runtime.MemStats
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&before)
+	trace, err := load(t, &steady{left: n}, accesslog.KeyHost, nil)
+	if err != nil || len(trace.Events) != n {
+		t.Fatal(err, len(trace.Events))
+	}
+	runtime.ReadMemStats(&after)
+	held := func(m runtime.MemStats) int64 { return int64(m.HeapSys - m.HeapReleased) }
+	if each := (held(after) - held(before)) / n; each > 85 {
+		t.Errorf("each request took %d bytes, want some 80 at most", each)
+	}
+	runtime.KeepAlive(trace)
+}
+
+// steady is a log of so many requests.
+type steady struct {
+	left int
+	rest []byte
+}
+
+func (s *steady) Read(p []byte) (int, error) {
+	for len(s.rest) < len(p) && s.left > 0 {
+		s.rest = fmt.Appendf(s.rest, "%d.5 10.0.0.%d\n", 1_700_000_000+s.left, s.left%200)
+		s.left--
+	}
+	if len(s.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[:copy(s.rest, s.rest[n:])]
+	return n, nil
 }

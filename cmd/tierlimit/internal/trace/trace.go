@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -46,11 +47,14 @@ const progressEvery = 10_000
 
 // Bounds are how much of a log is kept in memory at most. Neither may be 0.
 type Bounds struct {
-	// Requests, each of which takes 32 bytes, and up to as many again while the log is read.
+	// Requests, each of which takes 32 bytes, and up to some 80 while the log is read.
 	Requests int
 	// Keys, each of which takes some 200 bytes at most, and what a limiter needs of it.
 	Keys int
 }
+
+// garbagePercent is how much garbage there may be while a log is read, as a part of what is kept.
+const garbagePercent = 25
 
 // Default keeps reading a log below a gigabyte.
 var Default = Bounds{Requests: 10_000_000, Keys: 1_000_000}
@@ -76,6 +80,12 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, m
 	if progress == nil {
 		progress = func(int) {}
 	}
+	// The garbage of lines would double what the requests take.
+	usual := debug.SetGCPercent(garbagePercent)
+	if usual >= 0 && usual < garbagePercent {
+		debug.SetGCPercent(usual)
+	}
+	defer debug.SetGCPercent(usual)
 	events, keys, unnamed, err := readAll(r, key, cost, most, progress)
 	if wholeSeconds(events) {
 		spread(events)

@@ -1,0 +1,45 @@
+package replay
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/standin"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// On a machine that is busy, Redis may answer a limiter's first second too late. The replay goes on
+// all the same.
+func TestAFirstConnectionThatTakesLong(t *testing.T) {
+	server, err := standin.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var dials atomic.Int32
+	tr := &trace.Trace{Events: []trace.Event{{At: 1, Key: "a", Cost: 1}, {At: 2, Key: "a", Cost: 1}}, Keys: 1}
+	config := Config{Trace: tr, Limit: limit.PerMinute(1), Instances: 2, Client: func() *redis.Client {
+		options := server.Options()
+		dial := options.Dialer
+		options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) == 1 {
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return dial(ctx, network, address)
+		}
+		return redis.NewClient(options)
+	}}
+	result, err := Run(context.Background(), config, limit.SlidingLog(), Exact(tr, config.Limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Allowed != 1 || result.Denied != 1 {
+		t.Errorf("%d allowed and %d denied, want 1 and 1", result.Allowed, result.Denied)
+	}
+}
