@@ -72,12 +72,22 @@ func (l Limit) Calendar(t time.Time) (start, end time.Time) {
 }
 
 // midnight is the first moment of a day. In zones whose clocks go forward at
-// midnight that is not 0:00, which does not exist on that day.
+// midnight that is not 0:00, which does not exist on that day; where they go back to 0:00 later on
+// that day, it is the first of two.
 func (l Limit) midnight(year int, month time.Month, day int) time.Time {
 	t := time.Date(year, month, day, 0, 0, 0, 0, l.zone)
 	noon := time.Date(year, month, day, 12, 0, 0, 0, l.zone)
 	if t.Day() != noon.Day() { // what time.Date made of it is late on the day before
 		_, t = t.ZoneBounds()
+		return t
+	}
+	// Of two, time.Date may have taken the second.
+	if since, _ := t.ZoneBounds(); !since.IsZero() {
+		_, now := t.Zone()
+		_, before := since.Add(-1).Zone()
+		if first := t.Add(time.Duration(now-before) * time.Second); first.Before(since) && before > now {
+			return first
+		}
 	}
 	return t
 }

@@ -47,13 +47,14 @@ type Decision struct {
 
 	// RetryAfter is how long to wait until the same cost would be granted if nobody else used the
 	// key, and nothing were given back; zero when Allowed (but see WouldDeny) or HeldBack. Decided
-	// by Redis it is exact to the microsecond; repeated from memory (TierLocal) it is too short by
-	// up to the time that a trip takes, and never too long. Decided without Redis it is a time to
+	// by Redis it is exact to the microsecond; repeated from memory (TierLocal) it is never too long,
+	// and too short by up to the time that a trip takes, or by more if the denial that is remembered
+	// is that of another cost, or if units were charged since. Decided without Redis it is a time to
 	// ask again, 5 s at most, and of a limit of [Concurrent] always 50 ms.
 	RetryAfter time.Duration
 
 	// ResetAfter is how long until the key is as good as never used, if nobody
-	// uses it in the meantime.
+	// uses it in the meantime. From the local tier it is what that tier last knew.
 	ResetAfter time.Duration
 
 	// Tier says who decided.

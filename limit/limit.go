@@ -65,7 +65,8 @@ func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
 // through at once; units then return one by one at the limit's even rate. The
 // other algorithms have no notion of a burst and are not affected, so a rule that
 // chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
-// none is set, see [Limit.Burst]. A limit of [PerCalendar] or [Concurrent] has no burst.
+// none is set, see [Limit.Burst]. At the limit's rate, the burst must return within [MaxWindow]. A
+// limit of [PerCalendar] or [Concurrent] has no burst.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.burst = burst
 	return l

@@ -76,13 +76,18 @@ make[SLIDING_COUNTER] = function()
     s.counts, s.width = concat(wide), width
   end
 
-  local function count_free(s, rule)
+  -- The units that count now.
+  local function counted(s, rule)
     local used = s.total
     if used > 0 and not rule.strict then
       local oldest = count_of(s, s.index - rule.k, rule)
       used = math.max(0, used - oldest) + muldiv_up(oldest, rule.window - s.into, rule.window)
     end
-    s.free = math.max(0, rule.quota - used)
+    return used
+  end
+
+  local function count_free(s, rule)
+    s.free = math.max(0, rule.quota - counted(s, rule))
   end
 
   counter.recount = count_free
@@ -215,7 +220,8 @@ make[SLIDING_COUNTER] = function()
   end
 
   -- The sum of the counts is not compared with the total, which would take longer than everything
-  -- else.
+  -- else. Under estimate, as many units as are counted may lie in the part of the oldest sub-window
+  -- that is not.
   function counter.read(s)
     if #s.raw == PREFIX then
       s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MOST_K + 1) * WIDEST))
@@ -226,7 +232,7 @@ make[SLIDING_COUNTER] = function()
     end
     local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
     s.total = unpack_int(raw, HEADER + 10, 6)
-    return width > 0 and width <= WIDEST and k <= MOST_K and #raw == COUNTS + (k + 1) * width and s.total <= MOST_UNITS
+    return width > 0 and width <= WIDEST and k <= MOST_K and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
   end
 
   function counter.look(s, rule)
@@ -337,7 +343,7 @@ make[SLIDING_COUNTER] = function()
   end
 
   function counter.charge(s, rule, stamps, units)
-    local charged, room = 0, math.max(0, MOST_LIMITS * rule.quota - s.total)
+    local charged, room = 0, math.max(0, MOST_LIMITS * rule.quota - counted(s, rule))
     for i = 1, #stamps do
       local index = sub_window(stamps[i], rule)
       local some = math.min(units[i], room - charged)

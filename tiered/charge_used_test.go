@@ -48,3 +48,47 @@ func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 		}
 	}
 }
+
+// Debt that an estimate counts only in part, because it has nearly left the window, leaves room for the
+// debt of units that were used since. With the largest limit, too, the state stays readable.
+func TestChargeUsedAfterDebtThatHasNearlyLeft(t *testing.T) {
+	for _, quota := range []int64{10, limit.MaxQuota} {
+		for _, k := range []int{1, 16} {
+			clock := &virtual{}
+			clock.micros.Store(1_700_000_040_000_000) // a minute begins
+			l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))
+			r := l.MustRule("r", limit.PerMinute(quota), Use(limit.SlidingCounter(k, limit.Estimate)))
+			charge := func(units int64) {
+				t.Helper()
+				if err := r.ChargeUsed(t.Context(), "k", units); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// 20 % of four times the limit still count.
+			for range 4 {
+				charge(quota)
+			}
+			clock.advance(time.Minute + time.Minute/time.Duration(k)*4/5)
+			peek := func(want int64) {
+				t.Helper()
+				d, err := r.Peek(t.Context(), "k", 1)
+				if err != nil || d.Remaining != want || d.Tier != limit.TierRedis {
+					t.Errorf("k=%d: %+v, %v; want %d remaining", k, d, err, want)
+				}
+			}
+			counted := (4*quota + 4) / 5
+			peek(quota - counted)
+			charge(1)
+			peek(quota - counted - 1)
+			if d, err := r.AllowN(t.Context(), "k", quota-counted-1); err != nil || !d.Allowed || d.Tier != limit.TierRedis {
+				t.Errorf("k=%d: %+v, %v", k, d, err)
+			}
+			for range 4 {
+				charge(quota)
+			}
+			peek(0)
+			clock.advance(2 * time.Minute)
+			peek(quota)
+		}
+	}
+}

@@ -265,9 +265,13 @@ func TestLeaseOptions(t *testing.T) {
 		"estimate-within": {limit.PerHour(100), limit.SlidingCounter(4, limit.Estimate), LeaseWithinLimit(10), 189},
 		"gcra":            {limit.PerHour(100).WithBurst(20), limit.GCRA(), Lease(10), 129},
 		"gcra-within":     {limit.PerHour(100).WithBurst(20), limit.GCRA(), LeaseWithinLimit(10), 119},
-		"fixed":           {limit.PerHour(100), limit.FixedWindow(), Lease(10), 200},
-		"too-small":       {limit.PerHour(9), limit.SlidingLog(), Lease(10), 9},
-		"too-short":       {limit.Per(100, 99*time.Millisecond), limit.SlidingLog(), Lease(10), 100},
+		// At the smaller rate, a burst of 100 would take longer to return than a window may be.
+		"log-of-a-year":  {limit.Per(100, limit.MaxWindow), limit.SlidingLog(), LeaseWithinLimit(40), 100},
+		"gcra-of-a-year": {limit.Per(100, limit.MaxWindow), limit.GCRA(), LeaseWithinLimit(40), 159},
+		"gcra-of-a-day":  {limit.PerDay(100), limit.GCRA(), LeaseWithinLimit(40), 199},
+		"fixed":          {limit.PerHour(100), limit.FixedWindow(), Lease(10), 200},
+		"too-small":      {limit.PerHour(9), limit.SlidingLog(), Lease(10), 9},
+		"too-short":      {limit.Per(100, 99*time.Millisecond), limit.SlidingLog(), Lease(10), 100},
 	} {
 		r := newRule(t, l, name, tc.lim, Use(tc.a), tc.option)
 		if got := r.WorstCase(); got != tc.worst {

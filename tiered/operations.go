@@ -79,8 +79,9 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return nil
 }
 
-// Reset makes a key as if never used, in Redis and in this process. Other processes may remember a
-// denial for up to a second, and spend their leased units. Slots stay held, and Redis is told of
+// Reset makes a key as if never used, in Redis and, for this rule, in this process. Other processes,
+// and rules with another limit ([Rule.WithLimit]), may remember a denial for up to a second, and spend
+// their leased units. Slots stay held, and Redis is told of
 // them again: at once by this process, by others within a third of their [SlotTTL]. Errors are
 // those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -48,10 +49,24 @@ func NewTerms(h local.Hasher, rule string, lim limit.Limit, a limit.Algorithm, p
 	}
 	inRedis := lim
 	if within && !a.Same(limit.FixedWindow()) {
-		inRedis = limit.Per(lim.Quota()-t.Most, lim.Window()).WithBurst(lim.Burst())
+		inRedis = limit.Per(lim.Quota()-t.Most, lim.Window())
+		if a.Same(limit.GCRA()) {
+			inRedis = inRedis.WithBurst(min(lim.Burst(), largestBurst(inRedis)))
+		}
 	}
 	t.Life = t.Life.Truncate(time.Microsecond)
 	t.Reserve = (a.Capacity(inRedis)*int64(percent) + 99) / 100
 	t.Salt = h.Salt(fmt.Sprint("lease ", rule, " ", lim, " ", a, " ", percent, within))
 	return t, inRedis
+}
+
+// largestBurst returns the largest burst that a limit may have: its units return within
+// limit.MaxWindow.
+func largestBurst(lim limit.Limit) int64 {
+	hi, lo := bits.Mul64(uint64(lim.Quota()), uint64(limit.MaxWindow))
+	if window := uint64(lim.Window()); hi < window {
+		most, _ := bits.Div64(hi, lo, window)
+		return int64(min(most, limit.MaxQuota))
+	}
+	return limit.MaxQuota
 }

@@ -81,9 +81,10 @@ func (c *slidingCounter) chargePast(t int64, past []Past) (charged int64, change
 	current, _ := c.locate(t)
 	counting := c.clone().(*slidingCounter)
 	counting.forget(current)
+	most := room(c.quota, counting.used(t))
 	for _, p := range past {
 		index, _ := c.locate(t - p.Age)
-		units := min(p.Units, room(c.quota, counting.held()))
+		units := min(p.Units, most-charged)
 		if index >= current-c.k && units > 0 {
 			counting.add(index, units)
 			charged += units
