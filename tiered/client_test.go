@@ -75,6 +75,46 @@ func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	fallsBack("a dial without an answer")
 }
 
+// Law 7: time-outs of -2 make go-redis set no deadlines on its connections, which may not support them, as
+// those of an SSH tunnel. Then callers do not make their own trips, which would last until Redis answers.
+func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
+	t.Parallel()
+	single, cluster := redistest.Start(t), redistest.StartCluster(t, 1)
+	options := &redis.Options{Addr: single.Addr(), ReadTimeout: -2, WriteTimeout: -2, ContextTimeoutEnabled: true}
+	clusterOptions := &redis.ClusterOptions{Addrs: []string{cluster.Nodes()[0].Addr()}, ReadTimeout: -2, WriteTimeout: -2}
+	for _, c := range []struct {
+		name   string
+		server *redistest.Server
+		client redis.UniversalClient
+	}{
+		{"one node", single, redis.NewClient(options)},
+		{"a Cluster", cluster.Nodes()[0], redis.NewClusterClient(clusterOptions)},
+	} {
+		t.Cleanup(func() { _ = c.client.Close() })
+		l := newLimiterOn(t, c.client, redistest.Prefix(), Deadline(50*time.Millisecond))
+		r := newRule(t, l, "r", limit.PerHour(1_000_000))
+		redistest.Eventually(t, c.name+": Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+
+		c.server.Pause()
+		resume := time.AfterFunc(3*time.Second, c.server.Resume) // ends calls that wait for Redis
+		const tooLong = 2 * time.Second
+		for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+			began := time.Now()
+			d := mustAllow(t, r, "k", 1)
+			if took := time.Since(began); took > tooLong || !d.Degraded() {
+				t.Errorf("%s, Redis is silent: tier %v after %v", c.name, d.Tier, took)
+			}
+		}
+		if l.State() != Outage {
+			t.Errorf("%s: Redis does not count as lost after %v of silence", c.name, tooLong)
+		}
+		if resume.Stop() {
+			c.server.Resume()
+		}
+		redistest.Eventually(t, c.name+": Redis decides again", func() bool { return l.State() != Outage && mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+	}
+}
+
 // watching is a hook that counts what it sees.
 type watching struct{ dials, commands, pipelines atomic.Int64 }
 

@@ -244,9 +244,9 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // leased units and slots are given back; Redis is charged for what was granted without it, if it can
 // be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
 // behind. It takes at most a second longer than the deadline; if goroutines are still inside the
-// client then, it returns an error. That can happen if Redis hangs, and the client is of a type of its
-// own, or a Cluster's that follows a redirection, and does not keep the deadlines of contexts. Closing
-// again does nothing.
+// client then, it returns an error. That can happen if Redis hangs, and the client does not keep the
+// deadlines of contexts: one of a type of its own, one with time-outs of -2, or a Cluster's that follows
+// a redirection. Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
