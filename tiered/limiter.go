@@ -238,7 +238,7 @@ const (
 )
 
 // errStillInClient is the error of a Close that has waited long enough.
-var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, or time-outs are -2)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
 // leased units and slots are given back; Redis is charged for what was granted without it, if it can
