@@ -58,6 +58,9 @@ var (
 // Cluster.
 var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
 
+// noClusterError is the answer of a server that is no node of a Cluster to a Cluster's client.
+const noClusterError = "This instance has cluster support disabled"
+
 // KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
 	switch {
@@ -196,8 +199,8 @@ func sentErrorMayHaveRun(err error) bool {
 }
 
 // Misconfigured turns an error that waiting does not solve into one that says what to do: wrong
-// credentials or certificates, a server that is not Redis, or a database that it does not have. It
-// returns nil for all other errors, including an expired certificate, since Redis's may be renewed.
+// credentials or certificates, a server that is not Redis, a database that it does not have, or a
+// Cluster's client of a server that is not part of one. It returns nil for all other errors, including an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch kind := KindOf(err); {
@@ -210,8 +213,12 @@ func Misconfigured(err error) error {
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	}
-	if text, ok := serverError(err); ok && slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+	switch text, _ := serverError(err); {
+	case slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }):
 		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
+	case strings.HasPrefix(text, noClusterError):
+		return fmt.Errorf("%w: the Redis client is of a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode) and the server is not: "+
+			"give the address of one node, or those of Sentinel with MasterName: %w", limit.ErrInvalidOption, err)
 	}
 	return nil
 }

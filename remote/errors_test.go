@@ -88,14 +88,15 @@ func TestMisconfigured(t *testing.T) {
 		sentinel error
 		advice   string
 	}{
-		serverSays("NOAUTH Authentication required."):           {limit.ErrAuth, "check user name, password and ACL"},
-		serverSays("ERR unknown command `EVALSHA`"):             {limit.ErrNotRedis, "check the address"},
-		serverSays("ERR DB index is out of range"):              {limit.ErrInvalidOption, "database"},
-		serverSays("ERR SELECT is not allowed in cluster mode"): {limit.ErrInvalidOption, "0 on a Cluster"},
-		serverSays("LOADING"):                                   {},
-		io.EOF:                                                  {},
-		ErrNoAnswer:                                             {},
-		errors.New("something else"):                            {},
+		serverSays("NOAUTH Authentication required."):                {limit.ErrAuth, "check user name, password and ACL"},
+		serverSays("ERR unknown command `EVALSHA`"):                  {limit.ErrNotRedis, "check the address"},
+		serverSays("ERR DB index is out of range"):                   {limit.ErrInvalidOption, "database"},
+		serverSays("ERR SELECT is not allowed in cluster mode"):      {limit.ErrInvalidOption, "0 on a Cluster"},
+		serverSays("ERR This instance has cluster support disabled"): {limit.ErrInvalidOption, "one node"},
+		serverSays("LOADING"):                                        {},
+		io.EOF:                                                       {},
+		ErrNoAnswer:                                                  {},
+		errors.New("something else"):                                 {},
 	} {
 		got := Misconfigured(err)
 		if want.sentinel == nil {

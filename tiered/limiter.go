@@ -89,7 +89,7 @@ type Limiter struct {
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
 // depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
 // [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption], which is also that of a database
-// (DB) that Redis does not have.
+// (DB) that Redis does not have, and of a Cluster's client of a server that is not part of one.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
