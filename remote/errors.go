@@ -54,6 +54,14 @@ var (
 	}
 )
 
+// scriptErrors begin the errors of a command within the script that this user may not run, or that the
+// server lacks. Earlier commands of the same run have been executed. Errors of the server's state, such as
+// OOM and READONLY, come before the first write only.
+var scriptErrors = []string{
+	"The user executing the script", "ACL failure in script",
+	"Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
+}
+
 // databaseErrors are the answers to a SELECT of a database that does not exist, on one node and on a
 // Cluster.
 var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
@@ -192,8 +200,9 @@ func sentErrorMayHaveRun(err error) bool {
 	case errors.As(err, &onTheWay):
 		return onTheWay.Op != "dial"
 	}
-	if _, ok := serverError(err); ok {
-		return KindOf(err) == Other // other kinds say that the script did not start
+	if text, ok := serverError(err); ok {
+		within := slices.ContainsFunc(scriptErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+		return within || KindOf(err) == Other // other kinds say that the script did not start, or wrote nothing
 	}
 	return true
 }

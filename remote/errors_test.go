@@ -135,6 +135,9 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			&net.OpError{Op: "read", Err: syscall.ECONNRESET},
 			&net.OpError{Op: "write", Err: syscall.EPIPE}, // some of it may have been written
 			serverSays("ERR user_function:12: attempt to index a nil value"),
+			serverSays("ERR The user executing the script can't run this command or subcommand script: f, on @user_function:12."),
+			serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command script: f, on @user_function:12."),
+			serverSays("ERR Error running script (call to f_12): @user_script:12: @user_script: 12: Unknown Redis command called from Lua script"),
 		},
 		false: {
 			errNotSent, errLate,
