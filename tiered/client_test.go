@@ -115,6 +115,57 @@ func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 	}
 }
 
+// Law 7: functions of the program that go-redis runs on each new connection may block for longer than a
+// decision may take, such as one that fetches a password. No caller waits for them.
+func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
+	t.Parallel()
+	const blocks, tooLong = 3 * time.Second, 2 * time.Second
+	for name, set := range map[string]func(o *redis.Options, block func()){
+		"CredentialsProvider": func(o *redis.Options, block func()) {
+			o.CredentialsProvider = func() (string, string) { block(); return "", "" }
+		},
+		"OnConnect": func(o *redis.Options, block func()) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { block(); return nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			var blocked atomic.Bool
+			release := make(chan struct{})
+			l := newLimiterOn(t, server.Client(t, func(o *redis.Options) {
+				set(o, func() {
+					if blocked.Load() {
+						select {
+						case <-release:
+						case <-time.After(blocks):
+						}
+					}
+				})
+			}), redistest.Prefix(), Deadline(50*time.Millisecond))
+			r := newRule(t, l, "r", limit.PerHour(1_000_000))
+			redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+			blocked.Store(true)
+			if err := server.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+				began := time.Now()
+				mustAllow(t, r, "k", 1)
+				if took := time.Since(began); took > tooLong {
+					t.Errorf("a decision took %v", took)
+				}
+			}
+			if l.State() != Outage {
+				t.Error("Redis does not count as lost, although there is no connection to it")
+			}
+			blocked.Store(false)
+			close(release)
+			redistest.Eventually(t, "Redis decides again", func() bool { return l.State() != Outage && mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+		})
+	}
+}
+
 // watching is a hook that counts what it sees.
 type watching struct{ dials, commands, pipelines atomic.Int64 }
 

@@ -238,15 +238,15 @@ const (
 )
 
 // errStillInClient is the error of a Close that has waited long enough.
-var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, or time-outs are -2)")
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
 // leased units and slots are given back; Redis is charged for what was granted without it, if it can
 // be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
 // behind. It takes at most a second longer than the deadline; if goroutines are still inside the
 // client then, it returns an error. That can happen if Redis hangs, and the client does not keep the
-// deadlines of contexts: one of a type of its own, one with time-outs of -2, or a Cluster's that follows
-// a redirection. Closing again does nothing.
+// deadlines of contexts: one of a type of its own, one with time-outs of -2, one with hooks or an
+// OnConnect that block, or a Cluster's that follows a redirection. Closing again does nothing.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
