@@ -54,9 +54,20 @@ var (
 	}
 )
 
+// scriptErrors begin the errors of a command within the script that this user may not run, or that the
+// server lacks. Earlier commands of the same run have been executed. Errors of the server's state, such as
+// OOM and READONLY, come before the first write only.
+var scriptErrors = []string{
+	"The user executing the script", "ACL failure in script",
+	"Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
+}
+
 // databaseErrors are the answers to a SELECT of a database that does not exist, on one node and on a
 // Cluster.
 var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
+
+// noClusterError is the answer of a server that is no node of a Cluster to a Cluster's client.
+const noClusterError = "This instance has cluster support disabled"
 
 // KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
@@ -189,18 +200,20 @@ func sentErrorMayHaveRun(err error) bool {
 	case errors.As(err, &onTheWay):
 		return onTheWay.Op != "dial"
 	}
-	if _, ok := serverError(err); ok {
-		return KindOf(err) == Other // other kinds say that the script did not start
+	if text, ok := serverError(err); ok {
+		within := slices.ContainsFunc(scriptErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+		return within || KindOf(err) == Other // other kinds say that the script did not start, or wrote nothing
 	}
 	return true
 }
 
 // Misconfigured turns an error that waiting does not solve into one that says what to do: wrong
-// credentials or certificates, a server that is not Redis, or a database that it does not have. It
-// returns nil for all other errors, including an expired certificate, since Redis's may be renewed.
+// credentials or certificates, a server that is not Redis, a database that it does not have, or a
+// Cluster's client of a server that is not part of one. It returns nil for all other errors, including
+// an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	var invalid x509.CertificateInvalidError
-	text, fromServer := serverError(err)
+	text, _ := serverError(err)
 	switch kind := KindOf(err); {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return nil
@@ -213,8 +226,12 @@ func Misconfigured(err error) error {
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	}
-	if fromServer && slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+	switch {
+	case slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }):
 		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
+	case strings.HasPrefix(text, noClusterError):
+		return fmt.Errorf("%w: the Redis client is of a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode) and the server is not: "+
+			"give the address of one node, or those of Sentinel with MasterName: %w", limit.ErrInvalidOption, err)
 	}
 	return nil
 }

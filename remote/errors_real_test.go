@@ -18,6 +18,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // Each error here is one that decisions actually get, from a real server where that can be made to
@@ -79,6 +80,39 @@ func TestKindsOfRealErrors(t *testing.T) {
 				t.Errorf("misconfigured: %v, want one that is %v and the error itself", got, test.misconfigured)
 			}
 		})
+	}
+}
+
+// Law 3: if the user lacks a right that only one entry of a batch needs, the entries before it have been
+// charged, although the whole batch fails.
+func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"+fcall", "-fcall"} {
+		client := redistest.Start(t).Client(t)
+		may := func(right string) {
+			t.Helper()
+			if err := client.Do(t.Context(), "ACL", "SETUSER", "default", right).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		may(form)
+		script := NewScript(client)
+		first := Entry{Key: "first", Rule: newRule(t, limit.PerMinute(10), limit.GCRA()), Cost: 1}
+		second := Entry{Key: "second", Rule: newRule(t, limit.PerMinute(10), limit.SlidingLog()), Cost: 1}
+		runAll(t, script, []Entry{second}) // so that it is changed next, by SETRANGE
+		may("-setrange")
+		_, err := script.Run(t.Context(), []Entry{first, second}, 0)
+		if err == nil {
+			t.Fatalf("%s: no error", form)
+		}
+		may("+setrange")
+		first.Operation = lua.Peek
+		if r := runAll(t, script, []Entry{first})[0]; r.Remaining != 9 {
+			t.Fatalf("%s: %d are left of the first key, so that it was not charged", form, r.Remaining)
+		}
+		if !MayHaveRun(err) {
+			t.Errorf("%s: an entry was charged, and yet nothing can have run: %v", form, err)
+		}
 	}
 }
 

@@ -88,15 +88,16 @@ func TestMisconfigured(t *testing.T) {
 		sentinel error
 		advice   string
 	}{
-		serverSays("NOAUTH Authentication required."):           {limit.ErrAuth, "check user name and password"},
-		serverSays("NOPERM No permissions to access a key"):     {limit.ErrAuth, "needs the keys PREFIX:*"},
-		serverSays("ERR unknown command `EVALSHA`"):             {limit.ErrNotRedis, "check the address"},
-		serverSays("ERR DB index is out of range"):              {limit.ErrInvalidOption, "database"},
-		serverSays("ERR SELECT is not allowed in cluster mode"): {limit.ErrInvalidOption, "0 on a Cluster"},
-		serverSays("LOADING"):                                   {},
-		io.EOF:                                                  {},
-		ErrNoAnswer:                                             {},
-		errors.New("something else"):                            {},
+		serverSays("NOAUTH Authentication required."):                {limit.ErrAuth, "check user name and password"},
+		serverSays("NOPERM No permissions to access a key"):          {limit.ErrAuth, "needs the keys PREFIX:*"},
+		serverSays("ERR unknown command `EVALSHA`"):                  {limit.ErrNotRedis, "check the address"},
+		serverSays("ERR DB index is out of range"):                   {limit.ErrInvalidOption, "database"},
+		serverSays("ERR SELECT is not allowed in cluster mode"):      {limit.ErrInvalidOption, "0 on a Cluster"},
+		serverSays("ERR This instance has cluster support disabled"): {limit.ErrInvalidOption, "one node"},
+		serverSays("LOADING"):                                        {},
+		io.EOF:                                                       {},
+		ErrNoAnswer:                                                  {},
+		errors.New("something else"):                                 {},
 	} {
 		got := Misconfigured(err)
 		if want.sentinel == nil {
@@ -135,6 +136,9 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			&net.OpError{Op: "read", Err: syscall.ECONNRESET},
 			&net.OpError{Op: "write", Err: syscall.EPIPE}, // some of it may have been written
 			serverSays("ERR user_function:12: attempt to index a nil value"),
+			serverSays("ERR The user executing the script can't run this command or subcommand script: f, on @user_function:12."),
+			serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command script: f, on @user_function:12."),
+			serverSays("ERR Error running script (call to f_12): @user_script:12: @user_script: 12: Unknown Redis command called from Lua script"),
 		},
 		false: {
 			errNotSent, errLate,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -89,6 +90,29 @@ func TestLeastPrivilegeOfASortedSet(t *testing.T) {
 	}
 	l := newLimiterOn(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }), "tl", RememberDenials(0))
 	checkCallsOf(t, l, limit.SlidingLogZSet())
+}
+
+// If the Redis user loses a right that heartbeats need and decisions do not, Redis goes on deciding, and
+// the log says that the fleet does not hear of this instance.
+func TestHeartbeatsThatFailAreLogged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var log lockedBuffer
+	l := newLimiterOn(t, server.Client(t), "tl", Logger(slog.New(slog.NewTextHandler(&log, nil))), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerHour(1_000_000), Use(limit.GCRA()))
+	mustAllow(t, r, "k", 1)
+	if err := server.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-zadd").Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is logged", func() bool {
+		if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis {
+			t.Fatalf("%+v", d)
+		}
+		return strings.Contains(log.String(), "Redis decides, but heartbeats fail") && strings.Contains(log.String(), "can't run this command")
+	})
+	if strings.Count(log.String(), "heartbeats fail") != 1 {
+		t.Error(log.String())
+	}
 }
 
 // checkAllCalls makes every call that Redis decides, under each algorithm.

@@ -12,13 +12,19 @@ import (
 
 // keepingDeadlines returns a client that keeps the deadlines of contexts, see [remote.KeepDeadlines]. (On a
 // Cluster that concerns the clients of its nodes, which package remote uses.) It reports whether callers may
-// make their own trips, which they may not with a client of an unknown type.
+// make their own trips, which they may not with a client that does not keep deadlines: one of an unknown
+// type, one with time-outs of -2, by which go-redis sets no deadline on its connections, or one that runs
+// functions of the program on each new connection that do not learn of the deadline, or may ignore it.
 func keepingDeadlines(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
 	switch client := client.(type) {
 	case *redis.Client:
-		return remote.KeepDeadlines(client), true
+		o := client.Options()
+		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
+		return remote.KeepDeadlines(client), o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
 	case *redis.ClusterClient:
-		return client, true
+		o := client.Options()
+		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
+		return client, o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
 	}
 	return client, false
 }

@@ -75,6 +75,97 @@ func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	fallsBack("a dial without an answer")
 }
 
+// Law 7: time-outs of -2 make go-redis set no deadlines on its connections, which may not support them, as
+// those of an SSH tunnel. Then callers do not make their own trips, which would last until Redis answers.
+func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
+	t.Parallel()
+	single, cluster := redistest.Start(t), redistest.StartCluster(t, 1)
+	options := &redis.Options{Addr: single.Addr(), ReadTimeout: -2, WriteTimeout: -2, ContextTimeoutEnabled: true}
+	clusterOptions := &redis.ClusterOptions{Addrs: []string{cluster.Nodes()[0].Addr()}, ReadTimeout: -2, WriteTimeout: -2}
+	for _, c := range []struct {
+		name   string
+		server *redistest.Server
+		client redis.UniversalClient
+	}{
+		{"one node", single, redis.NewClient(options)},
+		{"a Cluster", cluster.Nodes()[0], redis.NewClusterClient(clusterOptions)},
+	} {
+		t.Cleanup(func() { _ = c.client.Close() })
+		l := newLimiterOn(t, c.client, redistest.Prefix(), Deadline(50*time.Millisecond))
+		r := newRule(t, l, "r", limit.PerHour(1_000_000))
+		redistest.Eventually(t, c.name+": Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+
+		c.server.Pause()
+		resume := time.AfterFunc(3*time.Second, c.server.Resume) // ends calls that wait for Redis
+		const tooLong = 2 * time.Second
+		for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+			began := time.Now()
+			d := mustAllow(t, r, "k", 1)
+			if took := time.Since(began); took > tooLong || !d.Degraded() {
+				t.Errorf("%s, Redis is silent: tier %v after %v", c.name, d.Tier, took)
+			}
+		}
+		if l.State() != Outage {
+			t.Errorf("%s: Redis does not count as lost after %v of silence", c.name, tooLong)
+		}
+		if resume.Stop() {
+			c.server.Resume()
+		}
+		redistest.Eventually(t, c.name+": Redis decides again", func() bool { return l.State() != Outage && mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+	}
+}
+
+// Law 7: functions of the program that go-redis runs on each new connection may block for longer than a
+// decision may take, such as one that fetches a password. No caller waits for them.
+func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
+	t.Parallel()
+	const blocks, tooLong = 3 * time.Second, 2 * time.Second
+	for name, set := range map[string]func(o *redis.Options, block func()){
+		"CredentialsProvider": func(o *redis.Options, block func()) {
+			o.CredentialsProvider = func() (string, string) { block(); return "", "" }
+		},
+		"OnConnect": func(o *redis.Options, block func()) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { block(); return nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			var blocked atomic.Bool
+			release := make(chan struct{})
+			l := newLimiterOn(t, server.Client(t, func(o *redis.Options) {
+				set(o, func() {
+					if blocked.Load() {
+						select {
+						case <-release:
+						case <-time.After(blocks):
+						}
+					}
+				})
+			}), redistest.Prefix(), Deadline(50*time.Millisecond))
+			r := newRule(t, l, "r", limit.PerHour(1_000_000))
+			redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+			blocked.Store(true)
+			if err := server.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+				began := time.Now()
+				mustAllow(t, r, "k", 1)
+				if took := time.Since(began); took > tooLong {
+					t.Errorf("a decision took %v", took)
+				}
+			}
+			if l.State() != Outage {
+				t.Error("Redis does not count as lost, although there is no connection to it")
+			}
+			blocked.Store(false)
+			close(release)
+			redistest.Eventually(t, "Redis decides again", func() bool { return l.State() != Outage && mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+		})
+	}
+}
+
 // watching is a hook that counts what it sees.
 type watching struct{ dials, commands, pipelines atomic.Int64 }
 

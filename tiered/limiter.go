@@ -90,7 +90,7 @@ type Limiter struct {
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
 // depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
 // [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption], which is also that of a database
-// (DB) that Redis does not have.
+// (DB) that Redis does not have, and of a Cluster's client of a server that is not part of one.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
@@ -239,7 +239,7 @@ const (
 )
 
 // errStillInClient is the error of a Close that has waited long enough.
-var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set)")
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
 // leased units and slots are given back; Redis is charged for what was granted without it, if it can
@@ -248,9 +248,9 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in
 // time when the instance left the fleet, so that the others count it for up to five seconds more; or
-// that goroutines are still inside the client. The latter can happen if Redis hangs, and the client is
-// of a type of its own, or a Cluster's that follows a redirection, and does not keep the deadlines of
-// contexts.
+// that goroutines are still inside the client. The latter can happen if Redis hangs, and the client does
+// not keep the deadlines of contexts: one of a type of its own, one with time-outs of -2, one with hooks
+// or an OnConnect that block, or a Cluster's that follows a redirection.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,6 +40,9 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	if options == nil {
 		return nil, option.Invalid("Redis options are nil")
 	}
+	if err := checkPool(options); err != nil {
+		return nil, err
+	}
 	c, err := configure(limiterOptions)
 	if err != nil {
 		return nil, err
@@ -52,6 +56,17 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 		redisLines.leave(c.redisLog)
 	}
 	return l, err
+}
+
+// checkPool checks the sizes with which go-redis panics, on a Cluster in a goroutine of its own.
+func checkPool(o *redis.UniversalOptions) error {
+	if o.PoolSize < 0 {
+		return option.Invalid("PoolSize %d (pool_size in a URL), must be at least 1, or 0 for the default", o.PoolSize)
+	}
+	if most := max(o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns); most > math.MaxInt32 {
+		return option.Invalid("%d connections in a pool (pool_size and the like in a URL), must be at most %d", most, math.MaxInt32)
+	}
+	return nil
 }
 
 // openWith is Open with the limiter's own options applied.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,6 +38,24 @@ func TestOpenURL(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Sizes of the pool that make go-redis panic are errors. They often come from the environment, with the
+// rest of the URL, and -1 means "no limit" elsewhere.
+func TestOpenURLRefusesSizesOfThePool(t *testing.T) {
+	address, tooMany := redistest.Shared(t).Addr(), fmt.Sprint(int64(math.MaxInt32)+1)
+	for _, query := range []string{
+		"pool_size=-1", "pool_size=" + tooMany, "min_idle_conns=" + tooMany, "max_idle_conns=" + tooMany, "max_active_conns=" + tooMany,
+		"pool_size=-1&master_name=m", "pool_size=-1&addr=" + address,
+	} {
+		l, err := OpenURL("redis://" + address + "?" + query)
+		if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "pool_size") {
+			t.Errorf("%s: %v", query, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
 	}
 }
 

@@ -52,13 +52,14 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 		}
 	})
 	for name, tc := range map[string]struct {
-		client *redis.Client
+		client redis.UniversalClient
 		want   error
 	}{
 		"wrong password":   {secured.Client(t, password("wrong")), limit.ErrAuth},
 		"no password":      {secured.Client(t), limit.ErrAuth},
 		"right password":   {secured.Client(t, password("right")), nil},
 		"no such database": {secured.Client(t, password("right"), func(o *redis.Options) { o.DB = 99 }), limit.ErrInvalidOption},
+		"no Cluster":       {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}}), limit.ErrInvalidOption},
 		"a web server":     {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
 	} {
 		t.Run(name, func(t *testing.T) {

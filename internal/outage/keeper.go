@@ -142,8 +142,12 @@ func (s *Shard) heartbeat() {
 	}
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
+		s.unheard.Add(1)
 	}
-	done(err)
+	if done(err); s.unheard.Load() >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
+		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
+			"and it would not notice that Redis has lost its memory", "error", err)
+	}
 }
 
 // probe checks whether Redis is back. The first heartbeat may have to connect, which takes several
@@ -173,6 +177,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.unheard.Store(0)
 	s.silence.Store(nil)
 	if s.all.Size != nil {
 		s.all.Size(heard.Size)

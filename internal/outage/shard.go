@@ -37,6 +37,10 @@ type Shard struct {
 
 	silence atomic.Pointer[silence] // nil while Redis answers
 	failure atomic.Pointer[failure] // the last one; nil: none so far
+	// unheard is the number of heartbeats since the last answered one. The breaker stays closed if trips
+	// succeed nevertheless: heartbeats need commands and keys of their own, to which the Redis user may
+	// have lost the right.
+	unheard atomic.Int32
 
 	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed
 	// only under mu.

@@ -20,7 +20,7 @@ var (
 	ErrScheme = errors.New("the Redis URL must begin with redis://, rediss:// or unix://, like redis://127.0.0.1:6379")
 	// ErrUnreadable says that something in the URL is wrong.
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0, " +
-		"with what is special in a password as %23 and the like (it is not shown here: it may hold one)")
+		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
 )
 
 var schemes = []string{"redis", "rediss", "unix"}
