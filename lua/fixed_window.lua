@@ -91,7 +91,7 @@ make[FIXED_WINDOW] = function()
     if s.tag == 0 or window_of(s.newest, rule) ~= start then
       s.count = 0
     elseif s.tag ~= TAG_FIXED_WINDOW then
-      s.count = since(start, inherit(s, rule))
+      s.count = since(start, inherit(s, rule, rule.quota))
     end
     s.free = math.max(0, rule.quota - s.count)
   end
@@ -151,8 +151,10 @@ make[FIXED_WINDOW] = function()
     return fixed.wait(s, rule)
   end
 
-  function fixed.held(s)
-    return s.count
+  -- When in the window they were charged is not known.
+  function fixed.past(s)
+    local newest = s.newest
+    return s.count, function() return newest end
   end
 
   return fixed

@@ -18,7 +18,6 @@ make[GCRA] = function()
   -- The largest debt after a change of limits: four times the debt that takes the longest window to
   -- pay off, which is the most that charges make.
   local MOST = MOST_LIMITS * LONGEST_WINDOW
-  local GROUPS = 256 -- of the units that another algorithm inherits
 
   local gcra = {}
 
@@ -92,6 +91,29 @@ make[GCRA] = function()
       return tat + whole + 1, part - rule.d
     end
     return tat + whole, part
+  end
+
+  -- Returns the debt that units of the past, the youngest first, would have left by now without
+  -- any others.
+  local function debt_of(s, rule, stamps, units)
+    local debt, part, before = 0, 0, 0
+    for i = #stamps, 1, -1 do
+      local at = math.max(before, stamps[i]) -- those of a damaged log may be in any order
+      debt = debt - (at - before)
+      if debt < 0 then
+        debt, part = 0, 0
+      end
+      local whole, more = span(rule, math.min(units[i], rule.most))
+      debt, part, before = debt + whole, part + more, at
+      if part >= rule.d then
+        debt, part = debt + 1, part - rule.d
+      end
+    end
+    debt = debt - (s.now - before)
+    if debt < 0 then
+      return 0, 0
+    end
+    return debt, part
   end
 
   -- Returns until when a state matters: for a window, because another algorithm may follow (see
@@ -259,13 +281,14 @@ make[GCRA] = function()
         debt, part = 0, 0
       end
     elseif s.tag ~= 0 then
-      -- The units held, all at the newest charge; at most as many as let one fit a window later.
-      local most = rule.quota + rule.burst - 1
-      debt, part = span(rule, math.min(most, algorithm(code_of[s.tag]).held(s)))
-      debt = debt - (s.now - s.newest)
-      if debt < 0 then
-        debt, part = 0, 0
+      -- Another algorithm's units, as if they had been charged under this rule; at most as many as
+      -- let one fit a window later.
+      local from = inherit(s, rule, rule.quota + rule.burst - 1)
+      local stamps, units = {}, {}
+      for g = 0, math.ceil(from.units / from.size) - 1 do
+        stamps[g + 1], units[g + 1] = from.at(g), math.min(from.size, from.units - g * from.size)
       end
+      debt, part = debt_of(s, rule, stamps, units)
     end
     s.tat, s.part = s.now + debt, part
     count_free(s, rule)
@@ -335,24 +358,12 @@ make[GCRA] = function()
     return given
   end
 
-  -- The debt that the units by themselves would have left by now, on top of the key's.
+  -- Adds the debt that the units by themselves would have left by now to the key's.
   -- Two debts are paid off at the same time in this way, one after the other had they been
   -- one: instances that each send part of a key's units send what is left of them at
   -- their own part of the rate, without an age.
   function gcra.charge(s, rule, stamps, units)
-    local debt, part, before = 0, 0, 0
-    for i = #stamps, 1, -1 do
-      debt = debt - (stamps[i] - before)
-      if debt < 0 then
-        debt, part = 0, 0
-      end
-      local whole, more = span(rule, math.min(units[i], rule.most))
-      debt, part, before = debt + whole, part + more, stamps[i]
-      if part >= rule.d then
-        debt, part = debt + 1, part - rule.d
-      end
-    end
-    debt = debt - (s.now - before)
+    local debt, part = debt_of(s, rule, stamps, units)
     pay_off(s)
     local room, room_part = span(rule, rule.most)
     room, room_part = room - (s.tat - s.now), room_part - s.part
@@ -402,15 +413,10 @@ make[GCRA] = function()
     local interval, d, tat, part, newest = s.interval, s.d, s.tat, s.part, s.newest
     local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))
     local units, rest = muldiv(tat - newest + longest - 1, d, interval)
-    units = math.min(rule.quota, units + floor((rest + part) / interval))
-    local size = math.max(1, math.ceil(units / GROUPS))
-    return {
-      units = units, size = size,
-      at = function(g)
-        local whole, rest = muldiv(g * size + 1, interval, d)
-        return math.min(newest, tat - whole - (part < rest and 1 or 0))
-      end,
-    }
+    return units + floor((rest + part) / interval), function(i)
+      local whole, rest = muldiv(i + 1, interval, d)
+      return math.min(newest, tat - whole - (part < rest and 1 or 0))
+    end
   end
 
   return gcra

@@ -84,11 +84,16 @@ make[SLIDING_LOG_ZSET] = function()
 
   function zset.write(s, rule)
     if s.tag ~= TAG_LOG_ZSET then
+      local inherited, stamps = s.inherited, {}
+      if inherited then
+        for g = 0, math.ceil(s.count / inherited.size) - 1 do
+          stamps[g] = inherited.at(g) -- which may be read from the key
+        end
+      end
       call('DEL', s.key)
-      local inherited = s.inherited
       if inherited then
         for g = math.ceil(s.count / inherited.size) - 1, 0, -1 do
-          add(s, inherited.at(g), math.min(inherited.size, s.count - g * inherited.size))
+          add(s, stamps[g], math.min(inherited.size, s.count - g * inherited.size))
         end
         s.inherited = false
       end

@@ -92,7 +92,7 @@ make[SLIDING_COUNTER] = function()
 
   counter.recount = count_free
 
-  -- Computes the counts from another algorithm's units.
+  -- Computes the counts from units that were counted otherwise.
   local function recount(s, rule)
     local size, index, count = s.inherited.size, s.newest_index, 0
     for g = 0, math.ceil(s.total / size) - 1 do
@@ -232,39 +232,34 @@ make[SLIDING_COUNTER] = function()
     end
     local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
     s.total = unpack_int(raw, HEADER + 10, 6)
-    return width > 0 and width <= WIDEST and k <= MOST_K and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
+    return width > 0 and width <= WIDEST and k > 0 and k <= MOST_K and unpack_int(raw, HEADER + 4, 6) > 0 and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
   end
 
   function counter.look(s, rule)
     s.index, s.into = sub_window(s.now, rule)
     s.newest_index = s.index
-    local width = bytes_for(rule.quota)
+    local width, raw = bytes_for(rule.quota), s.raw
+    local same = s.tag == TAG_COUNTER
+      and unpack_int(raw, HEADER + 1, 2) == rule.k
+      and unpack_int(raw, HEADER + 4, 6) == rule.window
     if s.tag == 0 then
       s.total = 0
     else
       s.newest_index = sub_window(s.newest, rule)
-      if s.tag ~= TAG_COUNTER then
-        s.inherited = inherit(s, rule)
-        s.total = s.inherited.units
-      end
     end
-
-    local raw = s.raw
-    local same = s.tag == TAG_COUNTER
-      and unpack_int(raw, HEADER + 1, 2) == rule.k
-      and unpack_int(raw, HEADER + 4, 6) == rule.window
     if same then
       s.width, s.counts = byte(raw, HEADER + 3), sub(raw, COUNTS + 1)
       widen(s, rule, width) -- the limit may have grown beyond what a count can hold
     else
-      -- New, or another algorithm's; or counted in other sub-windows: all units at the
-      -- newest charge.
+      -- New, or another algorithm's, or counted in other sub-windows.
+      if s.tag ~= 0 then
+        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or rule.quota)
+        s.total = s.inherited.units
+      end
       s.width = math.max(width, bytes_for(s.total))
       s.counts = rep('\0', (rule.k + 1) * s.width)
-      if s.inherited then
+      if s.total > 0 then
         recount(s, rule)
-      elseif s.total > 0 then
-        replace(s, s.newest_index, rule, pack_int(s.total, s.width))
       end
     end
 
@@ -395,8 +390,31 @@ make[SLIDING_COUNTER] = function()
     return time_of(last + rule.k + 1, 0, rule) - s.now
   end
 
-  function counter.held(s)
-    return s.total
+  -- Each unit at the end of its sub-window.
+  function counter.past(s)
+    local raw, newest = s.raw, s.newest
+    local old, width = { k = unpack_int(raw, HEADER + 1, 2), window = unpack_int(raw, HEADER + 4, 6) }, byte(raw, HEADER + 3)
+    local index = sub_window(newest, old)
+    local up_to, ends, n, units = {}, {}, 0, 0
+    for i = index, index - old.k, -1 do
+      local count = unpack_int(raw, COUNTS + i % (old.k + 1) * width + 1, width)
+      if count > 0 then
+        n, units = n + 1, units + count
+        up_to[n], ends[n] = units, math.max(0, math.min(newest, time_of(i + 1, 0, old) - 1))
+      end
+    end
+    return units, function(i)
+      local low, high = 1, n
+      while low < high do
+        local middle = floor((low + high) / 2)
+        if up_to[middle] > i then
+          high = middle
+        else
+          low = middle + 1
+        end
+      end
+      return ends[low]
+    end
   end
 
   return counter

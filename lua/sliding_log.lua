@@ -65,7 +65,7 @@ local function sliding_log(encoding)
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     else
-      s.inherited = s.tag ~= 0 and inherit(s, rule)
+      s.inherited = s.tag ~= 0 and inherit(s, rule, rule.quota)
       s.count, s.longest, s.keep = s.inherited and s.inherited.units or 0, rule.window, rule.quota
       s.width, s.capacity = nil, nil -- there is no ring yet
     end
@@ -179,8 +179,13 @@ local function sliding_log(encoding)
     return math.max(0, stamp(s, s.count + s.added - 1) + rule.window - s.now)
   end
 
-  function log.held(s)
-    return s.count
+  function log.past(s)
+    local old = {} -- since another algorithm now uses s
+    for field, value in pairs(s) do
+      old[field] = value
+    end
+    old.base = s.newest
+    return s.count, function(i) return encoding.stamp(old, old.count - 1 - i) end
   end
 
   encoding.log = log

@@ -286,8 +286,10 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
 --   codes                 the code by tag, of an algorithm that reads no state of another one
---   held(s)               from the state as read: how many units it may hold, never
---                         too few; or, of GCRA, past(s, rule): see inherit
+--   past(s, rule)         from the state as read: how many units may have been charged up to the
+--                         newest charge, never too few, and a function that returns the latest
+--                         time at which the i-th newest of them, from 0, can have been charged;
+--                         see inherit
 local make = {}
 local made = {}
 
@@ -312,23 +314,6 @@ local function sound(s, rule)
   return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
 end
 
--- When a rule's algorithm changes, the new one starts with all units that the old one may have
--- granted in the last window, each at the latest time that is possible, so the change never grants
--- anything twice. If the old algorithm knows how many units it holds, all of them are charged at
--- the time of the key's newest charge.
---
--- What it inherits is a table: units, the number, at most the new quota, since only so many of the
--- newest can matter; size, of a group of them; and at(g), the stamp of group g, the
--- newest being 0. So a change costs the same however many units there are.
-local function inherit(s, rule)
-  local old = algorithm(code_of[s.tag])
-  if old.past then
-    return old.past(s, rule)
-  end
-  local units, newest = math.min(rule.quota, old.held(s)), s.newest
-  return { units = units, size = math.max(1, units), at = function() return newest end }
-end
-
 -- Returns how many of the inherited units were charged at t or later.
 local function since(t, from)
   local low, high = 0, math.ceil(from.units / from.size)
@@ -341,4 +326,22 @@ local function since(t, from)
     end
   end
   return math.min(from.units, low * from.size)
+end
+
+-- When a rule's algorithm changes, the new one starts with the units that the old one may have
+-- granted in the last window, each at the latest time that is possible, so the change never grants
+-- anything twice.
+--
+-- What it inherits is a table: units, the number, at most so many of the newest; size, of a group
+-- of them; and at(g), the stamp of group g, which is that of its youngest unit, group 0 being the
+-- newest. There are at most 256 groups, so a change costs the same however many units there are.
+local function inherit(s, rule, most)
+  local past, stamp = algorithm(code_of[s.tag]).past(s, rule)
+  local units = math.min(most, past)
+  local size = math.max(1, math.ceil(units / 256))
+  local from = { units = units, size = size, at = function(g) return stamp(g * size) end }
+  if rule.window > 0 then
+    from.units = since(s.newest - rule.window + 1, from)
+  end
+  return from
 end

@@ -1,6 +1,10 @@
 package model
 
-import "github.com/tierlimit/tierlimit/limit"
+import (
+	"math"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
 
 // current is a copy of what the key holds, counted at t under the rule in force.
 func (k *key) current(t int64) tally {
@@ -9,6 +13,7 @@ func (k *key) current(t int64) tally {
 	if !k.clock.used {
 		return fresh
 	}
+	most := quota
 	switch old := k.units.(type) {
 	case *slidingLog:
 		if log, ok := fresh.(*slidingLog); ok && log.zset == old.zset {
@@ -18,10 +23,9 @@ func (k *key) current(t int64) tally {
 		if c, ok := fresh.(*slidingCounter); ok {
 			if c.k == old.k && c.window == old.window {
 				c.buckets = old.clone().(*slidingCounter).buckets
-			} else {
-				chargeAt(c, k.clock.newest, old.held())
+				return c
 			}
-			return c
+			most = math.MaxInt64
 		}
 	case *gcra:
 		if k.algorithm.Same(limit.GCRA()) {
@@ -33,28 +37,41 @@ func (k *key) current(t int64) tally {
 			return f
 		}
 	}
-	if old, ok := k.units.(*gcra); ok {
-		longest := old.window
-		if !k.limit.IsCalendar() {
-			longest = min(longest, window)
-		}
-		old.recharge(fresh, k.clock.newest, longest, quota)
-		if f, ok := fresh.(*fixedWindow); ok {
-			f.belongTo(k.clock.newest)
-		}
-		return fresh
-	}
-	most := quota
 	if k.algorithm.Same(limit.GCRA()) {
 		most = quota + burst - 1 // a window later a unit fits
 	}
-	chargeAt(fresh, k.clock.newest, min(most, held(k.units, t)))
+	longest := int64(math.MaxInt64)
+	if !k.limit.IsCalendar() {
+		longest = window
+	}
+	recharge(fresh, k.units.past(k.clock.newest, longest), k.clock.newest, longest, most)
+	if f, ok := fresh.(*fixedWindow); ok {
+		f.belongTo(k.clock.newest)
+	}
 	return fresh
 }
 
-func chargeAt(units tally, t, n int64) {
-	if n > 0 {
-		units.charge(t, n)
+// past is what a tally knows of the units charged up to a key's newest charge.
+type past struct {
+	units int64
+	// at returns the latest time at which the i-th newest unit, counted from 0, can have been
+	// charged.
+	at func(i int64) int64
+}
+
+// mostGroups is how many groups recharge makes of all units.
+const mostGroups = 256
+
+// recharge charges units of the past, and at most the newest "most" of them: in groups of the same
+// size, each at the time of its youngest unit. Groups that are as old as longest at the newest charge
+// are left out.
+func recharge(to tally, p past, newest, longest, most int64) {
+	n := min(most, p.units)
+	size := max(1, ceilDiv(n, mostGroups))
+	for group := ceilDiv(n, size) - 1; group >= 0; group-- {
+		if stamp := p.at(group * size); newest-stamp < longest {
+			to.charge(stamp, min(size, n-group*size))
+		}
 	}
 }
 

@@ -116,27 +116,14 @@ func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 // mostDebt is the most, in µs, that a change of limits makes of a debt.
 const mostDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
-// mostGroups is how many groups recharge makes of all units.
-const mostGroups = 256
-
-// recharge charges another tally with the most units that can have been granted up to
-// the newest charge, each as late as can be, as far as the arrival time tells. Each unit
-// moved it by an interval at least, so the j-th newest unit came j intervals before it at
-// the latest, and not after the newest charge. It charges those less than longest older
-// than the newest charge, and at most the newest "most" of them. If they are many it does
-// so in groups, each at the time of its youngest unit.
-func (g *gcra) recharge(to tally, newest, longest, most int64) {
-	known := new(big.Rat).Sub(g.arrival, rat(newest-longest+1))
-	units := known.Quo(known, g.interval)
-	n := most
-	if units.Cmp(rat(most)) < 0 {
-		n = floor(units)
-	}
-	size := max(1, ceilDiv(n, mostGroups))
-	for group := ceilDiv(n, size) - 1; group >= 0; group-- {
-		stamp := floor(new(big.Rat).Sub(g.arrival, g.span(group*size+1)))
-		to.charge(min(newest, stamp), min(size, n-group*size))
-	}
+// past is the fullest past that the arrival time allows: each unit moved it by an interval at
+// least, so the j-th newest unit came j intervals before it at the latest, and not after the newest
+// charge. It has those less than a window, or longest, older than the newest charge.
+func (g *gcra) past(newest, longest int64) past {
+	known := new(big.Rat).Sub(g.arrival, rat(newest-min(g.window, longest)+1))
+	return past{units: floor(known.Quo(known, g.interval)), at: func(i int64) int64 {
+		return min(newest, floor(new(big.Rat).Sub(g.arrival, g.span(i+1))))
+	}}
 }
 
 // owed is the number of units of debt at t, rounded up.

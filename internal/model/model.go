@@ -90,11 +90,10 @@ type Model interface {
 	// before each other operation of a rule that gives back, but for Settle and Extend.
 	GiveBack(now int64)
 
-	// Use changes the limit and the algorithm. What was charged goes on to count:
-	// under another limit of the same algorithm as it lies, where that can be said
-	// (a counter's sub-windows must be the same); else all of it as if charged at
-	// the key's last charge, or after GCRA as late as it can have been. A denial changes nothing, so if the rule is changed
-	// back before the next charge, nothing has happened.
+	// Use changes the limit and the algorithm. What was charged goes on to count: under another limit
+	// of the same algorithm as it is, where that is possible (a counter's sub-windows must be the
+	// same); otherwise each unit as late as it can have been charged. A denial changes nothing, so if
+	// the rule is changed back before the next charge, nothing has happened.
 	Use(l limit.Limit, a limit.Algorithm) error
 
 	// Clone returns an independent copy, to ask "what if" without changing the
@@ -135,6 +134,9 @@ type tally interface {
 	// refund takes back up to units of a charge of charged units made at stamp. It
 	// returns how many, and whether anything changed.
 	refund(t, stamp, charged, units int64) (given int64, changed bool)
+	// past returns the units charged up to the key's newest charge, as far as another algorithm asks,
+	// to which those as old as longest do not matter.
+	past(newest, longest int64) past
 	// wait is the smallest w >= 0 such that free(t+w) >= cost.
 	wait(t, cost int64) int64
 	// reset is the smallest w >= 0 such that nothing charged counts at t+w.

@@ -141,6 +141,18 @@ func (c *slidingCounter) held() (units int64) {
 	return units
 }
 
+// past has each unit at the end of its bucket.
+func (c *slidingCounter) past(newest, _ int64) past {
+	return past{units: c.held(), at: func(i int64) int64 {
+		for _, b := range slices.Backward(c.buckets) {
+			if i -= b.units; i < 0 {
+				return min(newest, c.start(b.index+1)-1)
+			}
+		}
+		panic("model: the counter has fewer units")
+	}}
+}
+
 func (c *slidingCounter) clone() tally {
 	d := *c
 	d.buckets = slices.Clone(c.buckets)
