@@ -334,11 +334,11 @@ end
 --
 -- What it inherits is a table: units, the number, at most so many of the newest; size, of a group
 -- of them; and at(g), the stamp of group g, which is that of its youngest unit, group 0 being the
--- newest. There are at most 256 groups, so a change costs the same however many units there are.
+-- newest. There are at most 64 groups, so a change costs the same however many units there are.
 local function inherit(s, rule, most)
   local past, stamp = algorithm(code_of[s.tag]).past(s, rule)
   local units = math.min(most, past)
-  local size = math.max(1, math.ceil(units / 256))
+  local size = math.max(1, math.ceil(units / 64))
   local from = { units = units, size = size, at = function(g) return stamp(g * size) end }
   if rule.window > 0 then
     from.units = since(s.newest - rule.window + 1, from)

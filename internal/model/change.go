@@ -60,7 +60,7 @@ type past struct {
 }
 
 // mostGroups is how many groups recharge makes of all units.
-const mostGroups = 256
+const mostGroups = 64
 
 // recharge charges units of the past, and at most the newest "most" of them: in groups of the same
 // size, each at the time of its youngest unit. Groups that are as old as longest at the newest charge

@@ -85,3 +85,49 @@ func drawVersion(t *rapid.T, s subject) subject {
 	}
 	return subject{l, s.a}
 }
+
+// Units go on to count for as long as they did when a rule gets another algorithm, and no longer than
+// it takes an algorithm to give back a unit: a raised limit never grants less because it is counted
+// by another algorithm.
+func TestUnitsLeaveInTimeAfterAChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		exact := []limit.Algorithm{
+			limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(1, limit.Strict), limit.SlidingCounter(16, limit.Strict),
+		}
+		before := rapid.SampledFrom(exact).Draw(t, "before")
+		after := rapid.SampledFrom(exact).Draw(t, "after")
+		quota := rapid.Int64Range(1, 64).Draw(t, "quota") // taken over one by one
+		raised := quota + rapid.Int64Range(0, 10).Draw(t, "raised")
+		const window = 1_000_000 // µs
+		m, err := New(limit.PerSecond(quota), before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, late := int64(1000*window), int64(0)
+		for _, a := range []limit.Algorithm{before, after} {
+			if a.Buckets() > 0 {
+				late += window / int64(a.Buckets())
+			}
+		}
+		var granted grants
+		for range rapid.IntRange(1, 20).Draw(t, "requests") {
+			now += rapid.Int64Range(0, window/4).Draw(t, "step")
+			if out := m.TakeUpTo(now, rapid.Int64Range(1, quota).Draw(t, "cost")); out.Granted > 0 {
+				granted.add(now, out.Granted)
+			}
+		}
+		if err := m.Use(limit.PerSecond(raised), after); err != nil {
+			t.Fatal(err)
+		}
+		later := now + rapid.Int64Range(0, 2*window).Draw(t, "later")
+		counting := int64(0)
+		for i, stamp := range granted.stamps {
+			if stamp > later-window-late {
+				counting += granted.costs[i]
+			}
+		}
+		if free := m.Peek(later, 1).Remaining; free < raised-counting {
+			t.Errorf("from %v to %v: %d of %d are free, and %d may count", before, after, free, raised, counting)
+		}
+	})
+}
