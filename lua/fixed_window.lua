@@ -152,9 +152,8 @@ make[FIXED_WINDOW] = function()
   end
 
   -- When in the window they were charged is not known.
-  function fixed.past(s)
-    local newest = s.newest
-    return s.count, function() return newest end
+  function fixed.past(s, _, _, add)
+    add(s.newest, s.count)
   end
 
   return fixed

@@ -284,11 +284,11 @@ make[GCRA] = function()
       -- Another algorithm's units, as if they had been charged under this rule; at most as many as
       -- let one fit a window later.
       local from = inherit(s, rule, rule.quota + rule.burst - 1)
-      local stamps, units = {}, {}
-      for g = 0, math.ceil(from.units / from.size) - 1 do
-        stamps[g + 1], units[g + 1] = from.at(g), math.min(from.size, from.units - g * from.size)
+      local units = {}
+      for g = 1, from.groups do
+        units[g] = from.up_to[g] - (from.up_to[g - 1] or 0)
       end
-      debt, part = debt_of(s, rule, stamps, units)
+      debt, part = debt_of(s, rule, from.at, units)
     end
     s.tat, s.part = s.now + debt, part
     count_free(s, rule)
@@ -409,13 +409,15 @@ make[GCRA] = function()
   -- least, so of the units from any time on there were at most (tat - time)/T: the j-th newest came
   -- at tat - j*T at the latest, and not after the newest charge. Those of the last window that the
   -- new rule asks for, but no longer than the old one's, which is how long the key lives.
-  function gcra.past(s, rule)
+  function gcra.past(s, rule, most, add)
     local interval, d, tat, part, newest = s.interval, s.d, s.tat, s.part, s.newest
     local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))
     local units, rest = muldiv(tat - newest + longest - 1, d, interval)
-    return units + floor((rest + part) / interval), function(i)
+    units = math.min(most, units + floor((rest + part) / interval))
+    local size = group_size(units)
+    for i = 0, units - 1, size do
       local whole, rest = muldiv(i + 1, interval, d)
-      return math.min(newest, tat - whole - (part < rest and 1 or 0))
+      add(math.min(newest, tat - whole - (part < rest and 1 or 0)), math.min(size, units - i))
     end
   end
 

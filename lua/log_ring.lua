@@ -118,11 +118,10 @@ make[SLIDING_LOG] = function()
     if s.count == 0 then
       return ''
     elseif s.inherited then
-      local slots, size = {}, s.inherited.size
-      local groups = math.ceil(s.count / size)
-      for i = 1, groups do
-        local g = groups - i -- the oldest first, which may be smaller
-        slots[i] = rep(pack_int(s.inherited.at(g) % 256 ^ width, width), math.min(size, s.count - g * size))
+      local slots, inherited = {}, s.inherited
+      for g = inherited.groups, 1, -1 do
+        local units = inherited.up_to[g] - (inherited.up_to[g - 1] or 0)
+        slots[#slots + 1] = rep(pack_int(inherited.at[g] % 256 ^ width, width), units)
       end
       return concat(slots)
     end

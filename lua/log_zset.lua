@@ -84,16 +84,11 @@ make[SLIDING_LOG_ZSET] = function()
 
   function zset.write(s, rule)
     if s.tag ~= TAG_LOG_ZSET then
-      local inherited, stamps = s.inherited, {}
-      if inherited then
-        for g = 0, math.ceil(s.count / inherited.size) - 1 do
-          stamps[g] = inherited.at(g) -- which may be read from the key
-        end
-      end
       call('DEL', s.key)
+      local inherited = s.inherited
       if inherited then
-        for g = math.ceil(s.count / inherited.size) - 1, 0, -1 do
-          add(s, stamps[g], math.min(inherited.size, s.count - g * inherited.size))
+        for g = inherited.groups, 1, -1 do
+          add(s, inherited.at[g], inherited.up_to[g] - (inherited.up_to[g - 1] or 0))
         end
         s.inherited = false
       end

@@ -92,18 +92,23 @@ make[SLIDING_COUNTER] = function()
 
   counter.recount = count_free
 
+  -- The first whole µs of the sub-window that t lies in.
+  function counter.start(t, rule)
+    return time_of((sub_window(t, rule)), 0, rule)
+  end
+
   -- Computes the counts from units that were counted otherwise.
   local function recount(s, rule)
-    local size, index, count = s.inherited.size, s.newest_index, 0
-    for g = 0, math.ceil(s.total / size) - 1 do
-      local i = sub_window(s.inherited.at(g), rule)
-      if i ~= index then
-        replace(s, index, rule, pack_int(count, s.width))
-        index, count = i, 0
+    local from = s.inherited
+    s.total = 0
+    for g = 1, from.groups do
+      local index = sub_window(from.at[g], rule)
+      if index >= s.newest_index - rule.k then
+        local units = from.up_to[g] - (from.up_to[g - 1] or 0)
+        replace(s, index, rule, pack_int(count_of(s, index, rule) + units, s.width))
+        s.total = s.total + units
       end
-      count = count + math.min(size, s.total - g * size)
     end
-    replace(s, index, rule, pack_int(count, s.width))
   end
 
   local p = { counts = '', width = 0, total = 0, index = 0, into = 0, newest_index = 0, now = 0, free = 0, changed = false } -- of the current key
@@ -390,30 +395,14 @@ make[SLIDING_COUNTER] = function()
     return time_of(last + rule.k + 1, 0, rule) - s.now
   end
 
-  -- Each unit at the end of its sub-window.
-  function counter.past(s)
-    local raw, newest = s.raw, s.newest
+  -- The units of each sub-window at its end.
+  function counter.past(s, _, _, add)
+    local raw = s.raw
     local old, width = { k = unpack_int(raw, HEADER + 1, 2), window = unpack_int(raw, HEADER + 4, 6) }, byte(raw, HEADER + 3)
-    local index = sub_window(newest, old)
-    local up_to, ends, n, units = {}, {}, 0, 0
-    for i = index, index - old.k, -1 do
-      local count = unpack_int(raw, COUNTS + i % (old.k + 1) * width + 1, width)
-      if count > 0 then
-        n, units = n + 1, units + count
-        up_to[n], ends[n] = units, math.max(0, math.min(newest, time_of(i + 1, 0, old) - 1))
-      end
-    end
-    return units, function(i)
-      local low, high = 1, n
-      while low < high do
-        local middle = floor((low + high) / 2)
-        if up_to[middle] > i then
-          high = middle
-        else
-          low = middle + 1
-        end
-      end
-      return ends[low]
+    local newest = sub_window(s.newest, old)
+    for i = newest, newest - old.k, -1 do
+      local units = unpack_int(raw, COUNTS + i % (old.k + 1) * width + 1, width)
+      add(math.max(0, math.min(s.newest, time_of(i + 1, 0, old) - 1)), units)
     end
   end
 

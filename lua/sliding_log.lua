@@ -38,7 +38,11 @@ local function sliding_log(encoding)
     if i >= s.count then
       return s.now -- taken in this run
     elseif s.inherited then
-      return s.inherited.at(floor((s.count - 1 - i) / s.inherited.size))
+      local inherited, g = s.inherited, 1
+      while inherited.up_to[g] < s.count - i do
+        g = g + 1
+      end
+      return inherited.at[g]
     end
     return encoding.stamp(s, i)
   end
@@ -179,13 +183,35 @@ local function sliding_log(encoding)
     return math.max(0, stamp(s, s.count + s.added - 1) + rule.window - s.now)
   end
 
-  function log.past(s)
-    local old = {} -- since another algorithm now uses s
-    for field, value in pairs(s) do
-      old[field] = value
+  -- The units as they are stored: those of each sub-window of a counter, which gets them at the
+  -- right one; or else groups of the same size, each at the time of its youngest unit.
+  function log.past(s, rule, most, add)
+    local units = math.min(most, s.count)
+    local size = group_size(units)
+    s.base = s.newest
+    -- Of the i-th newest, from 0.
+    local function newest(i)
+      return encoding.stamp(s, s.count - 1 - i)
     end
-    old.base = s.newest
-    return s.count, function(i) return encoding.stamp(old, old.count - 1 - i) end
+    local from, left = 0, rule.k and rule.k + 2 -- groups, which a damaged log could exceed
+    while from < units do
+      local stamp, to = newest(from), math.min(units, from + size)
+      if left then
+        left = left - 1
+        local start, low = rule.algorithm.start(stamp, rule), from
+        to = units
+        while to - low > 1 and left > 0 do
+          local middle = floor((low + to) / 2)
+          if newest(middle) >= start then
+            low = middle
+          else
+            to = middle
+          end
+        end
+      end
+      add(stamp, to - from)
+      from = to
+    end
   end
 
   encoding.log = log

@@ -7,7 +7,7 @@
 --          read_clock, packed, at, next_number); reading a state (new_state, read_state, open,
 --          sound, keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
 --          store, expiry, expire, decimal); the algorithms (make, algorithm, made, code_of) and
---          what a new one starts with (inherit, since)
+--          what a new one starts with (inherit, group_size, since)
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
@@ -286,10 +286,11 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
 --   codes                 the code by tag, of an algorithm that reads no state of another one
---   past(s, rule)         from the state as read: how many units may have been charged up to the
---                         newest charge, never too few, and a function that returns the latest
---                         time at which the i-th newest of them, from 0, can have been charged;
---                         see inherit
+--   past(s, rule, most, add)
+--                         from the state as read: calls add(stamp, units) for the units charged
+--                         up to the newest charge, in groups, the newest first, with the latest
+--                         time at which they can have been charged. It may leave out all but so
+--                         many of the newest; see inherit
 local make = {}
 local made = {}
 
@@ -314,34 +315,38 @@ local function sound(s, rule)
   return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
 end
 
--- Returns how many of the inherited units were charged at t or later.
-local function since(t, from)
-  local low, high = 0, math.ceil(from.units / from.size)
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if from.at(middle) >= t then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return math.min(from.units, low * from.size)
-end
-
 -- When a rule's algorithm changes, the new one starts with the units that the old one may have
 -- granted in the last window, each at the latest time that is possible, so the change never grants
 -- anything twice.
 --
--- What it inherits is a table: units, the number, at most so many of the newest; size, of a group
--- of them; and at(g), the stamp of group g, which is that of its youngest unit, group 0 being the
--- newest. There are at most 64 groups, so a change costs the same however many units there are.
+-- What it inherits is a table: units, the number, at most so many of the newest; groups, the number
+-- of groups in which they come, 1 being the newest; and by group at, the stamp, and up_to, the number of
+-- units in it and in the newer ones. So a change costs about the same however many units there are.
 local function inherit(s, rule, most)
-  local past, stamp = algorithm(code_of[s.tag]).past(s, rule)
-  local units = math.min(most, past)
-  local size = math.max(1, math.ceil(units / 64))
-  local from = { units = units, size = size, at = function(g) return stamp(g * size) end }
-  if rule.window > 0 then
-    from.units = since(s.newest - rule.window + 1, from)
-  end
+  local from = { units = 0, groups = 0, at = {}, up_to = {} }
+  local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)
+  algorithm(code_of[s.tag]).past(s, rule, most, function(stamp, units)
+    units = math.min(units, most - from.units)
+    if units > 0 and (rule.k or stamp > too_old) then -- counters go by sub-windows
+      local g = from.groups + 1
+      from.units, from.groups = from.units + units, g
+      from.at[g], from.up_to[g] = stamp, from.units
+    end
+  end)
   return from
+end
+
+-- Groups of inherited units that are not counted by sub-window: at most so many, of the same size.
+local function group_size(units)
+  return math.max(1, math.ceil(units / 64))
+end
+
+-- Returns how many of the inherited units were charged at t or later.
+local function since(t, from)
+  for g = from.groups, 1, -1 do
+    if from.at[g] >= t then
+      return from.up_to[g]
+    end
+  end
+  return 0
 end

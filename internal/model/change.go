@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -44,36 +45,54 @@ func (k *key) current(t int64) tally {
 	if !k.limit.IsCalendar() {
 		longest = window
 	}
-	recharge(fresh, k.units.past(k.clock.newest, longest), k.clock.newest, longest, most)
+	past := newest(k.units.past(k.clock.newest, longest, most), most)
+	if _, isLog := k.units.(*slidingLog); isLog && k.algorithm.Buckets() == 0 {
+		past = inGroups(past)
+	}
+	for _, e := range slices.Backward(past) {
+		if k.clock.newest-e.stamp < longest || k.algorithm.Buckets() > 0 { // counters go by buckets
+			fresh.charge(e.stamp, e.units)
+		}
+	}
 	if f, ok := fresh.(*fixedWindow); ok {
 		f.belongTo(k.clock.newest)
 	}
 	return fresh
 }
 
-// past is what a tally knows of the units charged up to a key's newest charge.
-type past struct {
-	units int64
-	// at returns the latest time at which the i-th newest unit, counted from 0, can have been
-	// charged.
-	at func(i int64) int64
+// newest returns the newest "most" units, the newest first.
+func newest(past []logEntry, most int64) (some []logEntry) {
+	for _, e := range past {
+		if e.units = min(e.units, most); e.units > 0 {
+			some = append(some, e)
+		}
+		most -= e.units
+	}
+	return some
 }
 
-// mostGroups is how many groups recharge makes of all units.
-const mostGroups = 64
-
-// recharge charges units of the past, and at most the newest "most" of them: in groups of the same
-// size, each at the time of its youngest unit. Groups that are as old as longest at the newest charge
-// are left out.
-func recharge(to tally, p past, newest, longest, most int64) {
-	n := min(most, p.units)
-	size := max(1, ceilDiv(n, mostGroups))
-	for group := ceilDiv(n, size) - 1; group >= 0; group-- {
-		if stamp := p.at(group * size); newest-stamp < longest {
-			to.charge(stamp, min(size, n-group*size))
+// inGroups returns the units in groups of the same size, each at the time of its youngest unit.
+func inGroups(past []logEntry) (groups []logEntry) {
+	units := int64(0)
+	for _, e := range past {
+		units += e.units
+	}
+	size, left := groupSize(units), int64(0) // left is the room in the last group
+	for _, e := range past {
+		for e.units > 0 {
+			if left == 0 {
+				groups, left = append(groups, logEntry{stamp: e.stamp}), size
+			}
+			some := min(left, e.units)
+			groups[len(groups)-1].units += some
+			e.units, left = e.units-some, left-some
 		}
 	}
+	return groups
 }
+
+// groupSize is the size of the groups, of which there are at most 64.
+func groupSize(units int64) int64 { return max(1, ceilDiv(units, 64)) }
 
 // held is how many units a tally holds, whether or not they still count at t.
 func held(units tally, t int64) int64 {

@@ -101,9 +101,7 @@ func (f *fixedWindow) reset(t int64) int64 {
 func (f *fixedWindow) held() int64 { return f.units }
 
 // past has all units at the newest charge: when in their window they were charged is not known.
-func (f *fixedWindow) past(newest, _ int64) past {
-	return past{units: f.units, at: func(int64) int64 { return newest }}
-}
+func (f *fixedWindow) past(newest, _, _ int64) []logEntry { return []logEntry{{newest, f.units}} }
 
 func (f *fixedWindow) clone() tally {
 	c := *f

@@ -118,12 +118,20 @@ const mostDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
 // past is the fullest past that the arrival time allows: each unit moved it by an interval at
 // least, so the j-th newest unit came j intervals before it at the latest, and not after the newest
-// charge. It has those less than a window, or longest, older than the newest charge.
-func (g *gcra) past(newest, longest int64) past {
+// charge. It has those less than a window, or longest, older than the newest charge, in groups.
+func (g *gcra) past(newest, longest, most int64) (past []logEntry) {
 	known := new(big.Rat).Sub(g.arrival, rat(newest-min(g.window, longest)+1))
-	return past{units: floor(known.Quo(known, g.interval)), at: func(i int64) int64 {
-		return min(newest, floor(new(big.Rat).Sub(g.arrival, g.span(i+1))))
-	}}
+	units := known.Quo(known, g.interval)
+	n := most
+	if units.Cmp(rat(most)) < 0 {
+		n = floor(units)
+	}
+	size := groupSize(n)
+	for i := int64(0); i < n; i += size {
+		stamp := floor(new(big.Rat).Sub(g.arrival, g.span(i+1)))
+		past = append(past, logEntry{min(newest, stamp), min(size, n-i)})
+	}
+	return past
 }
 
 // owed is the number of units of debt at t, rounded up.

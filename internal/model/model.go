@@ -134,9 +134,10 @@ type tally interface {
 	// refund takes back up to units of a charge of charged units made at stamp. It
 	// returns how many, and whether anything changed.
 	refund(t, stamp, charged, units int64) (given int64, changed bool)
-	// past returns the units charged up to the key's newest charge, as far as another algorithm asks,
-	// to which those as old as longest do not matter.
-	past(newest, longest int64) past
+	// past returns the units charged up to the key's newest charge, the newest first, each as late as it
+	// can have been charged, as far as another algorithm asks: at most that many of the newest, and
+	// none as old as longest.
+	past(newest, longest, most int64) []logEntry
 	// wait is the smallest w >= 0 such that free(t+w) >= cost.
 	wait(t, cost int64) int64
 	// reset is the smallest w >= 0 such that nothing charged counts at t+w.

@@ -142,15 +142,11 @@ func (c *slidingCounter) held() (units int64) {
 }
 
 // past has each unit at the end of its bucket.
-func (c *slidingCounter) past(newest, _ int64) past {
-	return past{units: c.held(), at: func(i int64) int64 {
-		for _, b := range slices.Backward(c.buckets) {
-			if i -= b.units; i < 0 {
-				return min(newest, c.start(b.index+1)-1)
-			}
-		}
-		panic("model: the counter has fewer units")
-	}}
+func (c *slidingCounter) past(newest, _, _ int64) (past []logEntry) {
+	for _, b := range slices.Backward(c.buckets) {
+		past = append(past, logEntry{min(newest, c.start(b.index+1)-1), b.units})
+	}
+	return past
 }
 
 func (c *slidingCounter) clone() tally {

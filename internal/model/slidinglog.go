@@ -155,15 +155,10 @@ func (l *slidingLog) reset(t int64) int64 {
 func (l *slidingLog) held() int64 { return l.after(-1 << 62) }
 
 // past has each unit at its own time.
-func (l *slidingLog) past(_, _ int64) past {
-	return past{units: l.held(), at: func(i int64) int64 {
-		for _, e := range slices.Backward(l.entries) {
-			if i -= e.units; i < 0 {
-				return e.stamp
-			}
-		}
-		panic("model: the log has fewer units")
-	}}
+func (l *slidingLog) past(_, _, _ int64) []logEntry {
+	past := slices.Clone(l.entries)
+	slices.Reverse(past)
+	return past
 }
 
 func (l *slidingLog) clone() tally {
