@@ -237,7 +237,8 @@ make[SLIDING_COUNTER] = function()
     end
     local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
     s.total = unpack_int(raw, HEADER + 10, 6)
-    return width > 0 and width <= WIDEST and k > 0 and k <= MOST_K and unpack_int(raw, HEADER + 4, 6) > 0 and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
+    return width > 0 and width <= WIDEST and k > 0 and k <= MOST_K and unpack_int(raw, HEADER + 4, 6) > 0
+      and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
   end
 
   function counter.look(s, rule)

@@ -39,7 +39,7 @@ local function sliding_log(encoding)
       return s.now -- taken in this run
     elseif s.inherited then
       local inherited, g = s.inherited, 1
-      while inherited.up_to[g] < s.count - i do
+      while g < inherited.groups and inherited.up_to[g] < s.count - i do
         g = g + 1
       end
       return inherited.at[g]
