@@ -37,13 +37,15 @@ func holdSlot(t task) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready")
 	for acted := int64(0); ; {
 		now := monotonic()
 		if !slot.Held() {
 			told, err := json.Marshal(acted)
 			fmt.Println(string(told))
 			return err
+		}
+		if acted == 0 {
+			fmt.Println("ready") // It has acted once, so the last time it did so is known.
 		}
 		acted = now
 		time.Sleep(100 * time.Microsecond)
