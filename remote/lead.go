@@ -38,7 +38,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if b.closed {
 		return false, false, limit.ErrClosed
 	}
-	if n := b.queue.entries; n >= b.opt.Queue || n >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(c.asked) {
+	if b.queue.entries >= b.opt.Queue || !b.hasRoom(c.asked) && b.room.mayTurnAway(c.asked) {
 		return false, false, ErrNoRoom
 	}
 	b.queue.add(c)

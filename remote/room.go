@@ -9,14 +9,14 @@ import (
 // room decides how many calls may wait: those that will be answered in time, at the rate at which
 // calls are answered. It is guarded by the batcher's lock.
 //
-// The rate is measured on full trips only, which could not carry all waiting calls: it is the rate
+// The rate is measured on full trips, which could not carry all waiting calls: it is the rate
 // at which this process's calls can be answered. Other trips show only the rate at which calls
-// arrive.
+// arrive, and count only if that is higher.
 type room struct {
-	took   float64 // µs that recent full trips took
-	calls  float64 // answered by these trips
-	last   int64   // local time at which the last trip ended
-	behind bool    // the last trip left calls behind
+	took  float64 // µs that recent trips took
+	calls float64 // answered by these trips
+	last  int64   // local time at which the last trip ended
+	full  int64   // local time at which the last full trip ended
 
 	turnedAway int64 // local time, advanced by each call turned away, see mayTurnAway
 }
@@ -52,7 +52,22 @@ func (r *room) mayTurnAway(now int64) bool {
 func (b *Batcher) TurnsAway() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.queue.entries >= b.room.mayWait(b.opt.Deadline.Microseconds()) && b.room.mayTurnAway(localTime())
+	now := localTime()
+	return !b.hasRoom(now) && b.room.mayTurnAway(now)
+}
+
+// hasRoom reports whether one more call will be answered in time, if the calls before it, which wait
+// or are under way, are answered at the rate of the last ones. The lock is held.
+func (b *Batcher) hasRoom(now int64) bool {
+	most := b.room.mayWait(now, b.opt.Deadline.Microseconds())
+	if most == math.MaxInt {
+		return true
+	}
+	before := b.queue.entries
+	for _, t := range b.trips {
+		before += t.asked
+	}
+	return before < most
 }
 
 // DelayDenied is for callers that are denied without Redis although it is there. It returns at once for
@@ -73,9 +88,9 @@ func (b *Batcher) DelayDenied(ctx context.Context) {
 	}
 }
 
-// mayWait returns how many calls may wait that must be answered within the given µs.
-func (r *room) mayWait(within int64) int {
-	if r.took < roomPart*float64(within) {
+// mayWait returns how many calls may wait or be under way that must be answered within the given µs.
+func (r *room) mayWait(now, within int64) int {
+	if r.took < roomPart*float64(within) || now-r.full > within {
 		return math.MaxInt
 	}
 	return int(waitPart * float64(within) * r.calls / r.took)
@@ -83,18 +98,20 @@ func (r *room) mayWait(within int64) int {
 
 // ended records a trip that took the given µs. deadline is the limiter's.
 func (r *room) ended(now, took int64, calls int, full bool, deadline int64) {
-	if full {
-		if r.behind {
-			took = now - r.last // other trips were made before or beside it
-		}
-		r.took += float64(max(1, took))
-		r.calls += float64(calls)
-		if most := 2 * roomPart * float64(deadline); r.took > most {
-			r.calls *= most / r.took
-			r.took = most
-		}
-	} else {
+	if now-r.full > deadline {
 		r.took, r.calls = 0, 0
 	}
-	r.last, r.behind = now, full
+	took = max(1, min(took, now-r.last)) // other trips were made before or beside it
+	r.last = now
+	if full {
+		r.full = now
+	} else if float64(calls)*r.took <= float64(took)*r.calls {
+		return
+	}
+	r.took += float64(took)
+	r.calls += float64(calls)
+	if most := 2 * roomPart * float64(deadline); r.took > most {
+		r.calls *= most / r.took
+		r.took = most
+	}
 }

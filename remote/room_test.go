@@ -15,36 +15,63 @@ import (
 )
 
 // Law 7: as many calls may wait as can be answered within four fifths of their time, at the rate of
-// full trips. While trips are not full, any number may wait.
+// full trips. If no trip has been full for as long as a call may take, any number may wait.
 func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	var r room
 	const deadline = 50_000 // µs
 	now := int64(1_000_000)
-	if n := r.mayWait(deadline); n != math.MaxInt {
-		t.Errorf("room for %d before anything is known", n)
+	unlimited := func(when string) {
+		t.Helper()
+		if n := r.mayWait(now, deadline); n != math.MaxInt {
+			t.Errorf("room for %d %s", n, when)
+		}
 	}
+	room := func(want int, when string) {
+		t.Helper()
+		if n := r.mayWait(now, deadline); n < want*39/40 || n > want*41/40 {
+			t.Errorf("room for %d calls %s, want %d", n, when, want)
+		}
+	}
+	unlimited("before anything is known")
 	now += 20_000
 	r.ended(now, 20_000, 10, true, deadline)
-	if n := r.mayWait(deadline); n != math.MaxInt {
-		t.Errorf("room for %d after one trip that took long", n)
-	}
+	unlimited("after one trip that took long")
 	for range 100 { // 100 calls a millisecond, in trips of 4 ms of which two overlap
 		now += 2000
 		r.ended(now, 4000, 200, true, deadline)
 	}
-	if n := r.mayWait(deadline); n < 3900 || n > 4100 {
-		t.Errorf("room for %d calls, want 4000: 40 ms at 100 a millisecond", n)
-	}
+	room(4000, "in 40 ms at 100 a millisecond")
 	for range 20 { // Redis is ten times as slow
 		now += 20_000
 		r.ended(now, 20_000, 200, true, deadline)
 	}
-	if n := r.mayWait(deadline); n < 390 || n > 410 {
-		t.Errorf("room for %d calls, want 400", n)
+	room(400, "in 40 ms at 10 a millisecond")
+	for range 9 { // while the other calls are under way, few wait for the next trip
+		now += 1000
+		r.ended(now, 40_000, 2, false, deadline)
 	}
-	r.ended(now+100, 100, 1, false, deadline)
-	if n := r.mayWait(deadline); n != math.MaxInt {
-		t.Errorf("room for %d once all who wait fit into a trip", n)
+	room(400, "although some trips were not full")
+	now += 1000
+	r.ended(now, 1000, 160, false, deadline)
+	if n := r.mayWait(now, deadline); n < 480 {
+		t.Errorf("room for %d calls after a trip of 160 in a millisecond that was not full", n)
+	}
+	now += deadline
+	unlimited("once no trip has been full for long")
+	r.ended(now, 100, 1, false, deadline)
+	now++
+	r.ended(now, 20_000, 10, true, deadline)
+	unlimited("after one trip that was full again")
+}
+
+// Law 7: calls that are under way take room like those that wait, because Redis answers them before.
+func TestLaw7CallsUnderWayTakeRoom(t *testing.T) {
+	b, _, rule := hang(t, 2*time.Second)
+	b.mu.Lock()
+	b.room.took, b.room.calls, b.room.full = 2e6, 2, localTime() // room for one call
+	b.mu.Unlock()
+	if _, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("a call while another is under way: %v", err)
 	}
 }
 
@@ -81,7 +108,7 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 	}
 	for most, want := range map[float64]bool{27: false, 25: true} { // in 0.8 s: 21, or 20
 		b.mu.Lock()
-		b.room.took, b.room.calls = 1e6, most
+		b.room.took, b.room.calls, b.room.full = 1e6, most, localTime()
 		b.mu.Unlock()
 		if b.TurnsAway() != want {
 			t.Errorf("20 calls wait where %v are answered in a second: the next is turned away: %v", most, !want)
@@ -148,7 +175,7 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	t.Parallel()
 	b, _, rule := hang(t, time.Second)
 	b.mu.Lock()
-	b.room.took, b.room.calls = 1e6, 10 // room for 8 in a second, for none in 50 ms
+	b.room.took, b.room.calls, b.room.full = 1e6, 10, localTime() // room for 8 in a second, for none in 50 ms
 	b.mu.Unlock()
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()

@@ -18,10 +18,12 @@ type trip struct {
 	left  queue // the calls that it could not carry
 	full  bool  // it left some behind
 	alone bool  // it carries one call only, see load
+	takes int64 // µs, see Batcher.takes
 
 	// Guarded by the batcher's lock:
 	leader   *call        // nil: a separate goroutine leads
 	entries  int          // on the trip; 0 while it is loaded
+	asked    int          // entries of the calls; 0 while it is loaded
 	ends     int64        // local time at which the trip is given up; 0 while it is loaded
 	ctx      *tripContext // of the command
 	done     func(error)
@@ -51,20 +53,23 @@ func (b *Batcher) load(leader *call) *trip {
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
 	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
-	t.leader, t.entries, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, nil, nil, false, false
+	t.leader, t.entries, t.asked, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, 0, nil, nil, false, false
 	most, calls := b.share(taken.entries), len(t.calls)
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
 	// If not all calls can be served in time, the newest go first: calls that have waited for long
-	// would be answered too late, and in order of arrival all calls would be.
-	newestFirst := calls > 0 && localTime()-t.calls[0].asked > int64(waitPart*float64(b.opt.Deadline.Microseconds()))
+	// would be answered too late, and in order of arrival all calls would be. That is so once one has
+	// waited for longer than waitPart, or for so long that its trip would not end in time.
+	deadline := b.opt.Deadline.Microseconds()
+	newestFirst := calls > 0 && localTime()-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure one call goes alone: the one that came last, because it has the most time
 		// left. If Redis hangs, the others will not have been sent when their time is over, and so
 		// cannot have been charged.
 		newestFirst, calls = true, 1
 	}
+	t.takes = b.takes
 	b.mu.Unlock()
 
 	if newestFirst {
@@ -100,9 +105,12 @@ func (b *Batcher) load(leader *call) *trip {
 }
 
 // share returns how many entries the next trip may carry if the given number wait: half of all
-// entries, waiting or on other trips, but at least fullBatch and at most MaxBatch. The lock is
-// held.
+// entries, waiting or on other trips, but at least fullBatch and at most MaxBatch. While Redis is slow,
+// there is one trip at a time, which carries as many as it can. The lock is held.
 func (b *Batcher) share(waiting int) int {
+	if b.slow {
+		return b.opt.MaxBatch
+	}
 	for _, t := range b.trips {
 		waiting += t.entries
 	}
@@ -134,7 +142,7 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge b
 		case c.claimed(): // its caller has left
 			t.left.count(c, -1)
 			continue
-		case c.deadline <= now:
+		case c.deadline <= now, c.deadline < now+t.takes && !c.hurried && !c.short: // the answer would be late
 			c.fail(b.late(c))
 			t.left.count(c, -1)
 			continue
@@ -180,7 +188,7 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	}
 	ctx := newTripContext(ends)
 	b.mu.Lock()
-	t.entries, t.ends, t.ctx, t.done = len(t.batch.runs), ends, ctx, done
+	t.entries, t.asked, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.asked, ends, ctx, done
 	b.setReaperAt(ends)
 	b.mu.Unlock()
 
@@ -213,6 +221,7 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 		b.distance.answered(now, server)
 		b.delay = took - server
 	}
+	b.takes, b.took = min(b.took, took), took
 	if err == nil && !t.alone {
 		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 	}

@@ -1,0 +1,47 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/standin"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 7: deadlines and contexts of waiting calls end in a bubble of testing/synctest, where time begins
+// long before this process.
+func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, err := standin.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		client := redis.NewClient(server.Options())
+		defer func() { _ = client.Close() }()
+		b, _ := newBatcher(t, client, deadline(time.Second))
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		b.mu.Lock()
+		b.inFlight, b.slow = 1, true // a trip that does not end
+		b.mu.Unlock()
+		cancelled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		began := time.Now()
+		if _, err := b.Decide(cancelled, Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, context.Canceled) || time.Since(began) > 200*time.Millisecond {
+			t.Errorf("a cancelled call ends after %v: %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if _, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoAnswer) || time.Since(began) > 1100*time.Millisecond {
+			t.Errorf("a call with a second ends after %v: %v", time.Since(began), err)
+		}
+		b.mu.Lock()
+		b.inFlight = 0
+		b.mu.Unlock()
+		b.Close()
+	})
+}
