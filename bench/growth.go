@@ -37,17 +37,15 @@ type growth struct {
 	made   int // keys have numbers
 }
 
-func newGrowth(ctx context.Context, b *bench) (*growth, error) {
+func newGrowth(ctx context.Context, b *bench) *growth {
 	g := &growth{bench: b, script: remote.NewScript(b.control)}
-	return g, g.script.Load(ctx)
+	g.script.Prepare(ctx)
+	return g
 }
 
 // measureGrowth measures all pictures.
 func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
-	g, err := newGrowth(ctx, b)
-	if err != nil {
-		return nil, err
-	}
+	g := newGrowth(ctx, b)
 	pictures := []picture{
 		{file: "growth-callers-hot.svg", title: "one hot key", x: "callers", y: "decisions per second"},
 		{file: "growth-callers-uniform.svg", title: "many keys, each as often as any other", x: "callers", y: "decisions per second"},
@@ -65,9 +63,11 @@ func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
 	} {
 		b.progress.say("%s: %s by %s", pictures[i].title, pictures[i].y, pictures[i].x)
 		began := time.Now()
-		if pictures[i].curves, err = measure(ctx); err != nil {
+		curves, err := measure(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", pictures[i].file, err)
 		}
+		pictures[i].curves = curves
 		b.progress.add(time.Since(began))
 	}
 	b.progress.done()

@@ -84,7 +84,7 @@ func (l *Limiter) newShards() *outage.Shards {
 	}
 	if client, ok := l.client.(*redis.ClusterClient); ok {
 		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
-		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }
+		c.Refresh = client.ReloadState
 		c.MayHaveChanged = l.script.MayHaveChanged
 		c.Slot = l.keys.Slot
 	}
