@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -151,9 +152,9 @@ func tripsOf(cost int64, batch int) int64 {
 func largest(a limit.Algorithm) int64 {
 	switch a {
 	case limit.SlidingLog():
-		return remote.MaxLogQuota
+		return lua.MaxLogUnits
 	case limit.SlidingLogZSet():
-		return remote.MaxLogZSetQuota
+		return lua.MaxLogZSetUnits
 	}
 	return 1_000_000
 }
