@@ -87,7 +87,10 @@ func New[O any](keys int) *Ledger[O] {
 func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := l.findOrCreate(set, a, now)
+	i := set.find(a.Hash)
+	if i < 0 {
+		i = l.place(set, l.newRecord(a), a.Rule, now)
+	}
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
 	if !a.Charged {
@@ -246,14 +249,6 @@ func (s *ledgerSet) find(hash uint64) int {
 		}
 	}
 	return -1
-}
-
-func (l *Ledger[O]) findOrCreate(set *ledgerSet, a *Account[O], now int64) int {
-	i := set.find(a.Hash)
-	if i < 0 {
-		return l.place(set, l.newRecord(a), a.Rule, now)
-	}
-	return i
 }
 
 func (l *Ledger[O]) newRecord(a *Account[O]) record {
