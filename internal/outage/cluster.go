@@ -11,11 +11,11 @@ import (
 // shard.
 const maxShards = 256
 
-// routes map the slots of a Cluster to shards. A single node has one shard, as a Cluster has until
+// routes map the slots of a Cluster to shards. A single node has one shard, and so does a Cluster until
 // its masters are known. They are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*Shard                // all there ever were, for reuse
+	shards []*Shard                // all that were ever made; those not in use are reused
 	used   []*Shard                // those whose masters have slots
 }
 
