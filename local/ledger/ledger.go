@@ -14,8 +14,8 @@ import (
 // concurrent use.
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed
-// number of them, in sets that are locked one by one. When a set is full, the record whose window
-// will be empty first is evicted, among those of rules that have at least as many records in the
+// number of them, in sets that are locked one by one. When a set is full, the record that says least of
+// its limit is evicted (record.weight), among those of rules that have at least as many records in the
 // set as the new record's rule (place). Its units become arrears of new keys of the set
 // (overflow.go). Apart from that, an absent record equals an empty one.
 //
@@ -237,7 +237,7 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 }
 
 func (l *Ledger[O]) set(hash uint64) *ledgerSet {
-	// The low bits choose the shard of the denials' cache; take others.
+	// The low bits choose the shard of the denials' cache, and the next ones a place of its front.
 	return &l.sets[hash>>24&l.mask]
 }
 
@@ -255,7 +255,7 @@ func (l *Ledger[O]) newRecord(a *Account[O]) record {
 	return record{hash: a.Hash, size: recordSize(a.terms()), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one whose window will be empty first: among those of its
+// place stores a record in place of the one of the least weight: among those of its
 // own rule, and of rules that have at least as many records in the set as its own then would. So a
 // flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
 // those of rules with fewer records, however little these have in their windows (law 11). Empty
