@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -37,17 +38,15 @@ type growth struct {
 	made   int // keys have numbers
 }
 
-func newGrowth(ctx context.Context, b *bench) (*growth, error) {
+func newGrowth(ctx context.Context, b *bench) *growth {
 	g := &growth{bench: b, script: remote.NewScript(b.control)}
-	return g, g.script.Load(ctx)
+	g.script.Prepare(ctx)
+	return g
 }
 
 // measureGrowth measures all pictures.
 func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
-	g, err := newGrowth(ctx, b)
-	if err != nil {
-		return nil, err
-	}
+	g := newGrowth(ctx, b)
 	pictures := []picture{
 		{file: "growth-callers-hot.svg", title: "one hot key", x: "callers", y: "decisions per second"},
 		{file: "growth-callers-uniform.svg", title: "many keys, each as often as any other", x: "callers", y: "decisions per second"},
@@ -65,9 +64,11 @@ func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
 	} {
 		b.progress.say("%s: %s by %s", pictures[i].title, pictures[i].y, pictures[i].x)
 		began := time.Now()
-		if pictures[i].curves, err = measure(ctx); err != nil {
+		curves, err := measure(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", pictures[i].file, err)
 		}
+		pictures[i].curves = curves
 		b.progress.add(time.Since(began))
 	}
 	b.progress.done()
@@ -151,9 +152,9 @@ func tripsOf(cost int64, batch int) int64 {
 func largest(a limit.Algorithm) int64 {
 	switch a {
 	case limit.SlidingLog():
-		return remote.MaxLogQuota
+		return lua.MaxLogUnits
 	case limit.SlidingLogZSet():
-		return remote.MaxLogZSetQuota
+		return lua.MaxLogZSetUnits
 	}
 	return 1_000_000
 }

@@ -22,10 +22,7 @@ func TestRedisTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.close() }()
-	g, err := newGrowth(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newGrowth(t.Context(), b)
 	for _, a := range states() {
 		one, err := g.redisTime(t.Context(), a.algorithm, 1000, g.keys(2), 1, 1, 1)
 		if err != nil {

@@ -46,13 +46,13 @@ func NewRate(l limit.Limit) Rate {
 	return r
 }
 
-// Burst is the number of units a fresh key grants at once.
+// Burst returns the number of units that a fresh key grants at once.
 func (r Rate) Burst() int64 { return r.burst }
 
-// Interval is the time one unit takes to return: whole + num/den microseconds.
+// Interval returns the time that one unit takes to return: whole + num/den microseconds.
 func (r Rate) Interval() (whole, num, den int64) { return r.whole, r.num, r.den }
 
-// Free is how many units fit at now.
+// Free returns how many units fit at now.
 func (r Rate) Free(s State, now int64) int64 {
 	s = settle(s, now)
 	room, roomPart := now+r.burstWhole-s.TAT, r.burstPart-s.Part
@@ -69,7 +69,7 @@ func (r Rate) Free(s State, now int64) int64 {
 	return int64(free)
 }
 
-// Wait is how long from now, in µs rounded up, until cost units fit if none are
+// Wait returns how long from now, in µs rounded up, it takes until cost units fit if none are
 // taken in the meantime. It is 0 when they fit now. The cost must be at most the
 // burst; more never fit.
 func (r Rate) Wait(s State, now, cost int64) int64 {
@@ -97,7 +97,7 @@ func (r Rate) Take(s State, now, cost int64) State {
 	return s
 }
 
-// Reset is how long from now, in µs rounded up, until the key is as if never
+// Reset returns how long from now, in µs rounded up, it takes until the key is as if never
 // used.
 func (r Rate) Reset(s State, now int64) int64 {
 	s = settle(s, now)
@@ -115,7 +115,7 @@ func settle(s State, now int64) State {
 	return s
 }
 
-// span is the time that c units take.
+// span returns the time that c units take.
 func (r Rate) span(c int64) (whole, part int64) {
 	hi, lo := bits.Mul64(uint64(c), uint64(r.num))
 	quotient, remainder := bits.Div64(hi, lo, uint64(r.den)) // num < den: no overflow

@@ -35,7 +35,7 @@ const (
 	kindConcurrency
 )
 
-// Rounding says what a sliding counter makes of its oldest sub-window, which
+// Rounding says how a sliding counter counts its oldest sub-window, which
 // only partly overlaps the window.
 type Rounding uint8
 
@@ -50,8 +50,8 @@ const (
 // it, positions inside the longest window stay exact integers (law 10).
 const MaxBuckets = 256
 
-// DefaultBuckets is the number of sub-windows a sliding counter has when
-// nothing else is said: a compromise. On the day of real traffic that "tierlimit replay"
+// DefaultBuckets is the number of sub-windows of a sliding counter if none is
+// given: a compromise. On the day of real traffic that "tierlimit replay"
 // has built in, 16 of them decide 0.30 % of the requests unlike the exact log does
 // (strict; estimate 0.20 %). With 60 it is 0.11 %, for half as many bytes again, at a
 // limit of 10,000, and half as much again of Redis's time per denial. See
@@ -86,13 +86,13 @@ func GCRA() Algorithm { return Algorithm{kind: kindGCRA} }
 // which lets up to 2N through around a boundary.
 func FixedWindow() Algorithm { return Algorithm{kind: kindFixedWindow} }
 
-// Algorithms returns every algorithm that counts units in windows, each with its default dials, from the
-// most to the least exact.
+// Algorithms returns every algorithm that counts units in windows, each with its default parameters, from
+// the most to the least exact.
 func Algorithms() []Algorithm {
 	return []Algorithm{SlidingLog(), SlidingCounter(DefaultBuckets, Strict), GCRA(), FixedWindow()}
 }
 
-// Name is the algorithm's name without its dials: "auto", "sliding-log",
+// Name returns the algorithm's name without its parameters: "auto", "sliding-log",
 // "sliding-counter", "gcra", "fixed-window" or "concurrency".
 func (a Algorithm) Name() string {
 	switch a.kind {
@@ -112,7 +112,7 @@ func (a Algorithm) Name() string {
 	return "unknown"
 }
 
-// String is the form that [ParseAlgorithm] reads, dials included:
+// String returns the form that [ParseAlgorithm] reads, parameters included:
 // "sliding-counter:k=16,strict".
 func (a Algorithm) String() string {
 	switch {
@@ -135,16 +135,16 @@ func (r Rounding) String() string {
 	return "unknown"
 }
 
-// Buckets is the number of sub-windows of a sliding counter, 0 for the others.
+// Buckets returns the number of sub-windows of a sliding counter, and 0 for other algorithms.
 func (a Algorithm) Buckets() int { return a.buckets }
 
-// Rounding is how a sliding counter treats its oldest sub-window.
+// Rounding returns how a sliding counter treats its oldest sub-window.
 func (a Algorithm) Rounding() Rounding { return a.rounding }
 
-// IsAutomatic reports whether the rule is to choose.
+// IsAutomatic reports whether the rule chooses the algorithm.
 func (a Algorithm) IsAutomatic() bool { return a.kind == kindAuto }
 
-// Same reports whether two algorithms have the same name, whatever their dials.
+// Same reports whether two algorithms have the same name, whatever their parameters.
 func (a Algorithm) Same(b Algorithm) bool { return a.kind == b.kind }
 
 // Validate returns nil, or an error that wraps [ErrInvalidAlgorithm].
@@ -160,7 +160,7 @@ func (a Algorithm) Validate() error {
 	return nil
 }
 
-// Capacity is the largest cost that l can ever grant at once under a: the
+// Capacity returns the largest cost that l can ever grant at once under a: the
 // quota, or for GCRA the burst. A larger cost is an error, not a denial.
 func (a Algorithm) Capacity(l Limit) int64 {
 	if a.kind == kindGCRA {
@@ -169,7 +169,7 @@ func (a Algorithm) Capacity(l Limit) int64 {
 	return l.Quota()
 }
 
-// WorstCase is the most units that a can let through in any half-open window of
+// WorstCase returns the most units that a can let through in any half-open window of
 // the limit's length, on Redis's clock (law 1); of a limit of [Concurrent], at any instant.
 func (a Algorithm) WorstCase(l Limit) int64 {
 	n := l.Quota()

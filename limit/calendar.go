@@ -28,7 +28,7 @@ func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
 // IsCalendar reports whether the limit's windows are those of the calendar.
 func (l Limit) IsCalendar() bool { return l.calendar != 0 }
 
-// length is the nominal length: that of a day without a clock change, and of the
+// length returns the nominal length: that of a day without a clock change, and of the
 // longest month.
 func (u CalendarUnit) length() time.Duration {
 	const day = 24 * time.Hour
@@ -56,8 +56,8 @@ func (u CalendarUnit) String() string {
 	return fmt.Sprintf("CalendarUnit(%d)", u)
 }
 
-// Calendar is the window of the calendar that t lies in, and start of the next one.
-// Only for limits of [PerCalendar].
+// Calendar returns the start of the window of the calendar that t lies in, and its end, which is the start
+// of the next one. It is only for limits of [PerCalendar].
 func (l Limit) Calendar(t time.Time) (start, end time.Time) {
 	year, month, day := t.In(l.zone).Date()
 	switch l.calendar {
@@ -71,7 +71,7 @@ func (l Limit) Calendar(t time.Time) (start, end time.Time) {
 	return l.midnight(year, month, day), l.midnight(year, month, day+1)
 }
 
-// midnight is the first moment of a day. In zones whose clocks go forward at
+// midnight returns the first moment of a day. In zones whose clocks go forward at
 // midnight that is not 0:00, which does not exist on that day; where they go back to 0:00 later on
 // that day, it is the first of two.
 func (l Limit) midnight(year int, month time.Month, day int) time.Time {

@@ -22,7 +22,7 @@ func (l Limit) validateConcurrent() error {
 	return nil
 }
 
-// Concurrency is how limits of [Concurrent] are held: Redis keeps how many units each process
-// holds. It goes with no other limit, and those limits go with no other algorithm, so no rule
+// Concurrency is the algorithm of limits of [Concurrent]: Redis keeps how many units each process
+// holds. It cannot be used with other limits, nor other algorithms with those limits, so no rule
 // has to name it.
 func Concurrency() Algorithm { return Algorithm{kind: kindConcurrency} }

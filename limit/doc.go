@@ -1,6 +1,6 @@
-// Package limit holds the words the rest of tierlimit is written in: a [Limit]
+// Package limit defines the types that all packages of tierlimit share: a [Limit]
 // (how many units per window), an [Algorithm] (how they are counted), a
-// [Decision] (what was answered, and which [Tier] answered), and the errors.
+// [Decision] (the answer to a request, and the [Tier] that made it), and the errors.
 //
 // It imports nothing else of this module, so that code which only passes
 // limits and decisions around need not depend on Redis or on Prometheus.

@@ -72,15 +72,15 @@ func (l Limit) WithBurst(burst int64) Limit {
 	return l
 }
 
-// Quota is the number of units per window.
+// Quota returns the number of units per window.
 func (l Limit) Quota() int64 { return l.quota }
 
-// Window is the length of the window; for a window of the calendar, that of a day
+// Window returns the length of the window; for a window of the calendar, that of a day
 // without a change of clocks, or of the longest month; and 0 for a limit of [Concurrent].
 func (l Limit) Window() time.Duration { return l.window }
 
-// Burst is the number of units that GCRA lets through at once: the quota, where none was
-// set. The worst case of GCRA is quota+burst-1 units in a window, so that is one less than
+// Burst returns the number of units that GCRA lets through at once: the quota, if no burst was
+// set. The worst case of GCRA is quota+burst-1 units in a window, which is then one less than
 // twice the quota; a smaller burst keeps it closer to the quota.
 func (l Limit) Burst() int64 {
 	if l.HasBurst() {
@@ -122,8 +122,8 @@ func (l Limit) burstTooLong() bool {
 	return hi > maxHi || hi == maxHi && lo > maxLo
 }
 
-// String is the form that [Parse] reads: "10/1m", with ",burst=5" behind it
-// where a burst was set.
+// String returns the form that [Parse] reads: "10/1m", followed by ",burst=5"
+// if a burst was set.
 func (l Limit) String() string {
 	s := strconv.FormatInt(l.quota, 10) + "/" + l.WindowString()
 	if l.HasBurst() {
@@ -132,8 +132,8 @@ func (l Limit) String() string {
 	return s
 }
 
-// WindowString is the window as [Parse] reads it: "1m", "24h", "1h30m", and of the calendar
-// "month@Europe/Berlin".
+// WindowString returns the window in the form that [Parse] reads: "1m", "24h", "1h30m", or, for a window
+// of the calendar, "month@Europe/Berlin".
 func (l Limit) WindowString() string {
 	switch {
 	case l.IsConcurrent():
@@ -144,8 +144,7 @@ func (l Limit) WindowString() string {
 	return written(l.window)
 }
 
-// written is a duration as people write it: as time.Duration does, less the minutes and seconds
-// at its end that are zero.
+// written returns a duration as time.Duration writes it, without minutes and seconds of zero at its end.
 func written(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {

@@ -5,14 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// front is the table that a look-up of a denial tries first: one place for each hash,
-// read without a lock and without writing anything that callers share. Of keys that
-// meet at a place it holds one. That keeps the place for as long as its denial is in
-// force, so places are with the keys that are asked for most: they come first. The
-// others are found in ristretto, which keeps those of many keys that are worth it, in as much
-// memory as it is given.
+// front is the table in which a denial is looked up first. Each hash has one place, which is read without
+// a lock and without writing to memory that callers share. Several keys may have the same place; it holds
+// the denial of one of them for as long as that is in force. Keys that are asked for most are likely to
+// be the first, and so to have the place. The denials of other keys are found in ristretto.
 //
-// It is there for keys that all cores ask for at once. A Get of ristretto takes the read lock of a
+// The table is for keys that all cores ask for at once. A Get of ristretto takes the read lock of a
 // shard, which is a write to memory that all of them share, and notes the use. With the table, a
 // denial of one hot key takes 0.47 to 0.78 of a bare Get (docs/measurements.md). The table also
 // knows at once what ristretto knows a moment later, see [Denials.Forget].
@@ -24,7 +22,7 @@ func newFront(keys int) front {
 }
 
 func (f front) place(hash uint64) *atomic.Pointer[denial] {
-	// The low bits choose the shard of ristretto, the next ones the set of the ledger.
+	// The low bits choose the shard of ristretto.
 	return &f[hash>>8&uint64(len(f)-1)]
 }
 

@@ -129,7 +129,7 @@ const (
 const GivesBack = 128
 
 // The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that
-// many units, which blocks Redis for some 10 to 20 ms.
+// many units, which blocks Redis for some 10 to 20 ms. Larger limits need another algorithm.
 const (
 	MaxLogUnits     = 100_000
 	MaxLogZSetUnits = 5_000

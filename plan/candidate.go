@@ -20,7 +20,7 @@ var buckets = []int{1, 2, 4, 8, 12, 16, 24, 32, 48, 60, 96, 128, 192, limit.MaxB
 // bursts are GCRA's bursts of candidates, in percent of the quota.
 var bursts = []int64{1, 2, 5, 10, 20, 50, 100}
 
-// maxLog is the largest quota that a sliding log holds, see remote.MaxLogQuota.
+// maxLog is the largest quota that a sliding log holds, see lua.MaxLogUnits.
 const maxLog = 100_000
 
 // Candidates returns the configurations that [Choose] chooses from: a sliding log,

@@ -161,8 +161,8 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 // error; the others are decided without Redis, if need be a little sooner.
 const hurriedPart = 0.75
 
-// decide gets a call answered. Its caller may have to make trips for it, and for others; but
-// not one who has less time than the limiter gives: the others would have no more than that one.
+// decide gets a call answered. Its caller may have to make trips for it and for others, unless it has
+// less time than the limiter's deadline: the others would then have no more time than that caller.
 func (b *Batcher) decide(c *call, within time.Duration) error {
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left

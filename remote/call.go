@@ -110,7 +110,7 @@ func (c *call) send() {
 	}
 }
 
-// claim reports whether whoever calls it is the one to answer the call.
+// claim reports whether it is the first to be called. Who claims a call must answer it.
 func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }
 
 func (c *call) claimed() bool { return c.state.Load() == callClaimed }

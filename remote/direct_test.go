@@ -51,9 +51,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 			if i == 1 {
 				script.HoldConnection()
 			}
-			if err := script.Load(ctx); err != nil {
-				t.Fatal(err)
-			}
+			script.Prepare(ctx)
 			for _, hook := range []*counting{&ofCluster, &ofNodes} {
 				hook.commands.Store(0)
 				hook.pipelines.Store(0)

@@ -1,39 +1,37 @@
 package remote
 
-// distance is how far away Redis is: how long its answers take when it has nothing else to do.
+// distance estimates the round trip to Redis: how long an answer takes when Redis has nothing else to do.
 // It is guarded by the batcher's lock.
 //
-// Calls that come while a batch is under way wait for its answer, half of the time that it takes on
-// average. If that is the network's time, and not Redis's, waiting brings nothing but fewer batches:
-// so while Redis is far away and not busy, some more batches may be under way, and calls rarely
-// wait. If Redis gets busy its answers take longer than the way to it does, and calls share batches
-// again, which takes work off it. This is how TCP Vegas tells a long way from a queue (Brakmo and
-// Peterson, 1995).
+// Calls that arrive while a trip is in flight wait for its answer, on average for half of its time.
+// If that time is the network's, and not Redis's, waiting saves nothing but trips. So while Redis is far
+// away and not busy, more trips may be in flight, and calls rarely wait. If Redis gets busy, its
+// answers take longer than the round trip does, and calls share trips again, which saves Redis work.
+// TCP Vegas distinguishes a long round trip from a queue in the same way (Brakmo and Peterson, 1995).
 type distance struct {
-	least  int64   // µs that the fastest answer took since then
-	before int64   // and in the period before
+	least  int64   // µs that the fastest answer has taken since the time since
+	before int64   // the same for the period before that; 0: there was none
 	since  int64   // local time
-	usual  float64 // µs: a moving average of what answers took
-	known  int     // answers, up to knownAfter
+	usual  float64 // moving average, in µs, of what answers take
+	known  int     // number of answers, up to knownAfter
 }
 
 const (
-	// farAway is how long answers take from a server on another machine, in µs, at least. On the
-	// same machine all compete for its cores, and what is saved by sharing batches is gained.
+	// farAway is the least round trip, in µs, to a server on another machine. On the same machine,
+	// processes compete for its cores, and sharing trips saves processor time.
 	farAway = 150
-	// busyPart is how much longer than the way answers take if a server is busy: twice as long.
+	// Redis counts as busy if answers take busyPart times as long as the round trip.
 	busyPart = 2
-	// distancePeriod is for how long at least the fastest answer is remembered, in µs: ways change
-	// seldom, and a server that is busy must not look far away after a while.
+	// distancePeriod is how long at least the fastest answer is remembered, in µs. Round trips change
+	// seldom, and a server that is busy for long must not look far away.
 	distancePeriod = 10 * 60 * 1_000_000
-	// knownAfter is how many answers must have come before any conclusion is drawn.
+	// knownAfter is the number of answers from which on the estimate is used.
 	knownAfter = 100
-	// averageOver is how many answers the moving average is of.
+	// averageOver is the number of answers over which the moving average is taken.
 	averageOver = 32
 )
 
-// answered learns from an answer how long the way to Redis and back took, without what this process
-// did.
+// answered records how long an answer took, without the time that this process itself took.
 func (d *distance) answered(now, took int64) {
 	if now-d.since > distancePeriod {
 		d.before, d.least, d.since = d.least, took, now
@@ -45,11 +43,11 @@ func (d *distance) answered(now, took int64) {
 		d.usual = float64(took)
 	}
 	d.known = min(d.known+1, knownAfter)
-	// One answer that took very long says nothing of others.
+	// A single answer that took very long says nothing about others.
 	d.usual += (float64(min(took, 4*d.way())) - d.usual) / averageOver
 }
 
-// way is how long the way takes, in µs.
+// way returns the round trip, in µs.
 func (d *distance) way() int64 {
 	if d.before > 0 {
 		return min(d.before, d.least)

@@ -7,13 +7,18 @@
 //
 // From keys to replies:
 //
-//	keys.go      Keyspace: from rule and user key to a Redis key
-//	slot.go      the Cluster slot of a key, and the masters of the slots
-//	rule.go      Rule: a limit and its algorithm, encoded once
-//	script.go    Script: runs a batch, by slot on a Cluster; loads the script
-//	run.go       one run: commands, arguments, replies
-//	batcher.go   Batcher: group commit, deadlines, late and lost replies
-//	clock.go     estimates Redis's clock
+//	keys.go      Keyspace: from rule and user key to a Redis key; slot.go: the Cluster slot of a key
+//	rule.go      Rule: a limit and its algorithm, encoded once; calendar.go, slots.go: special limits
+//	entry.go     Entry: what the script is asked; hold.go: holds; reply.go: Reply, the answer
+//	batcher.go   Batcher: has entries decided; lead.go: group commit, and who makes a trip
+//	trip.go      a trip: loads waiting calls (call.go, queue.go), sends them, hands out the answers
+//	batch.go     combines the calls of a trip into entries
+//	reaper.go    ends calls and trips at their deadline
+//	room.go      how many calls may wait; distance.go: how far away Redis is; clock.go: Redis's clock
+//	script.go    Script: runs a batch, by slot on a Cluster; script_load.go: loads the script
+//	run.go       one run that needs several commands; pack.go: a command's packed argument
+//	node.go      a server, or each master of a Cluster (masters.go, direct.go, redirect.go)
+//	held.go      keeps a connection between trips; deadlines.go: makes clients keep deadlines
 //	fleet.go     Fleet: the instances that share the limits, and whether Redis has lost data
 //	errors.go    what kind of failure an error is
 package remote

@@ -2,7 +2,8 @@ package remote
 
 import "strings"
 
-// leaseKey and holdsKey return the keys of a key's leases and holds, in the same way.
+// leaseKey and holdsKey return the Redis keys of the leases and of the holds of a key. Like those of
+// markerKey, they cannot equal a rule's key.
 func leaseKey(redisKey string) string { return redisKey + ":lease" }
 func holdsKey(redisKey string) string { return redisKey + ":holds" }
 

@@ -18,7 +18,7 @@ func TestLaw7LogsAreBounded(t *testing.T) {
 	for _, test := range []struct {
 		a    limit.Algorithm
 		most int64
-	}{{limit.SlidingLog(), MaxLogQuota}, {limit.SlidingLogZSet(), MaxLogZSetQuota}} {
+	}{{limit.SlidingLog(), lua.MaxLogUnits}, {limit.SlidingLogZSet(), lua.MaxLogZSetUnits}} {
 		if _, err := NewRule(limit.PerHour(test.most+1), test.a); !errors.Is(err, limit.ErrInvalidAlgorithm) || !strings.Contains(err.Error(), "use a sliding counter or GCRA") {
 			t.Errorf("%v of %d: %v", test.a, test.most+1, err)
 		}

@@ -15,7 +15,8 @@ type Masters struct {
 }
 
 // MastersOf returns the mapping by which a Cluster's client currently routes commands. That costs
-// no trip, unless the client has not asked the Cluster yet; see [RefreshMasters].
+// no trip, unless the client has not asked the Cluster yet; see
+// [redis.ClusterClient.ReloadState].
 func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, error) {
 	m := &Masters{}
 	positions := make(map[*redis.Client]uint16)
@@ -35,9 +36,6 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, erro
 	}
 	return m, nil
 }
-
-// RefreshMasters lets the client ask the Cluster again, in the background.
-func RefreshMasters(ctx context.Context, client *redis.ClusterClient) { client.ReloadState(ctx) }
 
 // keyInSlot has a key for each slot; each slot has four keys of two bytes.
 var keyInSlot = sync.OnceValue(func() *[SlotCount][2]byte {

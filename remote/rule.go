@@ -9,14 +9,6 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// MaxLogQuota is the largest limit of a sliding log, and MaxLogZSetQuota that of one in a sorted
-// set. They keep any request from blocking Redis for longer than some 20 ms. Larger limits need
-// another algorithm.
-const (
-	MaxLogQuota     = lua.MaxLogUnits
-	MaxLogZSetQuota = lua.MaxLogZSetUnits
-)
-
 // Rule is a limit under an algorithm, encoded once for the script. It is safe for
 // concurrent use.
 type Rule struct {
@@ -74,9 +66,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	switch {
 	case a.Same(limit.SlidingLog()):
 		code, r.unitWork = lua.SlidingLog, 1
-		most := int64(MaxLogQuota)
+		most := int64(lua.MaxLogUnits)
 		if a == limit.SlidingLogZSet() {
-			code, r.unitWork, most = lua.SlidingLogZSet, MaxLogQuota/MaxLogZSetQuota, MaxLogZSetQuota
+			code, r.unitWork, most = lua.SlidingLogZSet, lua.MaxLogUnits/lua.MaxLogZSetUnits, lua.MaxLogZSetUnits
 		}
 		if l.Quota() > most {
 			return nil, fmt.Errorf("%w: a %v holds up to %d units, the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, a, most, l)

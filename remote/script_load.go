@@ -9,24 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Load puts the script where it is run from: on every node that may need it. It
-// settles which form is used.
-func (s *Script) Load(ctx context.Context) error {
-	if !s.plain.Load() {
-		err := s.loadForm(ctx, &s.library)
-		if err == nil {
-			return nil
-		}
-		s.withoutLibrary(err)
-	}
-	return s.loadForm(ctx, &s.script)
-}
-
-// Prepare checks for the library, and loads what the first run needs, so that the callers of the first
-// run do not wait for it.
+// Prepare loads the form of the script that the first run needs, on every node that may need it, so that the
+// callers of the first run do not wait for it. If that fails, the first run tries again.
 func (s *Script) Prepare(ctx context.Context) {
 	if f := s.form(ctx); f == &s.script {
-		_ = s.loadForm(ctx, f) // otherwise the first run does
+		_ = s.loadForm(ctx, f)
 	}
 }
 

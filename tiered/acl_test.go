@@ -225,7 +225,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	}
 	// Among them is that in which the fleet meets, whose keys are apart for a while.
 	for _, s := range l.shards.InUse() {
-		if addr, _, fleet := s.Where(); addr == from.Addr() {
+		if addr, fleet := s.Where(); addr == from.Addr() {
 			slots = append(slots, int(fleet))
 		}
 	}

@@ -7,13 +7,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// asker is a rule, as it is told of what Redis answered.
+// asker is a rule as the [remote.Asker] of its entries.
 type asker Rule
 
-// Answered remembers what Redis answered, at once for all callers that asked for the
-// same: denials for the next requests, grants for a possible outage. Sent is the
-// limiter's time before it was asked: what Redis says of the time from its reply on
-// then holds from there on all the more (law 2).
+// Answered remembers an answer of Redis, once for all callers that share the entry: a denial for the next
+// requests, a grant for a possible outage. sent is the limiter's time before the entry was sent. Waits
+// in the reply are counted from then, so that they end no later than on Redis's clock (law 2).
 func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
 	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
@@ -35,7 +34,7 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		cost = 1
 	}
 	if asksToHold(e) && reply.Remaining >= cost {
-		return // if it was denied, then for too many holds: that says nothing of other requests
+		return // if it was denied, then because of too many holds, which says nothing about other requests
 	}
 	r.remember(e, reply, sent, cost, r.config.denialLife)
 }
@@ -56,12 +55,12 @@ func (r *Rule) fromRedis(reply *remote.Reply, cost int64, operation int) limit.D
 	return d
 }
 
-// decision is what is the same in all decisions of a tier.
+// decision returns the fields that all decisions of a tier have in common.
 func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
 }
 
-// heldBack is the decision of a rule that does not deny, where another one does.
+// heldBack returns the decision of a rule that does not deny, while another rule of the same call does.
 func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
 	d := r.decision(tier)
 	d.HeldBack = true

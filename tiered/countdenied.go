@@ -27,7 +27,7 @@ func CountDenied() RuleOption {
 	}
 }
 
-// mayCountDenied says what does not go with counting what is denied.
+// mayCountDenied returns an error if the rule cannot count denied units.
 func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	switch {
 	case !a.Same(limit.FixedWindow()) || lim.IsCalendar():
@@ -40,8 +40,8 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	return nil
 }
 
-// judge makes of a reply what it is under a limit of so many units. Redis was told a limit that
-// is never reached, so that it counts all it is asked for.
+// judge turns a reply into the one under a limit of quota units. Redis was told a limit that is never
+// reached, so that it counts all units that are asked for.
 func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
 	if reply.Status > remote.Allowed {
 		return *reply

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -49,8 +50,25 @@ type counter struct{ atomic.Uint64 }
 // Inc adds one.
 func (c *counter) Inc() { c.Add(1) }
 
-// trip records a trip to Redis.
-func (c *counters) trip(calls int, took time.Duration, err error) {
+// Opened, Forgot, Charged, Missed and Trip implement [outage.Counts].
+func (c *counters) Opened() { c.opened.Inc() }
+
+func (c *counters) Forgot() { c.amnesia.Inc() }
+
+func (c *counters) Charged(units int64) { c.charged.Add(uint64(units)) }
+
+func (c *counters) Missed(why outage.Miss) {
+	switch why {
+	case outage.NoRoom:
+		c.noRoom.Inc()
+	case outage.OwnTime:
+		c.ownTime.Inc()
+	default:
+		c.notInTime.Inc()
+	}
+}
+
+func (c *counters) Trip(calls int, took time.Duration, err error) {
 	c.trips.observe(took.Seconds())
 	c.tripCalls.observe(float64(calls))
 	if err != nil {

@@ -24,7 +24,7 @@ func DenialLife(d time.Duration) RuleOption {
 	}
 }
 
-// remembered is the decision if the key is known to be denied.
+// remembered returns the denial of a key that is known to be denied.
 func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	if r.limiter.denials == nil {
 		return limit.Decision{}, false
@@ -54,7 +54,7 @@ func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, 
 	})
 }
 
-// forgetDenial is for units that came back.
+// forgetDenial forgets a key's denial, because units have been given back.
 func (r *Rule) forgetDenial(hash uint64) {
 	if r.limiter.denials != nil {
 		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())

@@ -5,8 +5,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
@@ -101,7 +99,7 @@ func (e *each) parts(together []int) [][]int {
 	if len(together) == 0 {
 		return nil
 	}
-	if _, oneNode := e.limiter.client.(*redis.Client); oneNode {
+	if !e.limiter.script.DividesBySlot() {
 		return e.divide(nil, together)
 	}
 	var parts [][]int

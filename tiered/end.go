@@ -6,9 +6,9 @@ import (
 )
 
 // end ends a decision about a single request, whichever tier made it, or the error in its place: it
-// counts it, shows it to whoever watches decisions, has it compared with the exact log if the rule
-// has a shadow, and turns it into what the caller is told. A peek decides nothing, so that it is
-// only told. The error is the caller's.
+// counts it, shows it to the live page, has it compared with the exact log if the rule has a shadow,
+// and turns it into the caller's result (see tell). A peek decides nothing, so it is only turned into the
+// result. The returned error is the caller's.
 func (q *question) end(d *limit.Decision, err error) error {
 	r := q.rule
 	if q.operation != lua.Peek {
@@ -20,8 +20,8 @@ func (q *question) end(d *limit.Decision, err error) error {
 	return r.tell(d, err)
 }
 
-// count counts a decision, or the error in its place, and shows a decision to whoever watches them.
-// Without a live page nobody does, which costs the loads of two pointers.
+// count counts a decision, or the error in its place, and shows a decision to the live page. If there is
+// none, that takes only the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
 		r.metrics.failed.of(err).Inc()
@@ -38,8 +38,8 @@ func (r *Rule) count(key string, d *limit.Decision, err error) {
 	}
 }
 
-// tell turns a decision, or the error in its place, into what the caller is told. On a dry run that
-// is to go on.
+// tell turns a decision, or the error in its place, into the caller's result. On a dry run, that is always
+// an allowed decision.
 func (r *Rule) tell(d *limit.Decision, err error) error {
 	switch {
 	case err != nil && !r.config.dryRun:

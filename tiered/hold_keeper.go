@@ -19,8 +19,7 @@ const (
 
 // holdKeeper numbers the holds of a limiter, and sends the settlements that wait for Redis.
 type holdKeeper struct {
-	once   sync.Once
-	lastID atomic.Uint64
+	lastID atomic.Uint64 // begins anywhere
 
 	sending  sync.Mutex // held while waiting settlements are sent
 	mu       sync.Mutex // guards the fields below

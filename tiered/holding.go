@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -21,11 +20,9 @@ type holding struct {
 
 // newHolding returns a holding whose ID is, with near certainty, unique in the fleet.
 func (l *Limiter) newHolding(life time.Duration) *holding {
-	k := &l.holds
-	k.once.Do(func() { k.lastID.Store(rand.Uint64()) })
-	id := k.lastID.Add(1)
+	id := l.holds.lastID.Add(1)
 	for id == 0 {
-		id = k.lastID.Add(1)
+		id = l.holds.lastID.Add(1)
 	}
 	return &holding{terms: remote.Hold{ID: id, Life: life}}
 }

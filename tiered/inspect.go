@@ -3,6 +3,7 @@ package tiered
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"time"
@@ -83,7 +84,7 @@ func (r *Rule) inspected() inspect.Rule {
 		WithLimit: func(l limit.Limit) (inspect.Rule, error) {
 			other, err := r.limiter.describedRule(r.name, l, r.config)
 			if err != nil {
-				return inspect.Rule{}, err
+				return inspect.Rule{}, fmt.Errorf("rule %q: %w", r.name, err)
 			}
 			return other.inspected(), nil
 		},
@@ -122,6 +123,6 @@ func (i inside) Health() inspect.Health {
 	units, keys := l.ledger.Waiting()
 	h.WaitingUnits, h.WaitingKeys = units, int64(keys)
 	trips := l.metrics.trips.stats()
-	h.TripBounds, h.TripCounts = slices.Clone(trips.Bounds), trips.Counts
+	h.TripBounds, h.TripCounts = trips.Bounds, trips.Counts
 	return h
 }

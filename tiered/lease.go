@@ -54,7 +54,7 @@ func LeaseWithinLimit(percent int) RuleOption {
 // newLeases makes the keeper of all rules' leases.
 func (l *Limiter) newLeases() *lease.Keeper {
 	return lease.New(lease.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline, AtOnce: maxBatch,
+		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
 		Virtual: l.config.virtualClock != nil,
 		Shard:   func(key remote.UserKey) *outage.Shard { return l.shards.Of(key) },
 		NotGivenBack: func(err error) {

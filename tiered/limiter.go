@@ -2,9 +2,9 @@ package tiered
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -56,7 +56,6 @@ type Limiter struct {
 	metrics   *counters
 	log       *quietLog
 	start     time.Time
-	assumed   int   // instances, until Redis reports the number
 	born      int64 // when the limiter was made, see now
 
 	closed     atomic.Bool
@@ -66,7 +65,6 @@ type Limiter struct {
 
 	shadows     sync.Once // starts compareAll
 	comparisons chan comparison
-	instance    string // this instance's name in Redis
 	script      *remote.Script
 	batching    remote.Options
 
@@ -129,7 +127,6 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
 		comparisons: make(chan comparison, shadowQueue),
-		instance:    rand.Text(),
 		script:      remote.NewScript(client),
 		rules:       make(map[string]*Rule),
 	}
@@ -137,6 +134,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.script.OnForeignLibrary(func(err error) {
 		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
+	l.holds.lastID.Store(rand.Uint64())
 	l.born = l.now()
 	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -155,7 +153,6 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.fleetFile != "" {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
 	}
-	l.assumed = c.assumedFleet(l.fleetFile)
 	l.shards = l.newShards()
 	l.shard = l.shards.Only()
 	l.leases = l.newLeases()

@@ -12,22 +12,23 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// lookAgain is how old an answer may be for newcomers to go by it: capacity may have come back
-// earlier than it said, by a refund, a reset, or because Redis is back.
+// lookAgain is the age up to which an answer of Redis is used for callers that join a queue. Capacity
+// may have come back earlier than the answer said, by a refund, a reset, or because Redis is back.
 const lookAgain = time.Second
 
 const (
-	// turn is how long a line for slots goes on to take what its own process releases, if there are
+	// turn is how long a queue for slots may take the slots that its own process releases, if there are
 	// other processes. They learn of a release only by asking, and would otherwise never be first.
 	turn = time.Second
-	// turnOfOthers is how long it then leaves its releases to them; they ask every acquireAgain.
+	// turnOfOthers is how long the queue then leaves released slots to other processes, which ask every
+	// acquireAgain.
 	turnOfOthers = acquireAgain + 10*time.Millisecond
 )
 
-// lines are the lines of those who wait, by rule and key.
+// lines are the queues of all callers of Wait and AcquireWait: one for each rule and key.
 type lines struct {
-	some atomic.Bool // whether anybody waits, for those who give units back: mostly nobody does
-	mu   sync.Mutex  // guards all lines and their waiters
+	some atomic.Bool // whether there are any, for release: usually nobody waits
+	mu   sync.Mutex  // guards all queues and their waiters
 	of   map[lineID]*line
 }
 
@@ -36,23 +37,24 @@ type lineID struct {
 	key  remote.UserKey
 }
 
-// line is those who wait for units of one key, in order of arrival.
+// line is the queue of the callers that wait for units of one key, in order of arrival. Only the first
+// of them asks Redis.
 type line struct {
 	lines   *lines
 	id      lineID
 	waiters list.List // of *waiter
-	units   int64     // that all of them want
+	units   int64     // the sum of their costs
 
-	asking   bool      // who is first has asked, and has no answer yet
-	released bool      // since it has asked
-	asked    time.Time // the last answer
-	next     time.Time // when what who is first wants is free, as of that answer; zero: unknown
+	asking   bool      // the first waiter has asked, and has no answer yet
+	released bool      // units were given back since it asked
+	asked    time.Time // when the last answer came
+	next     time.Time // when the first waiter's units are free according to that answer; zero: unknown
 
-	// Of a line for slots: when its turn began, and until when it is that of other processes.
+	// For slots: when the turn of this queue began, and until when the turn is other processes'.
 	turn, others time.Time
 }
 
-// join puts a waiter at the end of its line, unless it cannot be served in time.
+// join puts a waiter at the end of its queue, unless it cannot be served in time.
 func (ls *lines) join(w *waiter) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -80,7 +82,7 @@ func (ls *lines) join(w *waiter) *line {
 	return q
 }
 
-// first is who is first in a line. The lock is held, and somebody waits.
+// first returns the first waiter. The lock is held, and the queue is not empty.
 func (q *line) first() *waiter { return q.waiters.Front().Value.(*waiter) }
 
 type waiterTask int
@@ -91,7 +93,8 @@ const (
 	waiterDone
 )
 
-// look says what a waiter has to do; and for how long it waits, if not until it is told.
+// look returns what a waiter has to do next, and, if it is to wait, for how long at most; 0 means until
+// it is told.
 func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -108,7 +111,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	return waiterAsks, 0
 }
 
-// wait waits until the waiter is told to look again; for as long as pause, unless that is 0.
+// wait waits until the waiter is told to look again, but no longer than pause, unless that is 0.
 func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
@@ -126,8 +129,8 @@ func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	}
 }
 
-// answered hands out what was granted, in order, and returns what nobody waits for any more.
-// slots are those of the decisions, if the rule has slots.
+// answered gives grants to the waiters, in order, and returns those that nobody waits for any more.
+// slots has the slot of each grant, if the rule has slots.
 func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -164,14 +167,14 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 	return left
 }
 
-// expelLate sends those away who cannot be served in time, if who is first must wait so long.
+// expelLate ends the waits that cannot succeed in time, given how long the first waiter must wait.
 func (q *line) expelLate(wait time.Duration) {
 	first, between := q.first(), int64(0)
 	for at := q.waiters.Front(); at != nil; {
 		w := at.Value.(*waiter)
 		at = at.Next()
 		if !first.wantsTheSame(q.first()) {
-			return // the first is gone, and how long the next must wait is not known
+			return // the first waiter is gone, and how long the next one must wait is not known
 		}
 		if before := q.first(); !q.expel(w, wait, between) && w != before {
 			between += w.cost
@@ -179,8 +182,8 @@ func (q *line) expelLate(wait time.Duration) {
 	}
 }
 
-// expel sends a waiter away if it cannot be served in time: who is first waits so long, and so
-// many units are wanted by those between them.
+// expel ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
+// wait, and between is the number of units that the waiters between the two want.
 func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
@@ -194,7 +197,7 @@ func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
 	return true
 }
 
-// leave takes a waiter out of the line, unless it is done.
+// leave removes a waiter from the queue, unless it is done.
 func (q *line) leave(w *waiter, why error) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -213,7 +216,7 @@ func (q *line) leave(w *waiter, why error) {
 	}
 }
 
-// done takes a waiter out of the line and tells it what it waited for. The lock is held.
+// done removes a waiter from the queue and tells it the result. The lock is held.
 func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost
@@ -225,8 +228,8 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	}
 }
 
-// release has who is first ask at once, because units have been given back; or, if they are slots and
-// the line's turn is over, once other processes have had the time to ask.
+// release makes the first waiter ask at once, because units have been given back; or, if they are slots
+// and the turn of this queue is over, once other processes have had the time to ask.
 func (ls *lines) release(rule string, key remote.UserKey) {
 	if !ls.some.Load() {
 		return
@@ -240,7 +243,7 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	}
 }
 
-// takeTurns begins the turn of other processes if that of this line is over. The lock is held.
+// takeTurns begins the turn of other processes if that of this queue is over. The lock is held.
 func (q *line) takeTurns() {
 	r, now := q.first().rule, time.Now()
 	if r.slotTTL != 0 && now.Sub(q.turn) > turn && r.limiter.FleetSize() > 1 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -110,8 +111,8 @@ func Deadline(d time.Duration) Option {
 // uses GCRA whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
-		if logUpTo < 0 || logUpTo > remote.MaxLogQuota || counterUpTo < logUpTo {
-			return option.Invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, remote.MaxLogQuota)
+		if logUpTo < 0 || logUpTo > lua.MaxLogUnits || counterUpTo < logUpTo {
+			return option.Invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, lua.MaxLogUnits)
 		}
 		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
 		return nil

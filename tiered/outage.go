@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -58,15 +59,16 @@ const (
 
 // newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
+	instance := rand.Text() // names this one in Redis
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
-		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: l.assumed,
-		Instance: l.instance, Ledger: l.ledger,
+		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: l.config.assumedFleet(l.fleetFile),
+		Instance: instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
 				Begin: s.Breaker.Begin, Now: l.now, Trip: s.TripEnded, Shard: s.Index(),
 			})
-			return b, remote.NewFleet(b, l.keys, l.instance, outage.FleetTTL, assumed)
+			return b, remote.NewFleet(b, l.keys, instance, outage.FleetTTL, assumed)
 		},
 		Hint:       func(err error) string { return tlsHint(l.client, err) },
 		Explain:    l.explain,
@@ -76,7 +78,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Turned:     l.wakeSlots,
 		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
-		Counts:     outageCounts{l},
+		Counts:     l.metrics,
 		Log:        l.log,
 	}
 	if node, ok := l.client.(*redis.Client); ok {
@@ -84,7 +86,7 @@ func (l *Limiter) newShards() *outage.Shards {
 	}
 	if client, ok := l.client.(*redis.ClusterClient); ok {
 		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
-		c.Refresh = func(ctx context.Context) { remote.RefreshMasters(ctx, client) }
+		c.Refresh = client.ReloadState
 		c.MayHaveChanged = l.script.MayHaveChanged
 		c.Slot = l.keys.Slot
 	}
@@ -94,28 +96,6 @@ func (l *Limiter) newShards() *outage.Shards {
 		}
 	}
 	return outage.New(c)
-}
-
-// outageCounts count Redis's outages and losses in the limiter's counters.
-type outageCounts struct{ l *Limiter }
-
-func (c outageCounts) Opened()             { c.l.metrics.opened.Inc() }
-func (c outageCounts) Forgot()             { c.l.metrics.amnesia.Inc() }
-func (c outageCounts) Charged(units int64) { c.l.metrics.charged.Add(uint64(units)) }
-
-func (c outageCounts) Missed(why outage.Miss) {
-	switch why {
-	case outage.NoRoom:
-		c.l.metrics.noRoom.Inc()
-	case outage.OwnTime:
-		c.l.metrics.ownTime.Inc()
-	default:
-		c.l.metrics.notInTime.Inc()
-	}
-}
-
-func (c outageCounts) Trip(callers int, took time.Duration, err error) {
-	c.l.metrics.trip(callers, took, err)
 }
 
 // shardOf returns the shard of a key.

@@ -44,7 +44,7 @@ type Rule struct {
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	r, err := l.describedRule(name, lim, c)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	if r.shadow, err = l.newShadow(r); err != nil {
 		return nil, err
@@ -59,32 +59,33 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	return r, nil
 }
 
-// describedRule makes a rule without side effects, for newRule and for inspection.
+// describedRule makes a rule without side effects, for newRule and for inspection. Its errors do not name
+// the rule.
 func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
 	if err := lim.Validate(); err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
+		return nil, err
 	}
 	if lim.IsConcurrent() {
 		return l.describedSlotsRule(name, lim, c)
 	} else if c.slotTTL != 0 {
-		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("a SlotTTL of %v for a limit of %v, which holds no slots: see limit.Concurrent", c.slotTTL, lim))
+		return nil, option.Invalid("a SlotTTL of %v for a limit of %v, which holds no slots: see limit.Concurrent", c.slotTTL, lim)
 	}
 	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)
 	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
+		return nil, err
 	}
 	terms, inRedis := lease.NewTerms(l.hasher, name, lim, a, c.leased, c.leasedWithin)
 	capacity := a.Capacity(inRedis)
 	if c.countDenied {
 		if err := c.mayCountDenied(lim, a); err != nil {
-			return nil, fmt.Errorf("rule %q: %w", name, err)
+			return nil, err
 		}
 		inRedis = limit.Per(limit.MaxQuota, lim.Window())
 	}
 	encoded, err := remote.NewRule(inRedis, a)
 	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
+		return nil, err
 	}
 	if c.unsettled == GiveBack {
 		encoded = encoded.GivesBack()

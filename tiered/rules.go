@@ -108,8 +108,8 @@ type ConflictError struct {
 	by               string // where InForce is from
 }
 
-// conflict is the error of a rule that cannot be had because of this one. The limiter's mu must
-// be held.
+// conflict returns the error of a rule that is refused because this one is in force. The limiter's mu
+// must be held.
 func (r *Rule) conflict(refused *Rule) error {
 	by := r.source
 	if r.held || by == "" {

@@ -74,7 +74,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	})
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):
-		l.outage(err) // logs it
+		l.warnUnreadable(err)
 		s.rule.metrics.holds.lost.Add(1)
 		l.record(s)
 		return true

@@ -7,9 +7,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// allowSeveral decides some requests of the same cost, one after the other up to the first that is
-// denied, with one trip. It may stop before; but one is decided at least, or there is an
-// error. Those that were granted are counted, and the first if it is denied.
+// allowSeveral decides up to count requests of the same cost, one after the other up to the first that
+// is denied, with one trip. It may stop earlier, but decides at least one unless it returns an error. It
+// counts the grants, and a denial only if it is the first decision.
 func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	r, cost := q.rule, q.cost
 	if count == 1 || !q.goesToRedis() {
@@ -42,7 +42,7 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 	return q.oneByOne(count, func() (limit.Decision, error) { return q.fallback(r.limiter.now(), err), nil })
 }
 
-// goesToRedis reports whether a request is decided by Redis alone, as far as can be known.
+// goesToRedis reports whether, as far as is known, Redis alone will decide the request.
 func (q *question) goesToRedis() bool {
 	r, s := q.rule, q.shard()
 	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
@@ -52,7 +52,7 @@ func (q *question) goesToRedis() bool {
 	return !known
 }
 
-// oneByOne is allowSeveral without a common trip: up to the first that takes one.
+// oneByOne is allowSeveral without a common trip. It stops after the first decision by Redis.
 func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
 		d, err := decide()

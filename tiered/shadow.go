@@ -119,13 +119,12 @@ func (s *shadow) sampled(key string) bool {
 
 // compareAll runs until the limiter is closed.
 func (l *Limiter) compareAll() {
-	script := remote.NewScript(l.client)
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case first := <-l.comparisons:
-			l.compareBatch(script, l.more(first))
+			l.compareBatch(l.more(first))
 		}
 	}
 }
@@ -146,7 +145,7 @@ func (l *Limiter) more(first comparison) []comparison {
 
 // compareBatch asks the exact log. Errors are only counted: users' decisions determine whether
 // Redis is lost.
-func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
+func (l *Limiter) compareBatch(batch []comparison) {
 	batch = slices.DeleteFunc(batch, func(c comparison) bool {
 		if c.shard.Breaker.Closed() {
 			return false
@@ -163,7 +162,7 @@ func (l *Limiter) compareBatch(script *remote.Script, batch []comparison) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.config.deadline)
 	defer cancel()
-	replies, err := script.Run(ctx, entries, batch[0].clock)
+	replies, err := l.script.Run(ctx, entries, batch[0].clock)
 	for i, c := range batch {
 		switch {
 		case err != nil || replies[i].Err != nil || replies[i].Status == remote.Unreadable:

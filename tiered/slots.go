@@ -60,12 +60,12 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		meaningless = "Unsettled"
 	}
 	if meaningless != "" {
-		return nil, fmt.Errorf("rule %q: %w", name, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim))
+		return nil, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim)
 	}
 	ttl := cmp.Or(c.slotTTL, defaultSlotTTL)
 	encoded, err := remote.NewSlotsRule(lim, ttl, l.slots.holder)
 	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
+		return nil, err
 	}
 	r := &Rule{
 		limiter: l, name: name, asked: lim, limit: lim, inRedis: lim, config: c,

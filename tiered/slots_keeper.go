@@ -134,11 +134,8 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return l.shards.Of(remote.UserKey(key.Key)) == s })
 }
 
-// tellSlots sends the statements that are due, and with renew those of all keys, and reports whether
-// Redis has confirmed all of them.
-func (l *Limiter) tellSlots(now int64, renew bool) (told bool) {
-	return l.tellAll(l.slots.table.Statements(now, renew, l.canTell))
-}
+// tellSlots sends the statements that are due, and waits for their answers. It renews no slots.
+func (l *Limiter) tellSlots(now int64) { l.tellAll(l.slots.table.Statements(now, false, l.canTell)) }
 
 // tellAll sends statements, and reports whether Redis has confirmed all of them.
 func (l *Limiter) tellAll(statements []local.Statement[*Rule]) (told bool) {
@@ -247,7 +244,7 @@ func (l *Limiter) roundOfSlots() {
 		k.told = now
 		k.table.Doubt(now, func(local.HeldKey) bool { return true })
 	}
-	l.tellSlots(now, false)
+	l.tellSlots(now)
 }
 
 // isClosed reports whether closeSlots tells Redis what is left to tell, instead of the keeper.
@@ -269,7 +266,7 @@ func (l *Limiter) closeSlots() {
 	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
 	until, last := time.Now().Add(retried*l.config.deadline), time.Now().Add(l.config.deadline+closeWithin/2)
 	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && time.Now().Before(last); k.table.EndAll(l.now()) {
-		l.tellSlots(l.now(), false)
+		l.tellSlots(l.now())
 		if keys := k.table.Keys(); keys < left {
 			left, until = keys, time.Now().Add(retried*l.config.deadline)
 		}

@@ -217,7 +217,7 @@ func (l *Limiter) Stats() Stats {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
 	}
 	for _, shard := range l.shards.InUse() {
-		master, _, _ := shard.Where()
+		master, _ := shard.Where()
 		s.Shards = append(s.Shards, ShardStats{
 			Master: master, State: shard.State(), Breaker: BreakerState(shard.Breaker.State()),
 		})

@@ -39,12 +39,12 @@ func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
 	return w
 }
 
-// question is what the waiter asks, each time anew: the key's slot may have moved meanwhile.
+// question returns a new question for each attempt, since the key's slot may have moved meanwhile.
 func (w *waiter) question() question {
 	return question{rule: w.rule, key: w.key, cost: w.cost, operation: lua.Take}
 }
 
-// wait stands in line.
+// wait waits in the queue of the waiter's key.
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
 	for {
@@ -59,7 +59,8 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	}
 }
 
-// waiter is a call of Wait. Its rule may be another with the same name, see [Rule.WithLimit].
+// waiter is a call of Wait or AcquireWait. Waiters of one queue may have different rules of the same
+// name, see [Rule.WithLimit].
 type waiter struct {
 	rule     *Rule
 	key      callKey
@@ -74,7 +75,7 @@ type waiter struct {
 	err      error
 }
 
-// end counts a waiter's result, unless it has been counted as a decision.
+// end returns a waiter's result, and counts it unless it was counted as a decision.
 func (w *waiter) end() (limit.Decision, error) {
 	switch {
 	case w.err == nil:
@@ -96,7 +97,7 @@ func (w *waiter) tell() {
 	}
 }
 
-// ask asks for who is first, and for those behind who want the same.
+// ask asks for the first waiter, and for those behind it that want the same.
 func (q *line) ask(ctx context.Context, w *waiter) {
 	// No more than the limit can be granted, and one more request tells when the next is possible.
 	most := min(w.rule.capacity/w.cost+1, max(1, maxWork/w.cost))
@@ -110,7 +111,7 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 		q.askFor(ctx, w, 1)
 		return
 	}
-	go q.askFor(context.WithoutCancel(ctx), w, count) // it is for several callers, of which each may leave
+	go q.askFor(context.WithoutCancel(ctx), w, count) // for several callers, each of which may leave
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
@@ -131,8 +132,8 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 	return w.rule == other.rule && w.cost == other.cost
 }
 
-// takesAtLeast is how long it takes at least, from when the first units are free and taken,
-// until so many more have been.
+// takesAtLeast returns the least time from when the first units are free and taken until that many more
+// have been.
 func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	window := float64(r.limit.Window())
 	if r.algorithm.Same(limit.GCRA()) {

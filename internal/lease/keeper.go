@@ -18,6 +18,8 @@ const (
 	leasedKeys = 8192
 	// mostRenewals is how many leases are requested at a time; further keys are decided in Redis.
 	mostRenewals = 64
+	// returnedAtOnce is how many leases are given back at a time, which share trips.
+	returnedAtOnce = 128
 	// endIdleEvery is how often unused leases are ended, while there are leases.
 	endIdleEvery = 50 * time.Millisecond
 )
@@ -37,7 +39,6 @@ type Config struct {
 	Go       func(func())
 	Now      func() int64  // the time in ns, on a clock that does not go backwards
 	Deadline time.Duration // of asking for a lease
-	AtOnce   int           // most leases that are given back at a time
 	// Virtual says that Now is not real time. Then everything is done in the calling goroutines.
 	Virtual bool
 	Shard   func(key remote.UserKey) *outage.Shard
@@ -212,7 +213,7 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 		k.unrecord(&ended[i])
 	}
 	for len(ended) > 0 {
-		some := ended[:min(len(ended), k.c.AtOnce)]
+		some := ended[:min(len(ended), returnedAtOnce)]
 		ended = ended[len(some):]
 		var returns sync.WaitGroup
 		for i := range some {

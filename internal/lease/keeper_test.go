@@ -83,7 +83,7 @@ func TestLeasesWithoutRedis(t *testing.T) {
 	})
 	var notGivenBack error
 	k := New(Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, AtOnce: 8, Virtual: true,
+		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Virtual: true,
 		Shard: shards.Of, NotGivenBack: func(err error) { notGivenBack = err },
 	})
 	k.Begin()

@@ -73,7 +73,7 @@ func (s *Shard) forgot(since int64) {
 	}
 	e.forgottenSince = since
 	if s.Breaker.Closed() {
-		e.back.Store(max(1, now))
+		e.isBack(now)
 	}
 	s.mu.Unlock()
 

@@ -11,11 +11,11 @@ import (
 // shard.
 const maxShards = 256
 
-// routes map the slots of a Cluster to shards. A single node has one shard, as a Cluster has until
+// routes map the slots of a Cluster to shards. A single node has one shard, and so does a Cluster until
 // its masters are known. They are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*Shard                // all there ever were, for reuse
+	shards []*Shard                // all that were ever made; those not in use are reused
 	used   []*Shard                // those whose masters have slots
 }
 
@@ -79,11 +79,11 @@ func (s *Shard) name() []any {
 	return []any{"master", w.addr, "slots", w.slots}
 }
 
-// Where is the address of the shard's master, how many slots it has, and the slot in which the
-// fleet meets there. Without a Cluster the address is "".
-func (s *Shard) Where() (addr string, slots int, fleet uint16) {
+// Where returns the address of the shard's master, and the slot of the fleet's key there. Without a
+// Cluster the address is "".
+func (s *Shard) Where() (addr string, fleet uint16) {
 	w := s.where.Load()
-	return w.addr, w.slots, w.fleet
+	return w.addr, w.fleet
 }
 
 // Address returns the address of the shard's Redis, or "" if it is not known.

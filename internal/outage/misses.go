@@ -68,26 +68,23 @@ func (s *Shard) Missed(err error) {
 	default:
 		l.Counts.Missed(NotInTime)
 	}
-	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFrom(max(1, l.Now())) {
+	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFromNow() {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
 	}
 }
 
-// settleFrom makes a shard settle from now on, unless Redis is lost. It reports whether it
+// settleFromNow makes a shard settle from now on, unless Redis is lost. It reports whether it
 // did not settle before.
-func (s *Shard) settleFrom(now int64) (begun bool) {
+func (s *Shard) settleFromNow() (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.uncharged()
-	switch {
-	case e == nil:
-		e := s.begin(now)
-		e.load.Store(true)
-		e.back.Store(now)
-		s.changed(Settling) // before it can be lost, which is told next
+	if e == nil {
+		s.beginSettling().load.Store(true)
 		return true
-	case e.back.Load() != 0:
-		e.back.Store(now)
+	}
+	if e.back.Load() != 0 {
+		e.isBack(s.all.Now())
 	}
 	return false
 }

@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// askEvery is how often the client is made to ask the Cluster which master has which slots, be there a
-	// reason or not. A second later, it is looked at what it was told.
+	// askEvery is how often the client is made to ask the Cluster which master has which slots, even if there
+	// is no sign of a change. Its answer is compared with the routes a second later.
 	askEvery = 5 * time.Second
-	// lookEvery is how often it is looked at for looks times, after a sign that it may have changed. All slots are
-	// looked at one by one: a few milliseconds of a processor.
+	// After a sign that slots may have moved, the client's table is compared with the routes every lookEvery,
+	// looks times. That takes a few milliseconds of a processor, as the client is asked about each slot by
+	// itself.
 	lookEvery = time.Second
 	looks     = 5
 )
 
-// meetCluster asks a Cluster for its masters. If it cannot be reached, its keys have one
-// shard until it can.
+// meetCluster asks a Cluster for its masters. Until it can be reached, all of its keys have one shard.
 func (l *Shards) meetCluster() error {
 	var masters *remote.Masters
 	err := l.WithinStart(func(ctx context.Context) (err error) {
 		masters, err = l.Masters(ctx)
 		return err
 	})
-	if err == nil { // or else it may still be written
+	if err == nil { // otherwise masters may still be written
 		l.reroute(masters)
 	}
 	return err
 }
 
-// followCluster runs in the background.
+// followCluster runs in the background: it finds out when slots have moved to other masters.
 func (l *Shards) followCluster() {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
@@ -63,9 +63,8 @@ func (l *Shards) followCluster() {
 	}
 }
 
-// reroute puts a new map in force, and returns the shards that are new. Shards outlive
-// their masters: a replica that takes all slots over from a dead one takes over its shard
-// with them.
+// reroute puts new routes in force, and returns the shards that are new. Shards outlive
+// their masters: a replica that takes over all slots of a dead master also takes over its shard.
 func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.routes.Load()
 	next := &routes{shards: old.shards}
@@ -112,9 +111,8 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	return added
 }
 
-// successors is the shard of each master: the one it had; or, if it had none, the one of a
-// master that has no slots any more, most of which it has now. It is nil where there is
-// none.
+// successors returns the shard of each master: the one that it had; or, if it had none, the shard of
+// the vanished master most of whose slots it has now; or nil.
 func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
 	taken := make([]bool, len(r.shards))
@@ -146,7 +144,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	return successors
 }
 
-// unused is a shard whose master has lost all its slots, nil if there is none.
+// unused returns a shard whose master has lost all of its slots, or nil if there is none.
 func (r *routes) unused(successors []*Shard) *Shard {
 	for _, s := range r.shards {
 		if !s.inUse() && !slices.Contains(successors, s) {
@@ -156,15 +154,15 @@ func (r *routes) unused(successors []*Shard) *Shard {
 	return nil
 }
 
-// meetsBefore is an order of slots, in which the fleet meets in a master's first one: all
-// instances find the same, and slots that come and go seldom change it. It mixes them, as
-// the lowest of a master are those that tools move first.
+// meetsBefore is an order of slots. The fleet's key is in the first of a master's slots in this order,
+// so that all instances find the same one, and slots that come and go seldom change it. The order is
+// not that of the numbers, because tools that move slots begin with a master's lowest ones.
 func meetsBefore(a, b uint16) bool {
 	const mask, odd = 0x2a5b, 40503
 	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
 
-// inherit lets an outage, or what follows it, go on where slots come to another shard.
+// inherit continues an outage, or the settling after it, in the shards that slots have come to.
 func (l *Shards) inherit(old, next *routes) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
@@ -177,10 +175,11 @@ func (l *Shards) inherit(old, next *routes) {
 	}
 }
 
-// errInherited opens the breaker of a shard that is made of one that is lost.
+// errInherited is the reason why the breaker of a new shard is opened that gets slots of a lost one.
 var errInherited = errors.New("the master that had its slots is lost")
 
-// adopt makes a shard settle, or if it is new be lost, like the one that it gets slots from.
+// adopt puts a shard into the state of the one that it gets slots from: it settles, or, if it is new
+// and the other's master is lost, counts as lost too.
 func (s *Shard) adopt(from *Shard) {
 	if from.incident.Load() == nil {
 		return
@@ -195,12 +194,10 @@ func (s *Shard) adopt(from *Shard) {
 	if s.uncharged() != nil || !s.Breaker.Closed() {
 		return
 	}
-	now := s.all.Now()
-	s.begin(now).back.Store(max(1, now))
-	s.changed(Settling)
+	s.beginSettling()
 }
 
-// place tells shards where they are.
+// place records where the shards' masters are, and moves the fleet's key if its slot has changed.
 func (l *Shards) place(r *routes, places []where) {
 	heard := 0 // instances
 	for _, s := range l.InUse() {

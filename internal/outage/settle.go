@@ -102,10 +102,7 @@ func (s *Shard) settleWithOthers() {
 	if s.incident.Load() != nil {
 		return
 	}
-	now := max(1, s.all.Now())
-	e := s.begin(now)
-	e.back.Store(now)
-	s.changed(Settling)
+	s.beginSettling()
 }
 
 // settlesSoon reports whether an incident may end before a window has passed, if all instances

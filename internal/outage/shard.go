@@ -164,12 +164,24 @@ func (s *Shard) since(now int64) int64 {
 	return now
 }
 
+// beginSettling begins an incident while Redis is there. The lock is held.
+func (s *Shard) beginSettling() *incident {
+	now := s.all.Now()
+	e := s.begin(now)
+	e.isBack(now)
+	s.changed(Settling)
+	return e
+}
+
 // back begins the settling.
 func (s *Shard) back(now int64) {
 	if e := s.incident.Load(); e != nil {
-		e.back.Store(max(1, now))
+		e.isBack(now)
 	}
 }
+
+// isBack records that Redis is back since now.
+func (e *incident) isBack(now int64) { e.back.Store(max(1, now)) }
 
 // end ends an incident, unless Redis has been lost again.
 func (s *Shard) end(e *incident) bool {

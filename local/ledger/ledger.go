@@ -14,8 +14,8 @@ import (
 // concurrent use.
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed
-// number of them, in sets that are locked one by one. When a set is full, the record whose window
-// will be empty first is evicted, among those of rules that have at least as many records in the
+// number of them, in sets that are locked one by one. When a set is full, the record that says least of
+// its limit is evicted (record.weight), among those of rules that have at least as many records in the
 // set as the new record's rule (place). Its units become arrears of new keys of the set
 // (overflow.go). Apart from that, an absent record equals an empty one.
 //
@@ -87,7 +87,10 @@ func New[O any](keys int) *Ledger[O] {
 func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	set := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := l.findOrCreate(set, a, now)
+	i := set.find(a.Hash)
+	if i < 0 {
+		i = l.place(set, l.newRecord(a), a.Rule, now)
+	}
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
 	if !a.Charged {
@@ -234,7 +237,7 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 }
 
 func (l *Ledger[O]) set(hash uint64) *ledgerSet {
-	// The low bits choose the shard of the denials' cache; take others.
+	// The low bits choose the shard of the denials' cache, and the next ones a place of its front.
 	return &l.sets[hash>>24&l.mask]
 }
 
@@ -248,19 +251,11 @@ func (s *ledgerSet) find(hash uint64) int {
 	return -1
 }
 
-func (l *Ledger[O]) findOrCreate(set *ledgerSet, a *Account[O], now int64) int {
-	i := set.find(a.Hash)
-	if i < 0 {
-		return l.place(set, l.newRecord(a), a.Rule, now)
-	}
-	return i
-}
-
 func (l *Ledger[O]) newRecord(a *Account[O]) record {
 	return record{hash: a.Hash, size: recordSize(a.terms()), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one whose window will be empty first: among those of its
+// place stores a record in place of the one of the least weight: among those of its
 // own rule, and of rules that have at least as many records in the set as its own then would. So a
 // flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
 // those of rules with fewer records, however little these have in their windows (law 11). Empty
