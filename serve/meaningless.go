@@ -62,6 +62,9 @@ var meaninglessWithoutRedis = map[string]string{
 
 // meaningless is a line for each variable that is set and does nothing.
 func (e *environment) meaningless(s *Settings) (lines []string) {
+	if format := e.text("LOG_FORMAT", "text"); !strings.EqualFold(format, "text") && !strings.EqualFold(format, "json") {
+		lines = append(lines, fmt.Sprintf("LOG_FORMAT is %q, must be text or json: lines are written as text", format))
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
 		value := e.values[name]
 		why, ok := meaningless[name]
