@@ -482,10 +482,10 @@ func (s *Server) Close() {
 		}
 		serving.Wait()
 		s.background.Wait()
+		var ending sync.WaitGroup // at the same time, as above
 		if s.statsd != nil {
-			_ = s.statsd.Flush(context.Background()) // who is not there has been told of
+			ending.Go(func() { _ = s.statsd.Flush(context.Background()) }) // who is not there has been told of
 		}
-		var ending sync.WaitGroup // of two limiters at the same time, as above
 		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 			if limiter == nil {
 				continue
