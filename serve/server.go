@@ -466,19 +466,19 @@ func (s *Server) Close() {
 			s.health.set("ending", false)
 		}
 		s.stop()
-		var serving sync.WaitGroup // all end at the same time: together they have no longer than each
 		if s.grpc != nil {
 			if s.greeting != nil {
 				s.greeting.end()
 			}
-			serving.Go(func() {
-				late := time.AfterFunc(endWithin, s.grpc.Stop)
-				s.grpc.GracefulStop()
-				late.Stop()
-			})
+			late := time.AfterFunc(endWithin, s.grpc.Stop)
+			s.grpc.GracefulStop()
+			late.Stop()
 		}
+		// Until here /healthcheck has said that the service is not healthy. What is left of the time is for
+		// requests over HTTP, a second at least.
+		var serving sync.WaitGroup
 		for _, server := range s.http {
-			serving.Go(func() { endHTTP(server, endWithin) })
+			serving.Go(func() { endHTTP(server, max(endWithin-time.Since(began), time.Second)) })
 		}
 		serving.Wait()
 		s.background.Wait()

@@ -350,6 +350,35 @@ func TestGracefulEnd(t *testing.T) {
 	}
 }
 
+// While calls under way end, the service says over HTTP that it is not healthy.
+func TestHealthAtTheEnd(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: healthName})
+	must(t, err)
+	next := func(want healthv1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if health, err := watching.Recv(); err != nil || health.GetStatus() != want {
+			t.Fatal(health, err)
+		}
+	}
+	next(healthv1.HealthCheckResponse_SERVING)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Close()
+	}()
+	next(healthv1.HealthCheckResponse_NOT_SERVING)
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusInternalServerError {
+		t.Errorf("health %d", code)
+	}
+	must(t, connection.Close())
+	<-ended
+}
+
 // Connections that never complete their handshake do not delay the end, nor keep other clients from being
 // told of it.
 func TestEndDuringHandshakes(t *testing.T) {
@@ -776,6 +805,18 @@ func TestSettings(t *testing.T) {
 	}
 	if _, _, err := FromEnvironment([]string{"USE_PROMETHEUS=yes", "STATS_FLUSH_INTERVAL=1"}); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("two mistakes: %v", err)
+	}
+	for settings, want := range map[string]string{
+		"GRPC_CLIENT_TLS_CACERT=ca": "GRPC_SERVER_USE_TLS",
+		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_SERVER_USE_TLS",
+		"GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
+	} {
+		if _, warnings, err := FromEnvironment(append(strings.Fields(settings), "GRPC_SERVER_TLS_OTHER=x")); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], want) {
+			t.Errorf("%s: %q, %v", settings, warnings, err)
+		}
+	}
+	if _, warnings, err := FromEnvironment([]string{"GRPC_SERVER_USE_TLS=1", "GRPC_SERVER_TLS_CERT=c", "GRPC_SERVER_TLS_KEY=k", "GRPC_CLIENT_TLS_CACERT=ca", "GRPC_CLIENT_TLS_SAN=envoy"}); err != nil || len(warnings) != 0 {
+		t.Errorf("clients that show a certificate: %q, %v", warnings, err)
 	}
 	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
 		t.Errorf("a form of logs: %q, %v", warnings, err)
