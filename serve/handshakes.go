@@ -28,6 +28,7 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	setUserTimeout(accepted, pingTimeout)
 	c := &shaking{Conn: accepted, of: h}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -279,7 +279,7 @@ func (s *Server) serveGRPC() error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: s.settings.MaxConnectionAge, MaxConnectionAgeGrace: s.settings.MaxConnectionAgeGrace,
 			// Who reads nothing any more does not answer either, and is let go.
-			Time: time.Minute, Timeout: 20 * time.Second,
+			Time: time.Minute, Timeout: pingTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
@@ -321,6 +321,9 @@ func (s *Server) serveGRPC() error {
 	})
 	return nil
 }
+
+// pingTimeout is how long a client may take to answer a ping, and its kernel to take what is sent.
+const pingTimeout = 20 * time.Second
 
 // mostStreams is how many calls a connection may have under way, and longestRequest how many bytes
 // each of them: what they take of memory is bounded, if their caller does not read. Whoever has
