@@ -97,6 +97,8 @@ func (r *reading) read(dir string, depth int) error {
 func (r *reading) readEntry(path string, depth int) error {
 	info, err := os.Stat(path)
 	switch {
+	case isGone(path, err):
+		return nil
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -107,6 +109,9 @@ func (r *reading) readEntry(path string, depth int) error {
 		return fmt.Errorf("%s: more than %d files", r.root, mostFiles)
 	}
 	text, err := regularfile.Read(path, mostBytes)
+	if isGone(path, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -116,6 +121,16 @@ func (r *reading) readEntry(path string, depth int) error {
 	}
 	r.files = append(r.files, config.File{Name: relative, Text: text})
 	return nil
+}
+
+// isGone reports whether a file that a directory has listed cannot be read because it has been taken away
+// since, as who writes a file under another name first does. A link to nowhere is there.
+func isGone(path string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // same reports whether two readings of a directory are the same.

@@ -54,6 +54,14 @@ var meaninglessWithoutStatsd = map[string]string{
 	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD)",
 }
 
+// meaninglessWithoutTLS are those that say how connections are encrypted and clients known.
+var meaninglessWithoutTLS = map[string]string{
+	"GRPC_SERVER_TLS_CERT":   "connections are not encrypted (GRPC_SERVER_USE_TLS)",
+	"GRPC_SERVER_TLS_KEY":    "connections are not encrypted (GRPC_SERVER_USE_TLS)",
+	"GRPC_CLIENT_TLS_CACERT": "clients need no certificate, as connections are not encrypted (GRPC_SERVER_USE_TLS)",
+	"GRPC_CLIENT_TLS_SAN":    "clients need no certificate, as connections are not encrypted (GRPC_SERVER_USE_TLS)",
+}
+
 // meaninglessWithoutRedis are those that say what to do until Redis is there.
 var meaninglessWithoutRedis = map[string]string{
 	"TIERLIMIT_FLEET_SIZE": "no Redis is named (REDIS_URL): this process counts alone",
@@ -62,6 +70,9 @@ var meaninglessWithoutRedis = map[string]string{
 
 // meaningless is a line for each variable that is set and does nothing.
 func (e *environment) meaningless(s *Settings) (lines []string) {
+	if format := e.text("LOG_FORMAT", "text"); !strings.EqualFold(format, "text") && !strings.EqualFold(format, "json") {
+		lines = append(lines, fmt.Sprintf("LOG_FORMAT is %q, must be text or json: lines are written as text", format))
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
 		value := e.values[name]
 		why, ok := meaningless[name]
@@ -72,6 +83,12 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 		}
 		if !ok && s.Statsd.Network == "" {
 			why, ok = meaninglessWithoutStatsd[name]
+		}
+		switch {
+		case !ok && !s.UseTLS:
+			why, ok = meaninglessWithoutTLS[name]
+		case !ok && name == "GRPC_CLIENT_TLS_SAN" && s.TLS.ClientCA == "":
+			why, ok = "clients need no certificate (GRPC_CLIENT_TLS_CACERT)", true
 		}
 		if !ok && s.Redis.URL == "" {
 			why, ok = meaninglessWithoutRedis[name]

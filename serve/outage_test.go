@@ -78,6 +78,60 @@ func TestRedisKilled(t *testing.T) {
 	}
 }
 
+// A service that ends just after Redis has come back charges there what it granted meanwhile, although the
+// limiter does not know yet that Redis is back.
+func TestEndChargesRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	const keys = 20
+	root, prefix := configDir(t, lossy), "CACHE_KEY_PREFIX="+redistest.Prefix()
+	server := startOn(t, redis.Addr(), root, prefix, "TIERLIMIT_DEADLINE=100ms")
+	client := server.client(t)
+	redis.Kill()
+	redistest.Eventually(t, "Redis counts as lost", func() bool {
+		ask(t, client, asking("d log=other"))
+		return server.limiters.All.Degraded()
+	})
+	for key := range keys {
+		for range 3 {
+			if a := ask(t, client, asking(fmt.Sprintf("d counted=%d", key))); a.response.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+				t.Fatal(a)
+			}
+		}
+	}
+	redis.Restart()
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > endWithin {
+		t.Errorf("it took %v", took)
+	}
+	client = startOn(t, redis.Addr(), root, prefix).client(t)
+	for key := range keys {
+		expect(t, client, asking(fmt.Sprintf("d counted=%d", key)), "OK: OK 36")
+	}
+}
+
+// A service that ends while Redis is lost waits for it a few seconds only.
+func TestEndWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	server := startOn(t, redis.Addr(), configDir(t, lossy), "TIERLIMIT_DEADLINE=100ms")
+	client := server.client(t)
+	redis.Kill()
+	redistest.Eventually(t, "Redis counts as lost", func() bool {
+		ask(t, client, asking("d counted=a"))
+		return server.limiters.All.Degraded()
+	})
+	ask(t, client, asking("d counted=a"))
+	if server.limiters.All.Stats().UnchargedUnits == 0 {
+		t.Error("nothing is to be charged")
+	}
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > lostWithin+3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // A Redis that hangs costs nobody more than the deadline, and nobody gets an error within what
 // Envoy waits.
 func TestRedisHangs(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"runtime"
@@ -50,6 +51,8 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 			}
 			*user, *password = cmp.Or(*user, parsed.Username), cmp.Or(*password, parsed.Password)
 			s.TLS = s.TLS || scheme == "rediss"
+		} else if !isAddress(address) {
+			return nil, fmt.Errorf("%w: %sURL is %q, must be HOST:PORT, the path of a socket, or like redis://user:password@host:6379/0", ErrInvalidSetting, prefix, s.shown())
 		}
 		o.Addrs = append(o.Addrs, address)
 	}
@@ -61,6 +64,20 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		o.TLSConfig = config
 	}
 	return o, nil
+}
+
+// isAddress reports whether a text can be dialed: it is host:port, or a path, which begins with a slash
+// as the client has it.
+func isAddress(text string) bool {
+	if strings.HasPrefix(text, "/") {
+		return true
+	}
+	_, port, err := net.SplitHostPort(text)
+	if err != nil || port == "" {
+		return false
+	}
+	_, err = net.LookupPort("tcp", port)
+	return err == nil
 }
 
 func userAndPassword(auth string) (user, password string) {
@@ -86,7 +103,7 @@ func (s *RedisSettings) shown() string {
 func (f *RedisTLSFiles) config() (*tls.Config, error) {
 	c := &tls.Config{InsecureSkipVerify: f.SkipHostname, MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
-		pool, err := readCertificates(f.CA)
+		pool, err := readCertificates("REDIS_TLS_CACERT", f.CA)
 		if err != nil {
 			return nil, err
 		}
@@ -130,14 +147,15 @@ func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 	}
 }
 
-func readCertificates(path string) (*x509.CertPool, error) {
+// readCertificates reads the certificates in the file that a variable names.
+func readCertificates(variable, path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidSetting, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalidSetting, variable, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%w: %s has no certificate in PEM form", ErrInvalidSetting, path)
+		return nil, fmt.Errorf("%w: %s: %s has no certificate in PEM form", ErrInvalidSetting, variable, path)
 	}
 	return pool, nil
 }

@@ -45,6 +45,7 @@ type Server struct {
 	statsd   *statsd.Sender // nil: none
 
 	grpc      *grpc.Server
+	greeting  *handshakes // of gRPC's clients
 	http      []*http.Server
 	listeners map[string]net.Listener // by what is served
 
@@ -60,8 +61,12 @@ type Server struct {
 	closing    sync.Once
 }
 
-// endWithin is how long requests under way may take when the server ends.
-const endWithin = 10 * time.Second
+// endWithin is how long requests under way may take when the server ends, and greetWithin is how long
+// handshakes may take of it: clients are told to go elsewhere when these are done.
+const (
+	endWithin   = 10 * time.Second
+	greetWithin = time.Second
+)
 
 // Start starts a service. It listens when Start returns. Without Redis, or a configuration
 // that can be read, it starts all the same: the first is an outage, and the second is waited
@@ -116,7 +121,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // requests are answered without it
-		s.log.Error("what operators look at is not served (DEBUG_HOST, DEBUG_PORT)", "error", err)
+		s.log.Error("what operators look at is not served", "error", err)
 	}
 	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {
@@ -181,10 +186,8 @@ func (s *Server) followConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.background.Go(func() {
-		defer connection.Close()
-		(&subscription{server: s, connection: connection}).run(ctx)
-	})
+	_ = connection.Close() // the settings can be used
+	s.background.Go(func() { (&subscription{server: s}).run(ctx) })
 	return nil
 }
 
@@ -276,7 +279,7 @@ func (s *Server) serveGRPC() error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: s.settings.MaxConnectionAge, MaxConnectionAgeGrace: s.settings.MaxConnectionAgeGrace,
 			// Who reads nothing any more does not answer either, and is let go.
-			Time: time.Minute, Timeout: 20 * time.Second,
+			Time: time.Minute, Timeout: pingTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(mostStreams),
@@ -306,17 +309,21 @@ func (s *Server) serveGRPC() error {
 	}
 	listener, err := net.Listen(network, address)
 	if err != nil {
-		return fmt.Errorf("gRPC: %w", err)
+		return fmt.Errorf("gRPC (GRPC_HOST, GRPC_PORT, GRPC_UDS): %w", err)
 	}
 	s.listeners["grpc"] = listener
 	s.log.Warn("listening", "for", "gRPC", "at", listener.Addr().String())
+	s.greeting = newHandshakes(listener, greetWithin)
 	s.background.Go(func() {
-		if err := s.grpc.Serve(listener); err != nil {
+		if err := s.grpc.Serve(s.greeting); err != nil {
 			s.failed <- fmt.Errorf("gRPC: %w", err)
 		}
 	})
 	return nil
 }
+
+// pingTimeout is how long a client may take to answer a ping, and its kernel to take what is sent.
+const pingTimeout = 20 * time.Second
 
 // mostStreams is how many calls a connection may have under way, and longestRequest how many bytes
 // each of them: what they take of memory is bounded, if their caller does not read. Whoever has
@@ -350,10 +357,15 @@ func removeStaleSocket(path string) {
 	_ = os.Remove(path)
 }
 
+// addressVariables are those that say where something is served.
+var addressVariables = map[string]string{
+	"http": "HOST, PORT", "debug": "DEBUG_HOST, DEBUG_PORT", "metrics": "PROMETHEUS_ADDR",
+}
+
 func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s (%s): %w", what, addressVariables[what], err)
 	}
 	s.listeners[what] = listener
 	s.log.Warn("listening", "for", what, "at", listener.Addr().String())
@@ -448,36 +460,64 @@ func (s *Server) put(files []config.File, overlay *config.Overlay) error {
 }
 
 // Close ends the service: it says that it is not healthy, lets calls under way end, for 10 s at
-// most, and tells the fleet. Closing again does nothing.
+// most, charges in Redis what was granted without it, within 13 s of its beginning, and tells the fleet.
+// Closing again does nothing.
 func (s *Server) Close() {
 	s.closing.Do(func() {
+		began := time.Now()
 		if s.health != nil {
 			s.health.set("ending", false)
 		}
 		s.stop()
-		var serving sync.WaitGroup // all end at the same time: together they have no longer than each
 		if s.grpc != nil {
-			serving.Go(func() {
-				late := time.AfterFunc(endWithin, s.grpc.Stop)
-				s.grpc.GracefulStop()
-				late.Stop()
-			})
+			if s.greeting != nil {
+				s.greeting.end()
+			}
+			late := time.AfterFunc(endWithin, s.grpc.Stop)
+			s.grpc.GracefulStop()
+			late.Stop()
 		}
+		// Until here /healthcheck has said that the service is not healthy. What is left of the time is for
+		// requests over HTTP, a second at least.
+		var serving sync.WaitGroup
 		for _, server := range s.http {
-			serving.Go(func() { endHTTP(server, endWithin) })
+			serving.Go(func() { endHTTP(server, max(endWithin-time.Since(began), time.Second)) })
 		}
 		serving.Wait()
 		s.background.Wait()
+		var ending sync.WaitGroup // at the same time, as above
 		if s.statsd != nil {
-			_ = s.statsd.Flush(context.Background()) // who is not there has been told of
+			ending.Go(func() { _ = s.statsd.Flush(context.Background()) }) // who is not there has been told of
 		}
 		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 			if limiter == nil {
 				continue
 			}
-			if err := limiter.Close(); err != nil {
-				s.log.Warn("ending", "error", err)
-			}
+			ending.Go(func() {
+				waitUntilCharged(limiter, began)
+				if err := limiter.Close(); err != nil {
+					s.log.Warn("ending", "error", err)
+				}
+			})
 		}
+		ending.Wait()
 	})
+}
+
+// lostWithin is how long a service that ends waits for a Redis that is lost, if units are still to be
+// charged there. A Redis that has just come back counts as lost until it has answered some probes.
+const lostWithin = 3 * time.Second
+
+// waitUntilCharged waits until Redis has been charged for what was granted without it, but not beyond
+// the time that is stated for the end, which began at the given time. [tiered.Limiter.Close] by itself
+// takes less than a second for it, and does not wait for a Redis that is lost.
+func waitUntilCharged(limiter *tiered.Limiter, began time.Time) {
+	until, lostUntil := began.Add(endWithin+lostWithin), time.Now().Add(lostWithin)
+	for limiter.Stats().UnchargedUnits > 0 {
+		now := time.Now()
+		if now.After(until) || limiter.Degraded() && now.After(lostUntil) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

@@ -198,6 +198,36 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Files that change all the time are put in force nevertheless, within a few looks.
+func TestFilesThatChangeAllTheTime(t *testing.T) {
+	root := configDir(t, shop)
+	s, _, err := FromEnvironment([]string{"RUNTIME_ROOT=" + root, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"})
+	must(t, err)
+	s.LookEvery = time.Hour // the test looks
+	server, err := Start(s, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer server.Close()
+	w := watch{server: server}
+	w.begin()
+	for look := 1; look <= 2*mostMoving; look++ {
+		must(t, os.WriteFile(filepath.Join(root, "config", "f0.yaml"), fmt.Appendf(nil, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", look), 0o600))
+		w.again()
+		inForce := server.service.Config().Limits()[0].RequestsPerUnit()
+		if want := int64(look); look >= mostMoving && inForce != want {
+			t.Errorf("look %d: %d is in force", look, inForce)
+		}
+	}
+}
+
+// A file that is taken away while the directory is read is left out.
+func TestFilesThatGo(t *testing.T) {
+	dir := t.TempDir()
+	r := reading{root: dir}
+	if err := r.readEntry(filepath.Join(dir, "gone"), 0); err != nil || len(r.files) > 0 {
+		t.Error(r.files, err)
+	}
+}
+
 // Files beside the directory that begin with its name and a dot count as well, as in the original,
 // unless the root is not to be watched.
 func TestFilesBesideTheDirectory(t *testing.T) {
@@ -320,6 +350,59 @@ func TestGracefulEnd(t *testing.T) {
 	}
 }
 
+// While calls under way end, the service says over HTTP that it is not healthy.
+func TestHealthAtTheEnd(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: healthName})
+	must(t, err)
+	next := func(want healthv1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if health, err := watching.Recv(); err != nil || health.GetStatus() != want {
+			t.Fatal(health, err)
+		}
+	}
+	next(healthv1.HealthCheckResponse_SERVING)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Close()
+	}()
+	next(healthv1.HealthCheckResponse_NOT_SERVING)
+	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusInternalServerError {
+		t.Errorf("health %d", code)
+	}
+	must(t, connection.Close())
+	<-ended
+}
+
+// Connections that never complete their handshake do not delay the end, nor keep other clients from being
+// told of it.
+func TestEndDuringHandshakes(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	client := server.client(t)
+	expect(t, client, asking("shop many=a"), "OK: OK 99")
+	for range 3 {
+		silent, err := net.Dial("tcp", server.Addr("grpc").String())
+		must(t, err)
+		defer silent.Close()
+	}
+	redistest.Eventually(t, "all are accepted", func() bool {
+		server.greeting.mu.Lock()
+		defer server.greeting.mu.Unlock()
+		return len(server.greeting.open) == 3 // without the client's
+	})
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > endWithin/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // A Unix socket takes the place of the port; one that a process left behind is in nobody's way.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
@@ -423,6 +506,44 @@ func TestBrokenCertificates(t *testing.T) {
 	}
 }
 
+// A certificate that has expired, or does not count yet, does not replace one that counts; it does replace
+// one that has expired.
+func TestExpiredCertificates(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t)
+	var told strings.Builder
+	r := &reloaded{files: TLSFiles{Certificate: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key")}, log: slog.New(slog.NewTextHandler(&told, nil))}
+	now := time.Now()
+	issue := func(serial int64, from, until time.Duration) {
+		t.Helper()
+		authority.issueFor(t, filepath.Join(dir, "server"), "127.0.0.1", serial, now.Add(from), now.Add(until))
+	}
+	expect := func(serial int64, lines int, last string) {
+		t.Helper()
+		for range 3 {
+			now = now.Add(lookAtCertificates)
+			config, err := r.current(now)
+			must(t, err)
+			if got := config.Certificates[0].Leaf.SerialNumber.Int64(); got != serial {
+				t.Errorf("certificate %d is in force, want %d", got, serial)
+			}
+		}
+		if got := strings.Count(told.String(), "\n"); got != lines || !strings.Contains(told.String(), last) {
+			t.Errorf("%d lines, want %d with %q: %s", got, lines, last, told.String())
+		}
+	}
+	issue(1, -2*time.Hour, -time.Hour)
+	expect(1, 1, "GRPC_SERVER_TLS_CERT: the certificate expired at ")
+	issue(2, -time.Hour, time.Hour)
+	expect(2, 1, "")
+	issue(3, -2*time.Hour, -time.Hour)
+	expect(2, 2, "those in force stay")
+	issue(4, time.Minute, time.Hour)
+	expect(2, 3, "the certificate is not valid before ")
+	now = now.Add(2 * time.Minute)
+	expect(4, 3, "")
+}
+
 // With no look at the name in Redis's certificate, who issued it is looked at all the same: one
 // that is named, or else the system.
 func TestRedisCertificateOfAnyName(t *testing.T) {
@@ -487,10 +608,16 @@ func newAuthority(t *testing.T) *authority {
 // issue writes a certificate and its key into files.
 func (a *authority) issue(t *testing.T, path, name string, serial int64) {
 	t.Helper()
+	a.issueFor(t, path, name, serial, time.Time{}, time.Now().Add(time.Hour))
+}
+
+// issueFor writes a certificate that counts from one time until another.
+func (a *authority) issueFor(t *testing.T, path, name string, serial int64, from, until time.Time) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(serial), NotBefore: from, NotAfter: until,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if ip := net.ParseIP(name); ip != nil {
@@ -668,6 +795,7 @@ func TestSettings(t *testing.T) {
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "CACHE_KEY_PREFIX=a/b", "PROMETHEUS_PATH=metrics", "PROMETHEUS_PATH=/{", "LOG_LEVEL=loud",
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
+		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "LIMIT_LIMIT_HEADER=X Limit", "LIMIT_RESET_HEADER=x:", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
@@ -675,12 +803,66 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
+	if _, _, err := FromEnvironment([]string{"USE_PROMETHEUS=yes", "STATS_FLUSH_INTERVAL=1"}); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("two mistakes: %v", err)
+	}
+	for settings, want := range map[string]string{
+		"GRPC_CLIENT_TLS_CACERT=ca": "GRPC_SERVER_USE_TLS",
+		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_SERVER_USE_TLS",
+		"GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
+	} {
+		if _, warnings, err := FromEnvironment(append(strings.Fields(settings), "GRPC_SERVER_TLS_OTHER=x")); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], want) {
+			t.Errorf("%s: %q, %v", settings, warnings, err)
+		}
+	}
+	if _, warnings, err := FromEnvironment([]string{"GRPC_SERVER_USE_TLS=1", "GRPC_SERVER_TLS_CERT=c", "GRPC_SERVER_TLS_KEY=k", "GRPC_CLIENT_TLS_CACERT=ca", "GRPC_CLIENT_TLS_SAN=envoy"}); err != nil || len(warnings) != 0 {
+		t.Errorf("clients that show a certificate: %q, %v", warnings, err)
+	}
+	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
+		t.Errorf("a form of logs: %q, %v", warnings, err)
+	}
 	if _, warnings, err := FromEnvironment([]string{"TIERLIMIT_FLEET_SIZE=3"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no Redis is named") {
 		t.Errorf("a fleet without Redis: %q, %v", warnings, err)
 	}
 	for _, one := range []string{"REDIS_URL=redis:6379", "REDIS_PERSECOND_URL=redis:6379"} {
 		if _, _, err := FromEnvironment([]string{"REDIS_PERSECOND=true", one}); !errors.Is(err, ErrInvalidSetting) {
 			t.Errorf("two Redis, one named by %s: %v", one, err)
+		}
+	}
+}
+
+// Files and addresses that cannot be used are told with the variable that names them.
+func TestVariablesOfErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "server")
+	newAuthority(t).issue(t, file, "127.0.0.1", 1)
+	for settings, want := range map[string]string{
+		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=/none GRPC_SERVER_TLS_CERT=" + file + ".crt":                                                    "GRPC_SERVER_TLS_KEY",
+		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=" + file + ".key GRPC_SERVER_TLS_CERT=" + file + ".crt GRPC_CLIENT_TLS_CACERT=/none":            "GRPC_CLIENT_TLS_CACERT",
+		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=" + file + ".key GRPC_SERVER_TLS_CERT=" + file + ".crt GRPC_CLIENT_TLS_CACERT=" + file + ".key": "GRPC_CLIENT_TLS_CACERT",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/none":                                       "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/none":                                         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+		"REDIS_URL=127.0.0.1:1 REDIS_TLS=true REDIS_TLS_CACERT=/none":                                                                                 "REDIS_TLS_CACERT",
+		"REDIS_URL=127.0.0.1":                            "REDIS_URL",
+		"REDIS_URL=127.0.0.1:":                           "REDIS_URL",
+		"REDIS_URL=127.0.0.1:70000":                      "REDIS_URL",
+		"REDIS_URL=secret@redis":                         "REDIS_URL",
+		"REDIS_TYPE=sentinel REDIS_URL=mymaster,a:1,b":   "REDIS_URL",
+		"REDIS_TYPE=cluster REDIS_URL=a:1,b":             "REDIS_URL",
+		"HOST=nowhere.invalid":                           "HOST, PORT",
+		"GRPC_HOST=nowhere.invalid":                      "GRPC_HOST, GRPC_PORT",
+		"GRPC_UDS=/nowhere/s":                            "GRPC_UDS",
+		"USE_PROMETHEUS=true PROMETHEUS_ADDR=127.0.0.1x": "PROMETHEUS_ADDR",
+	} {
+		s, _, err := FromEnvironment(append([]string{
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false", "RUNTIME_ROOT=" + t.TempDir(),
+		}, strings.Fields(settings)...))
+		must(t, err)
+		server, err := Start(s, slog.New(slog.DiscardHandler))
+		if err == nil {
+			server.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %s", settings, err, want)
 		}
 	}
 }

@@ -155,6 +155,14 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	if !strings.HasPrefix(s.MetricsPath, "/") || strings.ContainsAny(s.MetricsPath, "{} ") {
 		e.fail("PROMETHEUS_PATH is %q, must be like /metrics", s.MetricsPath)
 	}
+	if s.Deadline < shortestDeadline || s.Deadline > longestDeadline {
+		e.fail("TIERLIMIT_DEADLINE is %v, must be between %v and %v", s.Deadline, shortestDeadline, longestDeadline)
+	}
+	for _, name := range []string{"LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"} {
+		if value := e.values[name]; value != "" && !isHeader(value, "!#$%&'*+-.^_`|~") {
+			e.fail("%s is %q, must be the name of a header", name, value)
+		}
+	}
 	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
 		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits and _ - . : only", s.Prefix)
 	}
@@ -216,6 +224,19 @@ const shortestFlush = 100 * time.Millisecond
 // defaultDeadline leaves time to answer within the 20 ms that Envoy waits by default.
 const defaultDeadline = 15 * time.Millisecond
 
+// The deadlines that a limiter takes, see [tiered.Deadline].
+const (
+	shortestDeadline = time.Millisecond
+	longestDeadline  = 10 * time.Second
+)
+
+// isHeader reports whether a text is a header's name, of letters, digits and the given others.
+func isHeader(text, others string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(others, r)
+	})
+}
+
 // mostInstances is the largest fleet that a limiter knows of, see [tiered.FleetSize].
 const mostInstances = 1_000_000
 
@@ -234,8 +255,12 @@ func newEnvironment(environ []string) *environment {
 	return e
 }
 
+// fail tells a mistake, once if the variable is read several times.
 func (e *environment) fail(format string, args ...any) {
-	e.errs = append(e.errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidSetting}, args...)...))
+	err := fmt.Errorf("%w: "+format, append([]any{ErrInvalidSetting}, args...)...)
+	if !slices.ContainsFunc(e.errs, func(known error) bool { return known.Error() == err.Error() }) {
+		e.errs = append(e.errs, err)
+	}
 }
 
 func (e *environment) text(name, otherwise string) string {
@@ -277,6 +302,7 @@ func (e *environment) duration(name string, otherwise time.Duration) time.Durati
 	value, err := time.ParseDuration(text)
 	if err != nil || value < 0 {
 		e.fail("%s is %q, must be a duration like 10s or 1h", name, text)
+		return otherwise
 	}
 	return value
 }

@@ -41,7 +41,8 @@ func serverTLS(files TLSFiles, log *slog.Logger) (*tls.Config, error) {
 }
 
 // current is the configuration by the files as they are, or if they cannot be read, as they
-// last could: they may be half replaced.
+// last could: they may be half replaced. Nor does a certificate that has expired, or does not count
+// yet, replace one that counts.
 func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,18 +55,39 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 		return r.config, nil
 	}
 	config, err := r.files.load()
+	if err == nil {
+		switch err = isValid(config, now); {
+		case err == nil:
+		case r.config != nil && isValid(r.config, now) == nil: // it is kept
+		default: // there is none that clients would accept
+			r.log.Error("the service shows a certificate that clients do not accept", "error", err)
+			err = nil
+		}
+	}
 	if err != nil {
 		if r.config == nil {
 			return nil, err
 		}
 		if r.failed != err.Error() { // once
 			r.failed = err.Error()
-			r.log.Error("the certificates cannot be read; those in force stay", "error", err)
+			r.log.Error("the certificates in the files cannot be used; those in force stay", "error", err)
 		}
 		return r.config, nil
 	}
 	r.config, r.changed, r.failed = config, changed, ""
 	return config, nil
+}
+
+// isValid returns an error if a configuration's certificate has expired, or does not count yet.
+func isValid(c *tls.Config, now time.Time) error {
+	leaf := c.Certificates[0].Leaf
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("%w: GRPC_SERVER_TLS_CERT: the certificate expired at %s", ErrInvalidSetting, leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("%w: GRPC_SERVER_TLS_CERT: the certificate is not valid before %s", ErrInvalidSetting, leaf.NotBefore.Format(time.RFC3339))
+	}
+	return nil
 }
 
 func (r *reloaded) times() (changed [3]time.Time) {
@@ -89,7 +111,7 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	if f.ClientCA == "" {
 		return c, nil
 	}
-	if c.ClientCAs, err = readCertificates(f.ClientCA); err != nil {
+	if c.ClientCAs, err = readCertificates("GRPC_CLIENT_TLS_CACERT", f.ClientCA); err != nil {
 		return nil, err
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert

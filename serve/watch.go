@@ -16,7 +16,11 @@ type watch struct {
 	tried  bool          // whether they have been put in force, or could not be,
 	loaded []config.File // and as what, the last time
 	failed string        // what was told last of a directory that cannot be read
+	moving int           // looks in a row that have seen other files than the one before
 }
+
+// mostMoving is after how many looks files that change all the time are loaded as they are.
+const mostMoving = 5
 
 // begin reads the files for the first time.
 func (w *watch) begin() {
@@ -41,13 +45,17 @@ func (s *Server) lookAgain(ctx context.Context, look func()) {
 }
 
 // again loads files that have changed, once two looks have seen the same: they may be being
-// written.
+// written. Where somebody writes again and again, that may never be so, and it is not waited for longer
+// than a few looks.
 func (w *watch) again() {
 	files, ok := w.look()
 	if !ok {
 		return
 	}
-	settled := same(files, w.seen)
+	if w.moving++; same(files, w.seen) {
+		w.moving = 0
+	}
+	settled := w.moving == 0 || w.moving >= mostMoving
 	w.seen = files
 	if settled && (!w.tried || !same(files, w.loaded)) {
 		w.load()

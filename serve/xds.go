@@ -35,11 +35,17 @@ type XDSSettings struct {
 }
 
 func (e *environment) xds() XDSSettings {
+	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
+	for name := range e.pairs(headers, ":") {
+		if !isHeader(name, "-_.") {
+			e.fail("%s has the name %q, must be of letters, digits and - _ . only", headers, name)
+		}
+	}
 	return XDSSettings{
 		Server:       e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
 		NodeID:       e.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
 		NodeMetadata: e.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="),
-		Headers:      e.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", ":"),
+		Headers:      e.pairs(headers, ":"),
 		UseTLS:       e.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS", false),
 		Certificate:  e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""), Key: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
 		ServerCA: e.text("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ""), ServerName: e.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", ""),
@@ -92,7 +98,7 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.ServerName}
 	if x.ServerCA != "" {
-		pool, err := readCertificates(x.ServerCA)
+		pool, err := readCertificates("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", x.ServerCA)
 		if err != nil {
 			return nil, err
 		}
@@ -111,9 +117,8 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 // subscription follows the configuration that a control plane sends: the state of the world,
 // over its aggregated stream.
 type subscription struct {
-	server     *Server
-	connection *grpc.ClientConn
-	version    string // of the configuration in force
+	server  *Server
+	version string // of the configuration in force
 }
 
 // run follows until ctx ends, and begins anew when the stream breaks.
@@ -138,10 +143,16 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-// follow follows one stream to its end.
+// follow follows one stream to its end. It has a connection of its own: one that gRPC had failed to
+// make would wait for up to two minutes before the next attempt, whatever the settings say.
 func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 	x := &s.server.settings.XDS
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(s.connection).StreamAggregatedResources(
+	connection, err := x.dial()
+	if err != nil {
+		return false, err
+	}
+	defer connection.Close()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connection).StreamAggregatedResources(
 		metadata.NewOutgoingContext(ctx, metadata.New(x.Headers)))
 	if err != nil {
 		return false, err

@@ -190,6 +190,25 @@ func TestPingsToTheControlPlane(t *testing.T) {
 	}
 }
 
+// A control plane that is away is tried again as often as the settings say, for as long as it is away.
+func TestControlPlaneThatIsAway(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+listener.Addr().String(),
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=50ms")
+	const attempts = 12 // in 10 s gRPC makes six of its own accord
+	must(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(10*time.Second)))
+	for n := range attempts {
+		connection, err := listener.Accept()
+		if err != nil {
+			t.Fatalf("%d attempts: %v", n, err)
+		}
+		must(t, connection.Close())
+	}
+}
+
 // Over TLS, the control plane must show a certificate that a known authority issued for its name, and
 // is shown one.
 func TestXDSOverTLS(t *testing.T) {

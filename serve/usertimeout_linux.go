@@ -1,0 +1,24 @@
+package serve
+
+import (
+	"net"
+	"syscall"
+	"time"
+)
+
+// tcpUserTimeout is the kernel's TCP_USER_TIMEOUT.
+const tcpUserTimeout = 0x12
+
+// setUserTimeout lets the kernel end a connection whose other side takes nothing for so long. gRPC does
+// that for connections of the kernel only, not for those of [handshakes].
+func setUserTimeout(c net.Conn, within time.Duration) {
+	conn, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(within.Milliseconds()))
+		})
+	}
+}
