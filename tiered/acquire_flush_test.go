@@ -105,3 +105,24 @@ func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	contender.Wait()
 	redistest.Eventually(t, "nothing leaks", func() bool { return client.Exists(ctx, key).Val() == 0 })
 }
+
+// A limiter that has concurrency limits only is healthy again a TTL after Redis has lost its data: by then
+// Redis has been told of all slots, or they are lost.
+func TestSettlingEndsWithConcurrencyLimitsOnly(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "jobs", limit.Concurrent(2), SlotTTL(3*time.Second))
+	slot := mustAcquire(t, r, "k", 1)
+	redistest.Eventually(t, "Redis has a memory that it can lose", func() bool { return l.State() == Healthy && l.FleetSize() == 1 })
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the loss is noticed", func() bool { return l.State() == Settling })
+	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == Healthy })
+	if !slot.Held() {
+		t.Error("it is lost, although its process lives")
+	}
+	mustAcquire(t, r, "k", 1)
+	mustBeFull(t, r, "k", 1)
+}

@@ -111,14 +111,6 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	slot := mustAcquire(t, b, "k", 1)
 	const waiters = 5
 	served := make(chan int, waiters)
-	waiting := func() int {
-		here.lines.mu.Lock()
-		defer here.lines.mu.Unlock()
-		for _, q := range here.lines.of {
-			return q.waiters.Len()
-		}
-		return 0
-	}
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	all.Go(func() {
@@ -126,7 +118,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("who gives up: %v, %v", slot, err)
 		}
 	})
-	redistest.Eventually(t, "the first one waits", func() bool { return waiting() == 1 })
+	redistest.Eventually(t, "the first one waits", func() bool { return waiting(here, "jobs", "k") == 1 })
 	for i := range waiters {
 		all.Go(func() {
 			slot, err := a.AcquireWait(context.Background(), "k", 1)
@@ -136,10 +128,10 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			served <- i
 			slot.Release()
 		})
-		redistest.Eventually(t, "it waits", func() bool { return waiting() == i+2 })
+		redistest.Eventually(t, "it waits", func() bool { return waiting(here, "jobs", "k") == i+2 })
 	}
 	cancel()
-	redistest.Eventually(t, "it has left", func() bool { return waiting() == waiters })
+	redistest.Eventually(t, "it has left", func() bool { return waiting(here, "jobs", "k") == waiters })
 	slot.Release()
 	all.Wait()
 	for i := range waiters {
@@ -147,7 +139,7 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("number %d was served in place %d", got, i)
 		}
 	}
-	if n := waiting(); n != 0 {
+	if n := waiting(here, "jobs", "k"); n != 0 {
 		t.Errorf("%d wait after all were served", n)
 	}
 	mustAcquire(t, b, "k", 1) // nobody who has left was given it

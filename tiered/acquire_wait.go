@@ -8,7 +8,7 @@ import (
 )
 
 // AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
-// wait for the same key of a rule form a queue, which is served in order. The first in the queue asks
+// wait for the same key and limit of a rule form a queue, which is served in order. The first in the queue asks
 // again as soon as this process has released units of the key, and also every 50 ms, because Redis
 // does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
 // There is no order among processes; but a queue whose own process releases units again and again

@@ -28,16 +28,20 @@ func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	if units < 1 || units > lua.MaxUnits {
 		return fmt.Errorf("%w: %d units were used, must be between 1 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
 	}
-	l := r.limiter
-	k := l.key(key)
-	s := l.shardOf(&k)
+	k := r.limiter.key(key)
+	r.chargeUsed(ctx, &k, units)
+	return nil
+}
+
+// chargeUsed charges used units of a key in Redis, and in this instance's own record.
+func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
+	s := r.limiter.shardOf(k)
 	err := breaker.ErrOpen
 	if s.Breaker.Closed() {
 		_, err = s.Decide(ctx, remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
 		})
 	}
-	q := r.inOutageOf(&k)
+	q := r.inOutageOf(k)
 	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
-	return nil
 }

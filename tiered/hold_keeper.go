@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// mostSettlements is the largest number of settlements that wait for Redis, at some 200 bytes
-	// each.
+	// mostSettlements is the largest number of settlements that wait for a master, at some 200 bytes
+	// each. A lost master leaves those of the others their room.
 	mostSettlements = 16384
 	// settledAtOnce is the number of waiting settlements that are sent at the same time.
 	settledAtOnce = 64
@@ -21,12 +21,12 @@ const (
 type holdKeeper struct {
 	lastID atomic.Uint64 // begins anywhere
 
-	sending  sync.Mutex // held while waiting settlements are sent
-	mu       sync.Mutex // guards the fields below
-	waiting  []settlement
-	underWay int           // settlements in flight, which may return to waiting
-	wake     chan struct{} // nil until something waits
-	ended    bool
+	sending sync.Mutex // held while waiting settlements are sent
+	mu      sync.Mutex // guards the fields below
+	waiting []settlement
+	pending map[*outage.Shard]int // settlements that wait or are in flight, by the shard that they were put for
+	wake    chan struct{}         // nil until something waits
+	ended   bool
 }
 
 // holdCounts counts the holds of all rules of one name; see HoldStats.
@@ -75,15 +75,17 @@ func (s *HoldStats) add(c *holdCounts) {
 func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ended || len(k.waiting)+k.underWay >= mostSettlements {
+	s.shard = l.shardOf(&s.key)
+	if k.ended || k.pending[s.shard] >= mostSettlements {
 		s.rule.metrics.holds.lost.Add(1)
 		return
 	}
 	if k.wake == nil {
-		k.wake = make(chan struct{}, 1)
+		k.wake, k.pending = make(chan struct{}, 1), make(map[*outage.Shard]int)
 		l.background.Go(l.keepSettling)
 	}
 	k.waiting = append(k.waiting, s)
+	k.pending[s.shard]++
 	s.rule.metrics.holds.waiting.Add(1)
 	select {
 	case k.wake <- struct{}{}:
@@ -125,8 +127,17 @@ func (k *holdKeeper) sendable(l *Limiter, some int) (batch []settlement) {
 			others = append(others, *s)
 		}
 	}
-	k.waiting, k.underWay = append(k.waiting[seen:], others...), len(batch)
+	k.waiting = append(k.waiting[seen:], others...)
 	return batch
+}
+
+// made makes room for another settlement in place of one that was made. The lock is held.
+func (k *holdKeeper) made(s *settlement) {
+	if k.pending[s.shard] > 1 {
+		k.pending[s.shard]--
+	} else {
+		delete(k.pending, s.shard)
+	}
 }
 
 // sendWaiting sends waiting settlements, some at a time, until none can be sent or none of a batch can
@@ -145,11 +156,11 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		trips.Wait()
 		k.mu.Lock()
 		progress := false
-		k.underWay = 0
 		for i := range batch {
 			if made[i] {
 				progress = true
 				batch[i].rule.metrics.holds.waiting.Add(-1)
+				k.made(&batch[i])
 			} else {
 				k.waiting = append(k.waiting, batch[i])
 			}

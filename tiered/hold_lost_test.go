@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -48,5 +49,77 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 				t.Errorf("30 of 50 units were used, and 1 now: %+v", d)
 			}
 		})
+	}
+}
+
+// If Redis has lost a hold, the units that were used beyond it are charged exactly as ChargeUsed charges
+// them: all of them, whether or not they fit, and as of now.
+func TestWhatALostHoldUsedInAdditionIsCharged(t *testing.T) {
+	ctx, clock := context.Background(), newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	for _, a := range limit.Algorithms() {
+		r := newRule(t, l, a.Name(), limit.PerHour(1000), Use(a))
+		hold := mustHold(t, r, "k", 10, time.Hour)
+		if err := r.Reset(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+		same := func(when string) {
+			t.Helper()
+			if got, want := left(t, r, "k"), left(t, r, "twin"); got != want {
+				t.Errorf("%v: %d units are free %s, want %d", a, got, when, want)
+			}
+		}
+		mustAllow(t, r, "k", 950)
+		mustAllow(t, r, "twin", 950)
+		clock.advance(20 * time.Minute)
+		mustSettle(t, hold, 10+900)
+		if err := r.ChargeUsed(ctx, "twin", 900); err != nil {
+			t.Fatal(err)
+		}
+		same("at once")
+		for range 4 {
+			clock.advance(15 * time.Minute)
+			same("later")
+		}
+		if c := l.Stats().Holds; c.Open != 0 || c.Unsettled != 0 {
+			t.Errorf("%v: %+v", a, c)
+		}
+	}
+}
+
+// Law 7: the settlements that wait for a lost master of a Cluster are bounded, and leave those of other
+// masters their room.
+func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == Healthy })
+	r := newRule(t, l, "r", limit.PerHour(1000), Use(limit.SlidingLog()))
+	lost, kept := keysOf(t, cluster.Nodes()[0], l)
+	hold := mustHold(t, r, kept[0], 50, time.Hour)
+	k := l.key(lost[0])
+	k.hold = l.newHolding(time.Hour)
+	cluster.Nodes()[0].Pause()
+	defer cluster.Nodes()[0].Resume()
+	l.shardOf(&k).Breaker.ForceOpen(errors.New("the master is lost"))
+	for range mostSettlements {
+		l.holds.put(l, r.cancelling(&k, 1))
+	}
+	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 0 {
+		t.Fatalf("%+v", c)
+	}
+	l.holds.put(l, r.cancelling(&k, 1))
+	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
+		t.Errorf("one more for the lost master: %+v", c)
+	}
+	l.holds.put(l, settlement{rule: r, key: hold.key, held: 50, used: 30})
+	redistest.Eventually(t, "that for another master is made", func() bool { return peek(t, r, kept[0]).Remaining == 970 })
+	redistest.Eventually(t, "no more wait", func() bool {
+		l.holds.mu.Lock()
+		defer l.holds.mu.Unlock()
+		return len(l.holds.pending) == 1
+	})
+	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
+		t.Errorf("afterwards: %+v", c)
 	}
 }

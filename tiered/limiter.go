@@ -203,7 +203,8 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // makes the rule. Units that were charged continue to count, as far as the old algorithm remembers
 // them: see "Changing a rule" in docs/algorithms.md. It returns the new rule. Rules are immutable:
 // the old one keeps the old limit wherever the program still uses it, so keep a rule that may
-// change in an atomic.Pointer.
+// change in an atomic.Pointer. Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already go on under
+// the old limit; they do not keep those waiting that use the new rule.
 //
 // Instances of a fleet that change at different times stay correct: each applies its own limit to
 // the common counts. Errors are those of [Limiter.Rule].

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +26,13 @@ const (
 	turnOfOthers = acquireAgain + 10*time.Millisecond
 )
 
-// lines are the queues of all callers of Wait and AcquireWait: one for each rule and key.
+// lines are the queues of all callers of Wait and AcquireWait, by rule and key. Limits of the same name have
+// a queue each (see [Rule.WithLimit] and [Limiter.ChangeRule]): a caller that waits under one limit does not
+// hold up callers whose limit has room.
 type lines struct {
 	some atomic.Bool // whether there are any, for release: usually nobody waits
 	mu   sync.Mutex  // guards all queues and their waiters
-	of   map[lineID]*line
+	of   map[lineID][]*line
 }
 
 type lineID struct {
@@ -37,11 +40,12 @@ type lineID struct {
 	key  remote.UserKey
 }
 
-// line is the queue of the callers that wait for units of one key, in order of arrival. Only the first
-// of them asks Redis.
+// line is the queue of the callers that wait for units of one key under one limit, in order of arrival. Only
+// the first of them asks Redis.
 type line struct {
 	lines   *lines
 	id      lineID
+	limit   limit.Limit
 	waiters list.List // of *waiter
 	units   int64     // the sum of their costs
 
@@ -58,16 +62,7 @@ type line struct {
 func (ls *lines) join(w *waiter) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	id := lineID{w.rule.name, w.key.inRedis()}
-	q := ls.of[id]
-	if q == nil {
-		q = &line{lines: ls, id: id, turn: time.Now()}
-		if ls.of == nil {
-			ls.of = make(map[lineID]*line)
-		}
-		ls.of[id] = q
-		ls.some.Store(true)
-	}
+	q := ls.lineFor(w)
 	w.place = q.waiters.PushBack(w)
 	behind := q.units - q.first().cost
 	q.units += w.cost
@@ -80,6 +75,32 @@ func (ls *lines) join(w *waiter) *line {
 		q.expel(w, time.Until(q.next), behind)
 	}
 	return q
+}
+
+// lineFor returns the queue of a waiter's key and limit, which may be a new one. The lock is held.
+func (ls *lines) lineFor(w *waiter) *line {
+	id := lineID{w.rule.name, w.key.inRedis()}
+	for _, q := range ls.of[id] {
+		if q.limit == w.rule.limit {
+			return q
+		}
+	}
+	q := &line{lines: ls, id: id, limit: w.rule.limit, turn: time.Now()}
+	if ls.of == nil {
+		ls.of = make(map[lineID][]*line)
+	}
+	ls.of[id] = append(ls.of[id], q)
+	ls.some.Store(true)
+	return q
+}
+
+// remove removes an empty queue. The lock is held.
+func (ls *lines) remove(q *line) {
+	all := slices.DeleteFunc(ls.of[q.id], func(other *line) bool { return other == q })
+	if ls.of[q.id] = all; len(all) == 0 {
+		delete(ls.of, q.id)
+	}
+	ls.some.Store(len(ls.of) > 0)
 }
 
 // first returns the first waiter. The lock is held, and the queue is not empty.
@@ -223,20 +244,19 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	w.place, w.decision, w.err = nil, d, err
 	w.tell()
 	if q.waiters.Len() == 0 {
-		delete(q.lines.of, q.id)
-		q.lines.some.Store(len(q.lines.of) > 0)
+		q.lines.remove(q)
 	}
 }
 
-// release makes the first waiter ask at once, because units have been given back; or, if they are slots
-// and the turn of this queue is over, once other processes have had the time to ask.
+// release makes the first waiter of each queue of a key ask at once, because units have been given back; or,
+// if they are slots and the turn of the queue is over, once other processes have had the time to ask.
 func (ls *lines) release(rule string, key remote.UserKey) {
 	if !ls.some.Load() {
 		return
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if q := ls.of[lineID{rule, key}]; q != nil {
+	for _, q := range ls.of[lineID{rule, key}] {
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
 		q.first().tell()

@@ -55,7 +55,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if r.slotTTL != 0 {
 		l.startSlots(r.slotTTL)
 	}
-	l.shards.AddWindow(r.limit.Window())
+	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // after either, nothing counts that Redis was not told of again
 	return r, nil
 }
 

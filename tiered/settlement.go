@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -14,13 +15,14 @@ type settlement struct {
 	rule       *Rule
 	key        callKey
 	held, used int64
-	granted    int64 // when the hold was granted, in the limiter's time
-	ends       int64 // when the hold ends or ended
-	local      bool  // the units were granted without Redis, which does not know the hold
-	unknown    bool  // the units were granted without Redis, which may know the hold even so
-	sent       bool  // it was sent without an answer, and may have been made
-	recorded   bool  // it is in this instance's own record
-	after      int64 // the limiter's time before which it must not be sent; 0: it may be sent at once
+	granted    int64         // when the hold was granted, in the limiter's time
+	ends       int64         // when the hold ends or ended
+	local      bool          // the units were granted without Redis, which does not know the hold
+	unknown    bool          // the units were granted without Redis, which may know the hold even so
+	sent       bool          // it was sent without an answer, and may have been made
+	recorded   bool          // it is in this instance's own record
+	shard      *outage.Shard // of the key, when it began to wait
+	after      int64         // the limiter's time before which it must not be sent; 0: it may be sent at once
 }
 
 // cancelling returns a settlement that cancels a hold of which no caller has been told.
@@ -84,7 +86,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	}
 	s.rule.metrics.holds.settled.Add(1)
 	if reply.Status != remote.Allowed && !s.sent {
-		l.unknownHold(s)
+		l.unknownHold(ctx, s)
 	} else if reply.Fitted > 1 {
 		s.rule.metrics.holds.reclaimed.Add(1)
 	}
@@ -95,8 +97,9 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 
 // unknownHold settles a hold that Redis does not know although it cannot have been settled before: the
 // key was reset, Redis has lost its data, or the hold was given back long ago. Used units beyond those
-// that may still be charged are charged once, like units that were granted without Redis.
-func (l *Limiter) unknownHold(s *settlement) {
+// that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or not they fit, and at
+// most once.
+func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.metrics.holds.lost.Add(1)
 	}
@@ -107,10 +110,9 @@ func (l *Limiter) unknownHold(s *settlement) {
 	if more <= 0 {
 		return
 	}
-	q := s.rule.inOutageOf(&s.key)
-	l.shardOf(&s.key).Used(&q, more, false)
+	s.rule.chargeUsed(ctx, &s.key, more)
 	if s.used > s.held {
-		s.recorded = true // by Used
+		s.recorded = true // by chargeUsed
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // decision's RetryAfter is then the earliest time at which it is possible. If this process remembers
 // the denial of a smaller cost, it takes that one's, and asks Redis for the larger cost only then.
 //
-// Callers in one process that wait for the same key of a rule form one queue, which is served in
+// Callers in one process that wait for the same key and limit of a rule form one queue, which is served in
 // order. The first of them asks for those behind it as well, so Redis is asked once for each
 // release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
 // has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such

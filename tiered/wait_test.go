@@ -19,14 +19,15 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// waiting is how many calls of Wait stand in a key's line.
+// waiting is how many calls of Wait stand in a key's lines.
 func waiting(l *Limiter, rule, key string) int {
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
-	if q := l.lines.of[lineID{rule, remote.UserKey(key)}]; q != nil {
-		return q.waiters.Len()
+	n := 0
+	for _, q := range l.lines.of[lineID{rule, remote.UserKey(key)}] {
+		n += q.waiters.Len()
 	}
-	return 0
+	return n
 }
 
 // scriptCalls is how often a server has been asked for decisions, and for the fleet.
@@ -321,7 +322,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
 		q := l.lines.of[lineID{"r", "k"}]
-		return q != nil && !q.next.IsZero() && q.next.Sub(q.asked) <= lookAgain
+		return len(q) > 0 && !q[0].next.IsZero() && q[0].next.Sub(q[0].asked) <= lookAgain
 	})
 	server.Resume()
 	client := server.Client(t)
@@ -369,7 +370,7 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
 		q := l.lines.of[lineID{"r", "k"}]
-		return q != nil && q.asking
+		return len(q) > 0 && q[0].asking
 	})
 	leave()
 	all.Wait() // nobody waits for Redis to return
@@ -378,4 +379,64 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 		d, err := r.Peek(t.Context(), "k", 1)
 		return err == nil && d.Remaining == 10
 	})
+}
+
+// Who waits under one limit keeps nobody waiting whose limit of the same name has room: that of a tenant's
+// plan, or one that was raised meanwhile.
+func TestWaitingUnderAnotherLimit(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	var all sync.WaitGroup
+	defer all.Wait()
+
+	jobs := newRule(t, l, "jobs", limit.Concurrent(1))
+	held := mustAcquire(t, jobs, "k", 1)
+	all.Go(func() {
+		slot, err := jobs.AcquireWait(ctx, "k", 1)
+		if err != nil {
+			t.Errorf("who waits under the old limit: %v", err)
+		}
+		slot.Release()
+	})
+	redistest.Eventually(t, "it waits", func() bool { return waiting(l, "jobs", "k") == 1 })
+	more, err := l.ChangeRule("jobs", limit.Concurrent(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, err := more.AcquireWait(ctx, "k", 1)
+	if err != nil {
+		t.Fatalf("under the raised limit: %v", err)
+	}
+	if n := waiting(l, "jobs", "k"); n != 1 {
+		t.Errorf("%d wait under the old limit", n)
+	}
+	slot.Release()
+	held.Release()
+
+	rate := newRule(t, l, "rate", limit.PerHour(1))
+	mustAllow(t, rate, "k", 1)
+	waits, leave := context.WithCancel(context.Background())
+	defer leave()
+	all.Go(func() {
+		if _, err := rate.Wait(waits, "k", 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("who waits for an hour: %v", err)
+		}
+	})
+	redistest.Eventually(t, "it waits", func() bool { return waiting(l, "rate", "k") == 1 })
+	plan, err := rate.WithLimit(limit.PerHour(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Wait(ctx, "k", 1); err != nil {
+		t.Errorf("under the larger limit: %v", err)
+	}
+	leave()
+	all.Wait()
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	if n := len(l.lines.of); n != 0 || l.lines.some.Load() {
+		t.Errorf("%d lines are left", n)
+	}
 }
