@@ -54,7 +54,8 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	default:
 		options, err = ofNode(text)
 	}
-	if err != nil {
+	// No address has an @: in those of the query it would stand behind a password, which goes before the first.
+	if err != nil || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)
