@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -259,6 +260,9 @@ func TestDurationsAreWrittenAsWindowsAre(t *testing.T) {
 		if got := duration(d.Microseconds()); got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
+	}
+	if got := duration(math.MaxInt64); got != "2562047h47m" {
+		t.Errorf("longer than a time.Duration holds, it is written %q", got)
 	}
 }
 

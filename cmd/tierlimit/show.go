@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -293,7 +294,7 @@ func span(from, until int64) string {
 
 // duration is a time in µs as people read it: to three digits or so, and as windows are written ("14h").
 func duration(µs int64) string {
-	d := time.Duration(µs) * time.Microsecond
+	d := time.Duration(min(µs, math.MaxInt64/1000)) * time.Microsecond // a damaged value may say more
 	switch {
 	case d >= time.Hour:
 		d = d.Round(time.Minute)
