@@ -42,8 +42,8 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 	for _, want := range []string{
 		"30969 requests of 2365 keys", "which denies 1030", // the log
 		"<strong>sliding-counter:k=24,strict</strong>: the cheapest with never above the limit", // the choice
-		"At most 10 units pass in any window",
-		"news.dfrc.nasa.gov", "10 units were granted before that and 10 behind it", // the worst window
+		"At most 10 units can pass in any window",
+		"news.dfrc.nasa.gov", "Units granted before that: 10; and behind it, where the count starts again from nothing: 10.", // the worst window
 		"30000 requests went through a limiter", // by tier
 		"Under 14/1m, most limited",             // who would have been limited
 		"prefers-color-scheme: dark", "@media print", `name="viewport"`,
