@@ -529,6 +529,17 @@ func TestOutage(t *testing.T) {
 	contains(t, body, "tier “fallback”")
 }
 
+func TestOneUnitIsNotMany(t *testing.T) {
+	for units, want := range map[int64]string{1: "<dd>1 unit of 1 key</dd>", 2: "<dd>2 units of 1 key</dd>"} {
+		var body strings.Builder
+		s := shown{Health: inspect.Health{WaitingUnits: units, WaitingKeys: 1}}
+		if err := templates.ExecuteTemplate(&body, "live", s); err != nil {
+			t.Fatal(err)
+		}
+		contains(t, body.String(), want)
+	}
+}
+
 // However it is mounted, its own addresses are found.
 func TestMounts(t *testing.T) {
 	l, _ := newLimiter(t)

@@ -26,8 +26,12 @@ func (p Plan) String() string {
 	if p.Late() > 0 {
 		late = "capacity returns up to " + percent(p.Late()) + " of the window late"
 	}
-	return fmt.Sprintf("%v for %v: %s At most %d units in any window, %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
-		p.Candidate, p.Limit, p.Why, p.WorstCase(), late, p.BytesAtRest, p.BytesFull, p.CPU())
+	units := "units"
+	if p.WorstCase() == 1 {
+		units = "unit"
+	}
+	return fmt.Sprintf("%v for %v: %s At most %d %s in any window, %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
+		p.Candidate, p.Limit, p.Why, p.WorstCase(), units, late, p.BytesAtRest, p.BytesFull, p.CPU())
 }
 
 // Describe is the plan of a configuration that was chosen otherwise, for keys with
@@ -147,11 +151,12 @@ func (n Need) fails(c Candidate) string {
 }
 
 // unmet is the error when nothing meets the need: it names the candidate that comes
-// closest in each thing that is stated, so that the reader sees what to give up.
+// closest in each thing that is stated, of several the most exact, so that the reader sees what to
+// give up.
 func (n Need) unmet(l limit.Limit, all []Candidate) error {
 	var closest []string
 	best := func(what string, of func(Candidate) float64, show func(Candidate) string) {
-		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Compare(of(a), of(b)) })
+		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Or(cmp.Compare(of(a), of(b)), n.moreExact(a, b)) })
 		reason := n.fails(c)
 		if reason == "" {
 			return

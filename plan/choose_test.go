@@ -267,6 +267,15 @@ func TestUnmetNeedSaysWhatComesClosest(t *testing.T) {
 	}
 }
 
+// Of those that come equally close, the nearest to the rest of the need is named: a counter of two
+// sub-windows never goes above the limit either, but returns capacity half a window late.
+func TestUnmetNeedSaysTheMostExactOfThoseThatComeClosest(t *testing.T) {
+	_, err := plan.Choose(limit.PerMinute(1_000_000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0)})
+	if want := "least above the limit: sliding-counter:k=256,strict, 0 %, which is up to 0.391 % late"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
+	}
+}
+
 // A budget for a million keys is one for each.
 func TestBudgetForAMillionKeys(t *testing.T) {
 	l := limit.PerMinute(5000)

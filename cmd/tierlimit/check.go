@@ -31,11 +31,11 @@ func runCheck(args []string, stdout, stderr io.Writer) error {
 			}
 			continue
 		}
-		fmt.Fprintf(stdout, "%s: %d rules, no mistakes\n", path, len(r.names))
+		fmt.Fprintf(stdout, "%s: %s, no mistakes\n", path, count(len(r.names), "rule"))
 		r.close()
 	}
 	if mistakes > 0 {
-		return fmt.Errorf("%d mistakes in rules files", mistakes)
+		return fmt.Errorf("%s in rules files", count(mistakes, "mistake"))
 	}
 	return nil
 }

@@ -94,7 +94,8 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	defer server.Close() // with whoever is being kept up to date
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Fprintf(stdout, "%d requests of %d keys, %d times as fast; limit %v; Redis: %s\n", len(tr.Events), tr.Keys, f.speed, f.limit, found.shown)
+	fmt.Fprintf(stdout, "%s of %s, %d times as fast; limit %v; Redis: %s\n",
+		count(len(tr.Events), "request"), count(tr.Keys, "key"), f.speed, f.limit, found.shown)
 	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 	select {
 	case <-ctx.Done():

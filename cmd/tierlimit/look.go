@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -59,6 +61,9 @@ func (f *lookFlags) connect(stderr io.Writer) (redis.UniversalClient, error) {
 	}
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.DialerRetries = 1
+	if options.MaxRetries == 0 { // the URL says nothing of it
+		options.MaxRetries = -1 // each of them would wait once more for a server that does not answer
+	}
 	sayRedis(stderr, shown, f.redis)
 	return redis.NewUniversalClient(options), nil
 }
@@ -78,6 +83,9 @@ func explained(err error) error {
 	}
 	if err != nil && strings.Contains(err.Error(), "connection refused") {
 		return fmt.Errorf("%w: is Redis running, and is the address right?", err)
+	}
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("%w: is it a Redis, is it up, and does it want rediss:// for TLS?", err)
 	}
 	return err
 }

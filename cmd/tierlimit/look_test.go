@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -180,7 +181,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 		}
 	}
 	charge(t, short, "acme", 1)
-	says(t, append(flags, "short", "acme"), "used 1 units", "was given back")
+	says(t, append(flags, "short", "acme"), "used 1 unit", "was given back")
 }
 
 // top lists the fullest keys of a rule, and says when it did not see all.
@@ -260,6 +261,9 @@ func TestDurationsAreWrittenAsWindowsAre(t *testing.T) {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
 	}
+	if got := duration(math.MaxInt64); got != "2562047h47m" {
+		t.Errorf("longer than a time.Duration holds, it is written %q", got)
+	}
 }
 
 // On a Cluster show and top find keys on whatever master they are.
@@ -273,7 +277,7 @@ func TestShowAndTopOnACluster(t *testing.T) {
 	url := "redis://" + cluster.Addrs()[0] + "?addr=" + cluster.Addrs()[1]
 	says(t, []string{"top", "-redis", url, "r"}, "8 keys", `8 - "key 7"`, `1 - "key 0"`)
 	for i := range 8 {
-		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, fmt.Sprintf("used %d units", i+1))
+		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, "used "+count(i+1, "unit"))
 	}
 	_, _, err := command(t, nil, "top", "-redis", "redis://"+cluster.Addrs()[0], "r")
 	if err != nil {

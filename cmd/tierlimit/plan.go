@@ -134,17 +134,28 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		}
 	}
 	if table.Candidates, err = costs(ctx, client, f, stderr); err != nil {
-		return fmt.Errorf("measuring on %s: %w", server.shown, err)
+		return fmt.Errorf("measuring on %s: %w", server.shown, explained(err))
 	}
 	if f.json {
 		encoder := json.NewEncoder(stdout)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(table)
+		if err := encoder.Encode(table); err != nil {
+			return err
+		}
+		return unmet(f, table.Picks)
 	}
 	if err := printCandidates(stdout, table); err != nil {
 		return err
 	}
 	printHeld(stdout, table, f)
+	return unmet(f, table.Picks)
+}
+
+// unmet is an error if a need was stated and nothing meets it.
+func unmet(f planFlags, picks []pick) error {
+	if f.need.Stated() && picks[0].Error != "" {
+		return errors.New(picks[0].Error)
+	}
 	return nil
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -12,7 +11,8 @@ import (
 
 // printPicks writes what is chosen, which is what most people ask for.
 func printPicks(w io.Writer, p planned, f planFlags) error {
-	fmt.Fprintf(w, "limit %s; %d keys, with names of %d bytes\n\nWhat is chosen for what is needed (bytes are calculated):\n\n", p.Limit, p.Keys, f.nameBytes)
+	fmt.Fprintf(w, "limit %s; %s, with names of %s\n\nWhat is chosen for what is needed (bytes are calculated):\n\n",
+		p.Limit, count(p.Keys, "key"), count(f.nameBytes, "byte"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	most := "most in any window"
 	if f.limit.IsConcurrent() {
@@ -30,10 +30,7 @@ func printPicks(w io.Writer, p planned, f planFlags) error {
 		return err
 	}
 	if len(p.Picks) == 1 {
-		only := p.Picks[0]
-		if only.Error != "" {
-			fmt.Fprintf(w, "\n%s\n", strings.TrimPrefix(only.Error, prefix))
-		} else {
+		if only := p.Picks[0]; only.Error == "" { // else the command ends with it
 			fmt.Fprintf(w, "\n%s: %s\n", only.Configuration, only.Why)
 		}
 	}

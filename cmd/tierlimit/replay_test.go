@@ -211,7 +211,7 @@ func TestReplayReportsBadLines(t *testing.T) {
 	if !strings.Contains(stderr, "1 of 51 lines") || !strings.Contains(stderr, "this is no log line") {
 		t.Errorf("on standard error: %s", stderr)
 	}
-	for _, want := range []string{"50 requests", "1 bad lines", "embedded", "gcra"} {
+	for _, want := range []string{"50 requests", "1 bad line;", "embedded", "gcra"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in the table:\n%s", want, stdout)
 		}

@@ -144,6 +144,10 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	defer server.stop()
 	client := redis.NewClient(server.options)
 	defer client.Close()
+	// A report takes a while, so that there is no Redis is better known first, too.
+	if err := client.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("reaching %s: %w", server.shown, explained(err))
+	}
 	r := reporter{flags: f, client: client, options: server.options, redis: server.shown, stderr: stderr}
 	if err := r.load(ctx, stdin); err != nil {
 		return err

@@ -42,8 +42,8 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 	for _, want := range []string{
 		"30969 requests of 2365 keys", "which denies 1030", // the log
 		"<strong>sliding-counter:k=24,strict</strong>: the cheapest with never above the limit", // the choice
-		"At most 10 units pass in any window",
-		"news.dfrc.nasa.gov", "10 units were granted before that and 10 behind it", // the worst window
+		"At most 10 units can pass in any window",
+		"news.dfrc.nasa.gov", "Units granted before that: 10; and behind it, where the count starts again from nothing: 10.", // the worst window
 		"30000 requests went through a limiter", // by tier
 		"Under 14/1m, most limited",             // who would have been limited
 		"prefers-color-scheme: dark", "@media print", `name="viewport"`,
@@ -231,8 +231,27 @@ func TestPlanEmbedded(t *testing.T) {
 			t.Errorf("%q is not in:\n%s", want, stdout)
 		}
 	}
-	stdout, _, err = command(t, nil, "plan", "-limit", "100/day@UTC", "-above", "0")
-	if err != nil || !strings.Contains(stdout, "nothing meets the need") {
+}
+
+// A need that nothing meets is an error, whose status a script sees, after all that the command has
+// to tell. Where no need is stated, some of those that people have may stay unmet.
+func TestPlanOfAnUnmetNeed(t *testing.T) {
+	for _, args := range [][]string{{"plan", "-limit", "100/day@UTC", "-above", "0"}, {"plan", "-limit", "100/day@UTC", "-above", "0", "-json"}} {
+		stdout, _, err := command(t, nil, args...)
+		var misuse usageError
+		if err == nil || errors.As(err, &misuse) || !strings.Contains(err.Error(), "nothing meets the need") || !strings.Contains(stdout, "fixed-window") {
+			t.Errorf("%q: %v\n%s", args, err, stdout)
+		}
+	}
+	if stdout, _, err := command(t, nil, "plan", "-limit", "100/day@UTC"); err != nil || !strings.Contains(stdout, "nothing") {
 		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// Without a Redis to check the models on, a report says so before it reads a log and simulates it.
+func TestReportLooksForItsRedisFirst(t *testing.T) {
+	_, _, err := command(t, strings.NewReader("no log"), "report", "-redis", "redis://127.0.0.1:1", "-o", "-", "-")
+	if err == nil || !strings.Contains(err.Error(), "is Redis running") {
+		t.Errorf("error %v", err)
 	}
 }

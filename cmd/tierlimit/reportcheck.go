@@ -27,7 +27,7 @@ func (r *reporter) onRedis(ctx context.Context, p *page.Page) error {
 	for _, point := range p.Points {
 		n, err := study.Check(ctx, r.client, point)
 		if err != nil {
-			return fmt.Errorf("checking the models on Redis (%s): %w", r.redis, err)
+			return fmt.Errorf("checking the models on Redis (%s): %w", r.redis, explained(err))
 		}
 		p.Checked += n
 	}
@@ -65,13 +65,13 @@ func firstRequests(p study.Point, most int) *trace.Trace {
 
 // summary says on the terminal what the page says first.
 func (r *reporter) summary(w io.Writer, p page.Page) error {
-	fmt.Fprintf(w, "%d requests of %d keys, %d configurations; the real script agreed with the models on all of %d requests\n\n%v\n",
-		p.Requests, p.Keys, len(p.Points), p.Checked, p.Plan)
+	fmt.Fprintf(w, "%s of %s, %s; the real script agreed with the models on all of %s\n\n%v\n",
+		count(p.Requests, "request"), count(p.Keys, "key"), count(len(p.Points), "configuration"), count(p.Checked, "request"), p.Plan)
 	fmt.Fprintf(w, "Of these requests it decides %.3g %% unlike the exact log, at %.0f bytes a key.\n", 100*p.Chosen.WrongPart(), p.Chosen.BytesPerKey)
 	for _, proposal := range p.Proposals {
-		fmt.Fprintf(w, "Per %s: %d would have limited %d keys; %d would have denied %d requests.\n",
-			proposal.ByKeys.Limit.WindowString(), proposal.ByKeys.Limit.Quota(), proposal.ByKeys.Affected,
-			proposal.ByRequests.Limit.Quota(), proposal.ByRequests.Denied)
+		fmt.Fprintf(w, "Per %s: %d would have limited %s; %d would have denied %s.\n",
+			proposal.ByKeys.Limit.WindowString(), proposal.ByKeys.Limit.Quota(), count(proposal.ByKeys.Affected, "key"),
+			proposal.ByRequests.Limit.Quota(), count(proposal.ByRequests.Denied, "request"))
 	}
 	_, err := fmt.Fprintf(w, "\nwritten to %s\n", r.flags.out)
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -191,7 +192,7 @@ func (k *keyShown) print(w io.Writer) error {
 	}
 	for _, lease := range k.leases {
 		if k.State != nil && lease.Ends > k.State.Now {
-			fmt.Fprintf(w, "  on lease     %d units, counted as used; lease %016x ends in %s\n", lease.Units, lease.ID, duration(lease.Ends-k.State.Now))
+			fmt.Fprintf(w, "  on lease     %s, counted as used; lease %016x ends in %s\n", count(lease.Units, "unit"), lease.ID, duration(lease.Ends-k.State.Now))
 		}
 	}
 	if k.unheld != nil {
@@ -216,16 +217,16 @@ func (k *keyShown) printState(w io.Writer) {
 	s := k.State
 	fmt.Fprintf(w, "  state        %s: %s", s.Algorithm, s.Encoding)
 	if s.Bytes > 0 {
-		fmt.Fprintf(w, ", %d bytes", s.Bytes)
+		fmt.Fprintf(w, ", %s", count(s.Bytes, "byte"))
 	}
 	fmt.Fprintln(w)
 	switch window := time.Duration(s.Window) * time.Microsecond; {
 	case s.Quota > 0:
 		fmt.Fprintf(w, "  written for  %v\n", limit.Per(s.Quota, window))
 	case s.Window > 0:
-		fmt.Fprintf(w, "  written for  a window of %s in %d sub-windows\n", duration(s.Window), s.Buckets)
+		fmt.Fprintf(w, "  written for  a window of %s in %s\n", duration(s.Window), count(s.Buckets, "sub-window"))
 	}
-	fmt.Fprintf(w, "  used         %d units", s.Used())
+	fmt.Fprintf(w, "  used         %s", count(s.Used(), "unit"))
 	if k.limit != (limit.Limit{}) {
 		fmt.Fprintf(w, " of %d", k.limit.Quota())
 	}
@@ -293,7 +294,7 @@ func span(from, until int64) string {
 
 // duration is a time in µs as people read it: to three digits or so, and as windows are written ("14h").
 func duration(µs int64) string {
-	d := time.Duration(µs) * time.Microsecond
+	d := time.Duration(min(µs, math.MaxInt64/1000)) * time.Microsecond // a damaged value may say more
 	switch {
 	case d >= time.Hour:
 		d = d.Round(time.Minute)

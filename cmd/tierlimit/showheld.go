@@ -27,7 +27,7 @@ func (k *keyShown) printHolders(w io.Writer) error {
 		rest += h.Units
 	}
 	if rest > 0 {
-		fmt.Fprintf(t, "  %d\t%d others\t\n", rest, len(k.State.Holders)-len(shown))
+		fmt.Fprintf(t, "  %d\t%s\t\n", rest, count(len(k.State.Holders)-len(shown), "other"))
 	}
 	return t.Flush()
 }
@@ -53,7 +53,7 @@ func (k *keyShown) printHolds(w io.Writer) error {
 		for _, h := range left {
 			units += h.Units
 		}
-		fmt.Fprintf(t, "  %d\t%d others\t\tearlier\t\n", units, len(left))
+		fmt.Fprintf(t, "  %d\t%s\t\tearlier\t\n", units, count(len(left), "other"))
 	}
 	for _, h := range holds[len(left):] {
 		ends, then := "in "+duration(h.Ends-now), "counts until it leaves"

@@ -131,7 +131,7 @@ func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
 	for cursor := uint64(0); ; {
 		switch {
 		case w.seen >= w.flags.mostKeys:
-			w.stopped = fmt.Sprintf("after about %d keys (-max-keys)", w.seen)
+			w.stopped = fmt.Sprintf("after about %s (-max-keys)", count(w.seen, "key"))
 			return nil
 		case time.Now().After(w.until):
 			w.stopped = fmt.Sprintf("after %s (-time)", limit.Per(1, w.flags.within).WindowString())
@@ -188,7 +188,7 @@ func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) erro
 }
 
 func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) error {
-	fmt.Fprintf(out, "rule %q: %d keys", w.flags.rule, w.ofRule)
+	fmt.Fprintf(out, "rule %q: %s", w.flags.rule, count(w.ofRule, "key"))
 	if w.stopped != "" {
 		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
 	}

@@ -19,7 +19,8 @@ var (
 	// ErrScheme says that the URL is one of something else.
 	ErrScheme = errors.New("the Redis URL must begin with redis://, rediss:// or unix://, like redis://127.0.0.1:6379")
 	// ErrUnreadable says that something in the URL is wrong.
-	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0, " +
+	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
+		"or unix:///run/redis.sock, " +
 		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
 )
 
@@ -46,7 +47,13 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if err != nil || u.Fragment != "" || strings.HasSuffix(text, "#") { // a # in a password ends the address too early
 		return nil, "", ErrUnreadable
 	}
-	switch query := u.Query(); {
+	// Clients pass over parts of a query that they cannot read, and over a host in front of a socket's path.
+	// Either may be a part of a password with a ? or / in it, whose beginning would be taken for an address.
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil || scheme == "unix" && u.Host != "" {
+		return nil, "", ErrUnreadable
+	}
+	switch {
 	case query.Has("master_name"):
 		options, err = ofSentinel(text)
 	case query.Has("addr"):
@@ -54,7 +61,8 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	default:
 		options, err = ofNode(text)
 	}
-	if err != nil {
+	// No address has an @: in those of the query it would stand behind a password, which goes before the first.
+	if err != nil || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)

@@ -47,19 +47,25 @@ func TestParse(t *testing.T) {
 
 func TestMistakesShowNoPassword(t *testing.T) {
 	for text, want := range map[string]error{
-		"":                                 ErrEmpty,
-		"127.0.0.1:6379":                   ErrScheme,
-		"http://u:s3cret@127.0.0.1":        ErrScheme,
-		"s3cret":                           ErrScheme,
-		"redis://u:s3cret%zz@127.0.0.1":    ErrUnreadable,
-		"redis://u:s3 cret@127.0.0.1:s3":   ErrUnreadable,
-		"redis://u:12#s3cret@127.0.0.1":    ErrUnreadable,
-		"redis://u:s3cret@127.0.0.1#":      ErrUnreadable,
-		"redis://u:s3cret@a/first":         ErrUnreadable,
-		"redis://u:s3cret@a?unknown=1":     ErrUnreadable,
-		"redis://u:s3cret@a?addr=s3cret":   ErrUnreadable,
-		"redis://a?master_name=m&s3cret=1": ErrUnreadable,
-		"unix://u:s3cret@":                 ErrUnreadable,
+		"":                                   ErrEmpty,
+		"127.0.0.1:6379":                     ErrScheme,
+		"http://u:s3cret@127.0.0.1":          ErrScheme,
+		"s3cret":                             ErrScheme,
+		"redis://u:s3cret%zz@127.0.0.1":      ErrUnreadable,
+		"redis://u:s3 cret@127.0.0.1:s3":     ErrUnreadable,
+		"redis://u:12#s3cret@127.0.0.1":      ErrUnreadable,
+		"redis://u:s3cret@127.0.0.1#":        ErrUnreadable,
+		"redis://u:s3cret@a/first":           ErrUnreadable,
+		"redis://u:s3cret@a?unknown=1":       ErrUnreadable,
+		"redis://u:s3cret@a?addr=s3cret":     ErrUnreadable,
+		"redis://a?addr=s3cret@b:1":          ErrUnreadable,
+		"redis://a?addr=s3cret%40b":          ErrUnreadable,
+		"redis://a?master_name=m&addr=s3@b":  ErrUnreadable,
+		"redis://a?master_name=m&s3cret=1":   ErrUnreadable,
+		"redis://u:53?s3cret;x@b:1":          ErrUnreadable,
+		"unix://u:53/s3cret@/run/redis.sock": ErrUnreadable,
+		"unix://run/redis.sock":              ErrUnreadable, // it would be /redis.sock
+		"unix://u:s3cret@":                   ErrUnreadable,
 	} {
 		_, shown, err := Parse(text)
 		if !errors.Is(err, want) || shown != "" || strings.Contains(err.Error(), "s3") {

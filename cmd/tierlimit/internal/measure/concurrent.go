@@ -1,9 +1,9 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +33,7 @@ func onConcurrent(ctx context.Context, client *redis.Client, l limit.Limit, name
 	perKey := min(len(holders), calls/fewestKeys)
 	m := &measurement{client: client, script: remote.NewScript(client), rule: holders[0], clock: time.Now().UnixMicro()}
 	m.name((calls+perKey-1)/perKey, nameBytes+len(slotsSuffix))
-	defer func() { err = errors.Join(err, client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
+	defer func() { err = cmp.Or(err, client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
 
 	if err := m.take(ctx, m.keys[0], lua.Take, 1); err != nil {
 		return Cost{}, err

@@ -2,9 +2,9 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,7 +49,7 @@ func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes i
 	perKey := int(min(capacity, int64(calls/fewestKeys)))
 	m := &measurement{client: client, script: remote.NewScript(client), rule: rule, clock: time.Now().UnixMicro()}
 	m.name((calls+perKey-1)/perKey, nameBytes)
-	defer func() { err = errors.Join(err, client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
+	defer func() { err = cmp.Or(err, client.Unlink(context.WithoutCancel(ctx), m.keys...).Err()) }()
 
 	// The first call loads the script, and makes a key of one unit.
 	if err := m.take(ctx, m.keys[0], lua.Take, 1); err != nil {

@@ -4,6 +4,7 @@ package page
 
 import (
 	_ "embed" // for the page
+	"fmt"
 	"html/template"
 	"io"
 	"strconv"
@@ -69,7 +70,7 @@ type Pick struct {
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey}).Parse(source))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey, "count": count}).Parse(source))
 
 // shownKey is a key as people can read it: anyone may choose keys, also such as turn the direction
 // of what stands behind them, and of long ones a trace has a hash only.
@@ -81,6 +82,14 @@ func shownKey(key string) string {
 		return quoted
 	}
 	return key
+}
+
+// count is a number of things in words, like "1 key" or "2 keys".
+func count(n any, thing string) string {
+	if number := fmt.Sprint(n); number != "1" {
+		return number + " " + thing + "s"
+	}
+	return "1 " + thing
 }
 
 // Write writes the page.

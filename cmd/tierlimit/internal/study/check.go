@@ -1,9 +1,9 @@
 package study
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -28,7 +28,7 @@ func Check(ctx context.Context, client *redis.Client, p Point) (checked int, err
 		return 0, err
 	}
 	script, key := remote.NewScript(client), "tierlimit-report:"+strings.ToLower(rand.Text()[:12])
-	defer func() { err = errors.Join(err, client.Unlink(context.WithoutCancel(ctx), key).Err()) }()
+	defer func() { err = cmp.Or(err, client.Unlink(context.WithoutCancel(ctx), key).Err()) }()
 	for _, request := range p.Traffic.Of(p.Worst.Key)[:min(CheckedPerPoint, len(p.Traffic.Of(p.Worst.Key)))] {
 		at := p.Traffic.At(request)
 		replies, err := script.Run(ctx, []remote.Entry{{Key: key, Rule: rule, Cost: 1}}, at)

@@ -98,7 +98,7 @@ func (w Window) explain() string {
 		return fmt.Sprintf("No window held more than the limit. The fullest held %d of %d.", w.Worst.Units, w.Limit.Quota())
 	case w.Algorithm.Same(limit.FixedWindow()):
 		before, boundary := w.aroundBoundary()
-		return fmt.Sprintf("A window of the algorithm's own ended at %s. %d units were granted before that and %d behind it, where the count starts again from nothing: together %d above the limit within one window's length.",
+		return fmt.Sprintf("A window of the algorithm's own ended at %s. Units granted before that: %d; and behind it, where the count starts again from nothing: %d. Together that is %d above the limit within one window's length.",
 			clock(boundary), before, w.Worst.Units-before, over)
 	case w.Algorithm.Same(limit.GCRA()):
 		return fmt.Sprintf("The key had a burst of %d units to use at once, and units returned evenly at the limit's rate while the window lasted. Burst and returned units together were %d above the limit.", w.Limit.Burst(), over)

@@ -1,0 +1,47 @@
+package page
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// Every color that text has is readable on the page's background, in light and in dark: a contrast of
+// at least 4.5, as WCAG 2 (1.4.3) asks for.
+func TestColorsAreReadable(t *testing.T) {
+	schemes := regexp.MustCompile(`--paper: #([0-9a-f]{6});[^}]*`).FindAllStringSubmatch(source, -1)
+	if len(schemes) != 2 {
+		t.Fatalf("%d color schemes, want light and dark", len(schemes))
+	}
+	for _, scheme := range schemes {
+		for _, color := range regexp.MustCompile(`--(ink|faint|accent|blue|green|orange|red): #([0-9a-f]{6})`).FindAllStringSubmatch(scheme[0], -1) {
+			if c := contrast(t, color[2], scheme[1]); c < 4.5 {
+				t.Errorf("%s on #%s: a contrast of %.2f", color[0], scheme[1], c)
+			}
+		}
+	}
+}
+
+func contrast(t *testing.T, a, b string) float64 {
+	x, y := luminance(t, a), luminance(t, b)
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+}
+
+// luminance is WCAG's relative luminance of a color like "1d2430".
+func luminance(t *testing.T, color string) (sum float64) {
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		n, err := strconv.ParseUint(color[2*i:2*i+2], 16, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := float64(n) / 255
+		if v <= 0.04045 {
+			v /= 12.92
+		} else {
+			v = math.Pow((v+0.055)/1.055, 2.4)
+		}
+		sum += weight * v
+	}
+	return sum
+}
