@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,5 +41,40 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	}
 	if l.State() != Settling {
 		t.Errorf("%v before a window has passed", l.State())
+	}
+}
+
+// Law 11: Redis loses its memory, and is lost itself before all instances have sent it a heartbeat
+// again, as when it crashes again and again. Their shares are those of the fleet as it was before.
+func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
+	t.Parallel()
+	const instances, quota = 6, 600
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	var rules []*Rule
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(100*time.Millisecond))
+		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
+	}
+	all := func(is func(l *Limiter) bool) func() bool {
+		return func() bool { return !slices.ContainsFunc(rules, func(r *Rule) bool { return !is(r.limiter) }) }
+	}
+	redistest.Eventually(t, "all know of all", all(func(l *Limiter) bool { return l.FleetSize() == instances }))
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "all have noticed", all(func(l *Limiter) bool { return l.Stats().MemoryLosses == 1 }))
+	server.Pause()
+	for _, r := range rules { // the fleet's heartbeats take longer to notice
+		redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return r.limiter.Degraded() })
+	}
+	granted := int64(0)
+	for _, r := range rules {
+		for mustAllow(t, r, "key", 1).Allowed {
+			granted++
+		}
+	}
+	server.Resume()
+	if granted > quota {
+		t.Errorf("%d instances granted %d units of %d", instances, granted, quota)
 	}
 }
