@@ -64,17 +64,43 @@ func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
 	}
 	redistest.Eventually(t, "all have noticed", all(func(l *Limiter) bool { return l.Stats().MemoryLosses == 1 }))
 	server.Pause()
-	for _, r := range rules { // the fleet's heartbeats take longer to notice
-		redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return r.limiter.Degraded() })
-	}
-	granted := int64(0)
-	for _, r := range rules {
-		for mustAllow(t, r, "key", 1).Allowed {
-			granted++
-		}
-	}
-	server.Resume()
-	if granted > quota {
+	if granted := grantedWithoutRedis(t, rules); granted > quota {
 		t.Errorf("%d instances granted %d units of %d", instances, granted, quota)
 	}
+	server.Resume()
+}
+
+// Law 11: Redis is lost while the fleet starts, before the first instances have heard of the others.
+// Their shares are those of the fleet that the program has said.
+func TestLaw11RedisIsLostWhileAFleetStarts(t *testing.T) {
+	t.Parallel()
+	const instances, quota = 6, 600
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	var rules []*Rule
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(100*time.Millisecond), FleetSize(instances))
+		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
+		if size := l.FleetSize(); size > len(rules) {
+			t.Errorf("the fleet of %d is said to have %d", len(rules), size)
+		}
+	}
+	server.Pause()
+	if granted := grantedWithoutRedis(t, rules); granted > quota {
+		t.Errorf("%d instances granted %d units of %d", instances, granted, quota)
+	}
+	server.Resume()
+}
+
+// grantedWithoutRedis returns how many units of a new key all instances grant together in an outage.
+func grantedWithoutRedis(t *testing.T, rules []*Rule) (units int64) {
+	t.Helper()
+	for _, r := range rules { // heartbeats alone would take longer to notice
+		redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return r.limiter.Degraded() })
+	}
+	for _, r := range rules {
+		for mustAllow(t, r, "key", 1).Allowed {
+			units++
+		}
+	}
+	return units
 }

@@ -56,7 +56,7 @@ type Limiter struct {
 	metrics   *counters
 	log       *quietLog
 	start     time.Time
-	assumed   int   // instances, until Redis reports the number
+	largest   int   // instances that there are at most, 0 if that is not known
 	born      int64 // when the limiter was made, see now
 
 	closed     atomic.Bool
@@ -155,7 +155,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.fleetFile != "" {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
 	}
-	l.assumed = c.assumedFleet(l.fleetFile)
+	l.largest = c.largestFleet(l.fleetFile)
 	l.shards = l.newShards()
 	l.shard = l.shards.Only()
 	l.leases = l.newLeases()

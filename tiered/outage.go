@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -60,7 +61,7 @@ const (
 func (l *Limiter) newShards() *outage.Shards {
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
-		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: l.assumed,
+		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(l.largest, assumedInstances), Largest: l.largest,
 		Instance: l.instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{

@@ -143,6 +143,8 @@ func (s *Shard) heartbeat() {
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
 		s.unheard.Add(1)
+	} else if s.beats.Load() < beatsToKnow {
+		s.beats.Add(1)
 	}
 	if done(err); s.unheard.Load() >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
 		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
