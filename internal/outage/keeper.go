@@ -171,8 +171,12 @@ func (s *Shard) probe() {
 // heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	owes, sent, first := s.Owes(), s.all.Now(), !s.fleet.Heard()
+	if !owes {
+		s.hasRepaid()
+	}
+	unsettled := owes && s.isUnsettled()
 	// Losses are read last, so that an instance that reports no debts has reported its losses.
-	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
+	heard, err := s.fleet.Heartbeat(ctx, unsettled, s.lostRules()...)
 	if remote.IsMoving(err) {
 		return nil // Redis answers; later heartbeats work when the slot has moved
 	}
@@ -192,7 +196,8 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	}
 	if owes {
 		s.wakeCharger()
-	} else {
+	}
+	if !unsettled {
 		s.settle(heard)
 	}
 	return nil

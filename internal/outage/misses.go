@@ -87,6 +87,7 @@ func (s *Shard) settleFrom(now int64) (begun bool) {
 		s.changed(Settling) // before it can be lost, which is told next
 		return true
 	case e.back.Load() != 0:
+		e.repaid.Store(false)
 		e.back.Store(now)
 	}
 	return false

@@ -113,6 +113,10 @@ type incident struct {
 	// window must pass.
 	forgotten      atomic.Bool
 	forgottenSince int64 // under the shard's mu
+	// repaid says that this instance has charged all that it granted until Redis was back. What it
+	// has granted since, because single decisions missed Redis, is charged like that of a healthy
+	// instance: nobody waits for it. In a large fleet there is always an instance with such a debt.
+	repaid atomic.Bool
 	// charged says that all instances have charged the grants that they have records of. From then
 	// on only rules of which records were lost settle.
 	charged atomic.Bool
@@ -125,6 +129,7 @@ func (s *Shard) lost(now int64) {
 	defer s.mu.Unlock()
 	if e := s.uncharged(); e != nil { // it continues
 		e.load.Store(false)
+		e.repaid.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
 		return
