@@ -126,11 +126,17 @@ func (s *Shard) keep() {
 	}
 }
 
-// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide.
+// probeOfEach times the size of the fleet is the least interval between an instance's probes, or its heartbeats
+// while it settles: a fleet makes a thousand of them a second, or one for each instance if these are more.
+const probeOfEach = time.Millisecond
+
+// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide. Those that end an
+// outage soon come more often, but not in a large fleet, whose heartbeats would delay the decisions of
+// those who are back, and so open their breakers again.
 func (s *Shard) untilNextHeartbeat() time.Duration {
 	every := heartbeatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
-		every = ProbeEvery
+		every = min(every, max(ProbeEvery, time.Duration(s.fleetSize())*probeOfEach))
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
 }

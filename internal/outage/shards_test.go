@@ -221,6 +221,27 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	}
 }
 
+// Law 7: in a large fleet, instances that are lost or settle send no more heartbeats than healthy ones.
+func TestLaw7ALargeFleetIsNoStampede(t *testing.T) {
+	for size, want := range map[int]time.Duration{4: ProbeEvery, 250: ProbeEvery, 600: 600 * time.Millisecond, 3000: heartbeatEvery} {
+		l := newShards(t, 1)
+		s := l.first
+		l.masters[0].heard.Size = size
+		l.heartbeat(t, s)
+		check := func(want time.Duration) {
+			t.Helper()
+			if d := s.untilNextHeartbeat(); d < want || d > want*11/10 {
+				t.Errorf("a fleet of %d that is %v: the next heartbeat is in %v, want %v", size, s.State(), d, want)
+			}
+		}
+		check(heartbeatEvery)
+		s.Breaker.ForceOpen(errLost)
+		check(want)
+		l.closeBreaker(t, s)
+		check(want) // it settles
+	}
+}
+
 // Once an instance has charged what it granted in an outage, nobody waits for what it grants since then
 // because single decisions find no room in its queue: of a large fleet some instance always has such a debt, and the
 // others would settle for their longest window.
