@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,10 +35,16 @@ type Fleet struct {
 type place struct {
 	key  string
 	keys []any // of the script
-	// After a move, other instances are counted only once they have moved, too. Until then (local
-	// time), the size does not fall below least, the size before the move.
+
+	mu sync.Mutex // guards the rest
+	// After a move, other instances are counted only once they have moved, too; and after Redis has
+	// lost the memberships, only once they have sent a heartbeat. Until then (local time), the size
+	// does not fall below least, the size before.
 	least int64
 	until int64
+	// generation and answered are those of the newest heartbeat that was answered: its Sequence.
+	generation string
+	answered   int64
 }
 
 func (f *Fleet) newPlace(key string) *place {
@@ -139,13 +146,28 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	if by != nil {
 		by.clocks.observe(p.key, heard.Clock, sent, localTime())
 	}
-	heard.Size, heard.Place = max(1, heard.Size), p.key
-	if localTime() < p.until {
-		heard.Size = max(heard.Size, int(p.least))
-	}
+	heard.Size, heard.Place = p.size(&heard, f.size.Load(), localTime(), f.ttl), p.key
 	f.size.Store(int64(heard.Size))
 	f.heard.Store(true)
 	return heard, nil
+}
+
+// size returns the fleet's size as of a heartbeat; before is the size as of the last one. If Redis has
+// lost the memberships since then, those who have not sent a heartbeat yet are not counted there: to
+// take the few who have for the whole fleet would give each of them a large share of every limit, if
+// Redis was lost again now (law 11). So the size does not fall until all memberships of before have
+// ended.
+func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if lost := heard.Generation != p.generation || heard.Survived < p.answered && p.answered < heard.Sequence; lost && p.generation != "" {
+		p.least, p.until = before, now+ttl.Microseconds()
+	}
+	p.generation, p.answered = heard.Generation, heard.Sequence
+	if now < p.until {
+		return max(1, heard.Size, int(p.least))
+	}
+	return max(1, heard.Size)
 }
 
 // IsMoving reports whether a heartbeat failed because the fleet's slot is moving from one master of

@@ -102,6 +102,46 @@ func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	}
 }
 
+// Law 11: when Redis has lost the memberships, all of them or those since some moment, the first
+// instances to send a heartbeat do not take themselves for the whole fleet. Those who do not come back
+// count for as long as they would have without the loss.
+func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
+	const instances, ttl = 5, 500 * time.Millisecond
+	for name, lose := range map[string]func(ctx context.Context, client *redis.Client, f *Fleet){
+		"all": func(ctx context.Context, client *redis.Client, _ *Fleet) { client.FlushAll(ctx) },
+		"some": func(ctx context.Context, client *redis.Client, f *Fleet) { // a replica that was behind
+			key := f.place.Load().key
+			client.Del(ctx, key)
+			client.Set(ctx, key+":heartbeats:"+f.instance, 1, time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, ctx := redistest.Start(t).Client(t), context.Background()
+			fleets := make([]*Fleet, instances)
+			for i := range fleets {
+				fleets[i] = newFleet(t, client, fmt.Sprint(i), ttl)
+				mustHeartbeat(t, fleets[i], false)
+			}
+			first := fleets[0]
+			for range 2 {
+				mustHeartbeat(t, first, false)
+			}
+			lose(ctx, client, first)
+			for range 2 {
+				if heard := mustHeartbeat(t, first, false); heard.Size != instances || first.Size() != instances {
+					t.Errorf("right after the loss: %+v, want size %d", heard, instances)
+				}
+			}
+			if heard := mustHeartbeat(t, newFleet(t, client, "new", ttl), false); heard.Size != 2 {
+				t.Errorf("an instance that knows nothing of before heard %+v", heard)
+			}
+			redistest.Eventually(t, "those who do not come back count no longer", func() bool {
+				return mustHeartbeat(t, first, false).Size == 1
+			})
+		})
+	}
+}
+
 // Law 4: a heartbeat that was in flight while Redis hung, and arrives after a later one, does not
 // undo that.
 func TestLaw4LateBeatsChangeNothing(t *testing.T) {

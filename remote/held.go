@@ -42,24 +42,26 @@ func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 	if h.conn != nil && h.isDue(now) {
 		h.giveBack()
 	}
-	if h.conn == nil {
-		if now < h.crowded || h.isCrowded(now) {
+	taken := h.conn == nil
+	if taken {
+		if now < h.crowded || h.isCrowded(now, 0) {
 			return send(ctx, h.client, cmds)
 		}
 		h.conn, h.taken = h.client.Conn(), now
 	}
 	err := send(ctx, h.conn, cmds)
-	if h.used = localTime(); err != nil {
+	// Others may have found the pool unused at the same moment: many limiters can share a client.
+	if h.used = localTime(); err != nil || taken && h.isCrowded(h.used, 1) {
 		h.giveBack()
 	}
 	return err
 }
 
-// isCrowded reports whether the pool lacks spare connections. If it does, the answer is kept for a
-// while.
-func (h *heldConn) isCrowded(now int64) bool {
+// isCrowded reports whether the pool lacks spare connections, not counting its own ones in use. If it
+// does, the answer is kept for a while.
+func (h *heldConn) isCrowded(now int64, own int) bool {
 	stats := h.client.PoolStats()
-	if inUse := int(stats.TotalConns) - int(stats.IdleConns); inUse+spareConns < h.client.Options().PoolSize {
+	if inUse := int(stats.TotalConns) - int(stats.IdleConns) - own; inUse+spareConns < h.client.Options().PoolSize {
 		return false
 	}
 	h.crowded = now + holdAtMost.Microseconds()

@@ -2,7 +2,9 @@ package remote
 
 import (
 	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -51,6 +53,35 @@ func TestConnectionsAreLeftForOthers(t *testing.T) {
 	stats := client.PoolStats()
 	if held := int(stats.TotalConns) - int(stats.IdleConns); held != pool-spareConns {
 		t.Errorf("of %d connections %d are held, want %d", pool, held, pool-spareConns)
+	}
+}
+
+// That is so, too, if all of them make their first trip at the same moment: each finds the pool unused, and none must
+// wait until the others give back the connections that they hold.
+func TestConnectionsAreLeftForOthersAtOnce(t *testing.T) {
+	const pool = 10
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for range 10 * pool {
+		script := NewScript(client)
+		script.Prepare(context.Background())
+		script.HoldConnection()
+		all.Go(func() {
+			<-start
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if _, err := script.Run(ctx, []Entry{{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1}}, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	stats := client.PoolStats()
+	if held := int(stats.TotalConns) - int(stats.IdleConns); held > pool-spareConns {
+		t.Errorf("of %d connections %d are held, want %d at most", pool, held, pool-spareConns)
 	}
 }
 

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,4 +42,65 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	if l.State() != Settling {
 		t.Errorf("%v before a window has passed", l.State())
 	}
+}
+
+// Law 11: Redis loses its memory, and is lost itself before all instances have sent it a heartbeat
+// again, as when it crashes again and again. Their shares are those of the fleet as it was before.
+func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
+	t.Parallel()
+	const instances, quota = 6, 600
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	var rules []*Rule
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(100*time.Millisecond))
+		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
+	}
+	all := func(is func(l *Limiter) bool) func() bool {
+		return func() bool { return !slices.ContainsFunc(rules, func(r *Rule) bool { return !is(r.limiter) }) }
+	}
+	redistest.Eventually(t, "all know of all", all(func(l *Limiter) bool { return l.FleetSize() == instances }))
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "all have noticed", all(func(l *Limiter) bool { return l.Stats().MemoryLosses == 1 }))
+	server.Pause()
+	if granted := grantedWithoutRedis(t, rules); granted > quota {
+		t.Errorf("%d instances granted %d units of %d", instances, granted, quota)
+	}
+	server.Resume()
+}
+
+// Law 11: Redis is lost while the fleet starts, before the first instances have heard of the others.
+// Their shares are those of the fleet that the program has said.
+func TestLaw11RedisIsLostWhileAFleetStarts(t *testing.T) {
+	t.Parallel()
+	const instances, quota = 6, 600
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	var rules []*Rule
+	for range instances {
+		l := newLimiterOn(t, server.Client(t), prefix, Deadline(100*time.Millisecond), FleetSize(instances))
+		rules = append(rules, newRule(t, l, "r", limit.PerHour(quota)))
+		if size := l.FleetSize(); size > len(rules) {
+			t.Errorf("the fleet of %d is said to have %d", len(rules), size)
+		}
+	}
+	server.Pause()
+	if granted := grantedWithoutRedis(t, rules); granted > quota {
+		t.Errorf("%d instances granted %d units of %d", instances, granted, quota)
+	}
+	server.Resume()
+}
+
+// grantedWithoutRedis returns how many units of a new key all instances grant together in an outage.
+func grantedWithoutRedis(t *testing.T, rules []*Rule) (units int64) {
+	t.Helper()
+	for _, r := range rules { // heartbeats alone would take longer to notice
+		redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return r.limiter.Degraded() })
+	}
+	for _, r := range rules {
+		for mustAllow(t, r, "key", 1).Allowed {
+			units++
+		}
+	}
+	return units
 }

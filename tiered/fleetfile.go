@@ -46,16 +46,12 @@ type fleetSize struct {
 	Seen      time.Time `json:"seen"` // when that size was last seen
 }
 
-// assumedFleet returns the size to assume until Redis has reported it.
-func (c *config) assumedFleet(file *fleetFile) int {
-	size := c.fleetSize
-	if file != nil {
-		size = max(size, file.read(time.Now()))
+// largestFleet returns the largest size of the fleet as far as it was set or is in the file, else 0.
+func (c *config) largestFleet(file *fleetFile) int {
+	if file == nil {
+		return c.fleetSize
 	}
-	if size == 0 {
-		return assumedInstances
-	}
-	return size
+	return max(c.fleetSize, file.read(time.Now()))
 }
 
 // read returns the size in the file, or 0 if there is no recent one.

@@ -120,10 +120,12 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 }
 
 // FleetSize sets how many instances to assume until Redis has reported the real number, 1 to
-// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be reached:
-// it may then grant the limit divided by this number. Since every such instance grants as much, set
-// it to the largest size of the fleet (an autoscaler's maximum), and to 1 for a service of a single
-// process. See also [FleetFile] and [ColdStart].
+// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be reached,
+// or less than three seconds before: it may then grant the limit divided by this number. (Of an
+// instance that starts before, Redis has counted only those that were there already; without this option
+// these are taken for the fleet.) Since every such instance grants as much, set it to the largest size
+// of the fleet (an autoscaler's maximum), and to 1 for a service of a single process. See also
+// [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		if instances < 1 || instances > mostInstances {

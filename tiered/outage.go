@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -60,9 +61,10 @@ const (
 // newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
 	instance := rand.Text() // names this one in Redis
+	largest := l.config.largestFleet(l.fleetFile)
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
-		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: l.config.assumedFleet(l.fleetFile),
+		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
 		Instance: instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{

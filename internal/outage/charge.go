@@ -107,6 +107,7 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		c.sequence = l.sequences.Add(1)
 		c.since = time.Now()
 		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce, l.Now()); len(c.pending) == 0 {
+			s.hasRepaid()
 			return 0
 		}
 	}

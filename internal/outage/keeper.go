@@ -126,11 +126,17 @@ func (s *Shard) keep() {
 	}
 }
 
-// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide.
+// probeOfEach times the size of the fleet is the least interval between an instance's probes, or its heartbeats
+// while it settles: a fleet makes a thousand of them a second, or one for each instance if these are more.
+const probeOfEach = time.Millisecond
+
+// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide. Those that end an
+// outage soon come more often, but not in a large fleet, whose heartbeats would delay the decisions of
+// those who are back, and so open their breakers again.
 func (s *Shard) untilNextHeartbeat() time.Duration {
 	every := heartbeatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
-		every = ProbeEvery
+		every = min(every, max(ProbeEvery, time.Duration(s.fleetSize())*probeOfEach))
 	}
 	return every + time.Duration(rand.Int64N(int64(every)/10))
 }
@@ -143,6 +149,8 @@ func (s *Shard) heartbeat() {
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
 		s.unheard.Add(1)
+	} else if s.beats.Load() < beatsToKnow {
+		s.beats.Add(1)
 	}
 	if done(err); s.unheard.Load() >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
 		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
@@ -169,8 +177,12 @@ func (s *Shard) probe() {
 // heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	owes, sent, first := s.Owes(), s.all.Now(), !s.fleet.Heard()
+	if !owes {
+		s.hasRepaid()
+	}
+	unsettled := owes && s.isUnsettled()
 	// Losses are read last, so that an instance that reports no debts has reported its losses.
-	heard, err := s.fleet.Heartbeat(ctx, owes, s.lostRules()...)
+	heard, err := s.fleet.Heartbeat(ctx, unsettled, s.lostRules()...)
 	if remote.IsMoving(err) {
 		return nil // Redis answers; later heartbeats work when the slot has moved
 	}
@@ -190,7 +202,8 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	}
 	if owes {
 		s.wakeCharger()
-	} else {
+	}
+	if !unsettled {
 		s.settle(heard)
 	}
 	return nil

@@ -84,6 +84,7 @@ func (s *Shard) settleFromNow() (begun bool) {
 		return true
 	}
 	if e.back.Load() != 0 {
+		e.repaid.Store(false)
 		e.isBack(s.all.Now())
 	}
 	return false

@@ -94,6 +94,22 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 }
 
+// hasRepaid records that this instance owes nothing at the moment.
+func (s *Shard) hasRepaid() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.incident.Load(); e != nil && e.back.Load() != 0 && s.Breaker.Closed() {
+		e.repaid.Store(true)
+	}
+}
+
+// isUnsettled reports whether the other instances must wait until this one, which owes units, has
+// charged them.
+func (s *Shard) isUnsettled() bool {
+	e := s.incident.Load()
+	return e != nil && (!e.repaid.Load() || e.forgotten.Load())
+}
+
 // settleWithOthers makes an instance that has just joined the fleet settle, because others have not
 // charged yet what they granted in an outage: Redis would grant it to this instance's callers again.
 func (s *Shard) settleWithOthers() {

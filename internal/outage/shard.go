@@ -41,6 +41,8 @@ type Shard struct {
 	// succeed nevertheless: heartbeats need commands and keys of their own, to which the Redis user may
 	// have lost the right.
 	unheard atomic.Int32
+	// beats is the number of answered heartbeats after those of the start, up to beatsToKnow.
+	beats atomic.Int32
 
 	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed
 	// only under mu.
@@ -111,6 +113,10 @@ type incident struct {
 	// window must pass.
 	forgotten      atomic.Bool
 	forgottenSince int64 // under the shard's mu
+	// repaid says that this instance has charged all that it granted until Redis was back. What it
+	// has granted since, because single decisions missed Redis, is charged like that of a healthy
+	// instance: nobody waits for it. In a large fleet there is always an instance with such a debt.
+	repaid atomic.Bool
 	// charged says that all instances have charged the grants that they have records of. From then
 	// on only rules of which records were lost settle.
 	charged atomic.Bool
@@ -123,6 +129,7 @@ func (s *Shard) lost(now int64) {
 	defer s.mu.Unlock()
 	if e := s.uncharged(); e != nil { // it continues
 		e.load.Store(false)
+		e.repaid.Store(false)
 		e.back.Store(0)
 		e.cut.Store(s.since(now))
 		return
@@ -144,7 +151,7 @@ func (s *Shard) uncharged() *incident {
 func (s *Shard) begin(now int64) *incident {
 	e := &incident{newborn: !s.fleet.Heard()}
 	if !e.newborn {
-		e.fleet = s.fleet.Size()
+		e.fleet = s.fleetSize()
 	}
 	if silence := s.silence.Load(); silence != nil {
 		e.number = silence.number
@@ -203,13 +210,23 @@ func (e *incident) isOver(window time.Duration, now int64) bool {
 	return back != 0 && now-back >= int64(window)
 }
 
+// beatsToKnow is how many regular heartbeats, a second apart, an instance must have had to know how
+// many have started with it.
+const beatsToKnow = 2
+
 // fleetSize returns how many instances share this shard: as reported by its master, or else by
-// another master, or else as assumed.
+// another master, or else as assumed. If a whole fleet starts within a second, and Redis is lost in it,
+// each instance has heard of those only that were before it; so what the program has said is the least
+// until then.
 func (s *Shard) fleetSize() int {
+	size := s.all.FleetSize()
 	if s.fleet.Heard() {
-		return s.fleet.Size()
+		size = s.fleet.Size()
 	}
-	return s.all.FleetSize()
+	if s.beats.Load() < beatsToKnow {
+		return max(size, s.all.Largest)
+	}
+	return size
 }
 
 // fleetBefore returns the number of instances before the cut that may still come back.

@@ -26,6 +26,7 @@ type Config struct {
 	Deadline  time.Duration // of a decision, and of a heartbeat
 	ColdStart time.Duration // see ledger.Outage
 	Assumed   int           // instances, until Redis has told how many there are
+	Largest   int           // the same if the program has said it, else 0
 	Instance  string        // names this one in Redis, uniquely
 	Ledger    *ledger.Ledger[*Rule]
 

@@ -29,17 +29,18 @@ type master struct {
 	err     error // of all that is asked
 	charged []remote.Entry
 	told    []remote.Loss // in the last heartbeat
+	owed    bool          // whether that said that the instance has not settled
 	met     bool
 	moved   int // how often the fleet was
 }
 
-func (m *master) Heartbeat(_ context.Context, _ bool, lost ...remote.Loss) (remote.Heard, error) {
+func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
 		return remote.Heard{}, m.err
 	}
-	m.met, m.told = true, lost
+	m.met, m.told, m.owed = true, lost, unsettled
 	m.heard.Survived = m.heard.Sequence
 	m.heard.Sequence++
 	heard := m.heard
@@ -217,6 +218,72 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	l.now.Add(int64(FleetTTL))
 	if l.heartbeat(t, s); s.Settling(r) || s.State() != Healthy {
 		t.Errorf("%v when all have charged", s.State())
+	}
+}
+
+// Law 7: in a large fleet, instances that are lost or settle send no more heartbeats than healthy ones.
+func TestLaw7ALargeFleetIsNoStampede(t *testing.T) {
+	for size, want := range map[int]time.Duration{4: ProbeEvery, 250: ProbeEvery, 600: 600 * time.Millisecond, 3000: heartbeatEvery} {
+		l := newShards(t, 1)
+		s := l.first
+		l.masters[0].heard.Size = size
+		l.heartbeat(t, s)
+		check := func(want time.Duration) {
+			t.Helper()
+			if d := s.untilNextHeartbeat(); d < want || d > want*11/10 {
+				t.Errorf("a fleet of %d that is %v: the next heartbeat is in %v, want %v", size, s.State(), d, want)
+			}
+		}
+		check(heartbeatEvery)
+		s.Breaker.ForceOpen(errLost)
+		check(want)
+		l.closeBreaker(t, s)
+		check(want) // it settles
+	}
+}
+
+// Once an instance has charged what it granted in an outage, nobody waits for what it grants since then
+// because single decisions find no room in its queue: of a large fleet some instance always has such a debt, and the
+// others would settle for their longest window.
+func TestNobodyWaitsForSingleMisses(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	miss := func() {
+		if !s.Without(question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+			t.Fatal("it is not granted, or not owed")
+		}
+	}
+	tells := func(when string, want bool) {
+		t.Helper()
+		if l.heartbeat(t, s); m.owed != want {
+			t.Errorf("%s: it says that it has settled: %v", when, !m.owed)
+		}
+	}
+	l.heartbeat(t, s)
+	miss()
+	tells("without an outage", false)
+	for range 2 {
+		s.Breaker.ForceOpen(errLost)
+		miss()
+		l.closeBreaker(t, s)
+		tells("what was granted in the outage is owed", true)
+		for s.Owes() {
+			s.chargeSome()
+		}
+		s.chargeSome() // finds nothing more
+		miss()
+		tells("after a miss", false)
+	}
+	m.heard.Unsettled = 1
+	l.now.Add(int64(settleAtLeast + missesApart)) // so that the next miss is a single one
+	if l.heartbeat(t, s); !s.Settling(r) {
+		t.Error("it does not wait for another that has not charged")
+	}
+	m.heard.Unsettled = 0
+	miss()
+	if l.heartbeat(t, s); s.Settling(r) {
+		t.Error("it settles for its own miss")
 	}
 }
 

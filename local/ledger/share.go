@@ -60,6 +60,7 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	}
 	l.heal(set, i, a)
 	r := &set.records[i]
+	idle := r.gone <= now // for a window
 	newest := r.advance(subWindow(a.Window), now)
 	if k.Granted > 0 {
 		r.add(newest, k.Granted)
@@ -71,30 +72,32 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	if sure := r.sure(newest); k.Sliding && used < sure {
 		return used < sure/2
 	}
-	r.learn(a.Window, now, k)
+	r.learn(a.Window, now, idle, k)
 	l.owe(set, i, arrears{}) // Redis knows what the key has used
 	return false
 }
 
 const wholePart = 1<<16 - 1
 
-// learn records the free part of the limit from a reply.
-func (r *record) learn(window time.Duration, now int64, k Known) {
+// learn records the free part of the limit from a reply. idle says that there was none for a window.
+func (r *record) learn(window time.Duration, now int64, idle bool, k Known) {
 	free := uint16(uint64(max(0, k.Free)) * wholePart / uint64(k.Capacity))
-	at := milliseconds(now)
-	if !k.Sliding && !r.frozen && free > r.part && r.age(at) < window {
+	if !k.Sliding && !r.frozen && !idle && free > r.part && r.age(window, now) < 1 {
 		return
 	}
-	r.part, r.at, r.frozen = free, at, false
+	r.part, r.at, r.frozen = free, ticks(window, now), false
 }
 
-// milliseconds wrap around after 49 days, and half of that range counts as the future. So very old
-// information may be taken for newer, which the bound allows.
-func milliseconds(now int64) uint32 { return uint32(now / int64(time.Millisecond)) }
+// ticks returns a moment as a number of ticks, which are a 65,536th of the window, but a millisecond at
+// least. The number wraps around, and half of its range counts as the future: that is 32,768 windows, or
+// 24 days at least. By then a window has passed without a reply, so no grants of it are left.
+func ticks(window time.Duration, now int64) uint32 { return uint32(now / int64(tick(window))) }
 
-// age returns how long before a moment the free part was learned, or 0 if it was after.
-func (r *record) age(at uint32) time.Duration {
-	return time.Duration(max(0, int32(at-r.at))) * time.Millisecond
+func tick(window time.Duration) time.Duration { return max(time.Millisecond, window>>16) }
+
+// age returns how long before a moment the free part was learned, in windows, or 0 if it was after.
+func (r *record) age(window time.Duration, at int64) float64 {
+	return float64(max(0, int32(ticks(window, at)-r.at))) * float64(tick(window)) / float64(window)
 }
 
 // share returns this instance's part of the limit. In an outage it is fixed by the first call.
@@ -141,7 +144,7 @@ func (r *record) spend(o Outage, t terms, now, units int64) {
 
 // fresh returns the rest, at a moment, of the part that was free: it decreases with age.
 func (r *record) fresh(window time.Duration, at int64) float64 {
-	return 1 - min(1, float64(r.age(milliseconds(at)))/float64(window))
+	return 1 - min(1, r.age(window, at))
 }
 
 // partOf returns a share as a part of the quota, rounded up.

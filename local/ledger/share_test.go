@@ -173,6 +173,45 @@ func TestShareOfTheLeastThatWasFree(t *testing.T) {
 	}
 }
 
+// That is so however long the window is, and however long a key was not used: the time of a reply has
+// 32 bits only.
+func TestShareAfterALongTime(t *testing.T) {
+	const day = 24 * 60 * 60 * second
+	for _, test := range []struct {
+		window   time.Duration
+		idle     int64 // after a reply that left nothing free
+		used     int   // days of steady use after that, a few units a day
+		least    int64 // that must be free then
+		sliding  bool
+		sureFree bool
+	}{
+		{window: time.Minute, idle: 30 * day, least: 248},                   // the time of the reply seems to lie ahead
+		{window: time.Minute, idle: 45 * day, least: 248},                   // also
+		{window: 31 * 24 * time.Hour, used: 40, least: 180},                 // what was learned is older than the window
+		{window: 31 * 24 * time.Hour, used: 400, least: 180},                // long ago
+		{window: 366 * 24 * time.Hour, used: 300, least: 0, sureFree: true}, // still in the window
+		{window: 366 * 24 * time.Hour, used: 370, least: 100},               // no longer
+		{window: 31 * 24 * time.Hour, used: 400, least: 180, sliding: true}, // an algorithm that says what is free now
+		{window: time.Minute, idle: 30 * day, used: 0, least: 248, sliding: true},
+	} {
+		account := &Account[string]{Hash: 7, Window: test.window, Quota: 1000}
+		l, now := New[string](1), int64(noon)
+		l.Learn(account, now, Known{1, 0, 1000, test.sliding})
+		now += test.idle
+		for range test.used {
+			now += day
+			l.Learn(account, now, Known{1, 900, 1000, test.sliding})
+		}
+		if test.idle > 0 {
+			l.Learn(account, now, Known{1, 998, 1000, test.sliding})
+		}
+		g := l.Reserve(account, Outage{Number: 1, Cut: now, Fleet: 4}, now, 1, 0)
+		if g.Free < test.least || test.sureFree && g.Free > 2 {
+			t.Errorf("%+v: %d free", test, g.Free)
+		}
+	}
+}
+
 // Replies that overtake each other are no amnesia; a count that has started again is.
 func TestForgottenReplies(t *testing.T) {
 	account := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000}
