@@ -11,6 +11,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
+// drawChanged draws all algorithms equally often; counters mostly of few sub-windows, all of which may
+// have units.
+var drawChanged = rapid.OneOf(rapid.SampledFrom([]limit.Algorithm{
+	limit.GCRA(), limit.SlidingLog(), limit.SlidingLogZSet(), limit.FixedWindow(),
+	limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(3, limit.Strict), limit.SlidingCounter(8, limit.Estimate),
+}), drawAlgorithm)
+
 // changes: a rule gets another algorithm while its key is in use, and what is asked then
 // is asked at the moments at which the past that went over makes a difference.
 func (s suite) changes(t *rapid.T) {
@@ -26,15 +33,22 @@ func (s suite) changes(t *rapid.T) {
 		return want
 	}
 	now, last := int64(epoch), model.Outcome{}
-	for i := range rapid.IntRange(2, 3).Draw(t, "rules") {
-		a := limit.GCRA() // has the longest story to tell
-		if i > 0 {
-			a = drawAlgorithm.Draw(t, "algorithm")
-		}
+	for range rapid.IntRange(2, 3).Draw(t, "rules") {
+		a := drawChanged.Draw(t, "algorithm")
 		quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(256, 900)).Draw(t, "quota")
 		window := time.Duration(rapid.SampledFrom([]int64{1000, 9973, 10_000, 60_000}).Draw(t, "window")) * time.Microsecond
-		h.use(t, limit.Per(quota, window).WithBurst(rapid.Int64Range(1, quota).Draw(t, "burst")), a)
+		l := limit.Per(quota, window).WithBurst(rapid.Int64Range(1, quota).Draw(t, "burst"))
+		if a.Same(limit.FixedWindow()) && rapid.Bool().Draw(t, "of the calendar") {
+			l = limit.PerCalendar(quota, limit.CalendarDay, time.UTC)
+		}
+		h.use(t, l, a)
+		steady, some := rapid.Bool().Draw(t, "steady"), rapid.SampledFrom([]int64{1 + quota/20, 1 + quota/4}).Draw(t, "units of each")
 		for range rapid.IntRange(1, 8).Draw(t, "requests") {
+			if steady { // so that units lie in many sub-windows, and some are older than a shorter window
+				now += h.window() / 10
+				last = ask(now, lua.Take, min(some, h.algorithm.Capacity(h.limit)))
+				continue
+			}
 			now += max(0, rapid.SampledFrom([]int64{
 				0, 1, last.RetryAfter - 1, last.NextAfter, last.ResetAfter - 1, h.window() / 10, h.window() - now%h.window(),
 			}).Draw(t, "gap"))

@@ -83,15 +83,21 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) {
 	}
 	length := subWindow(a.Window)
 	newest := r.gone/length - ledgerCounts
-	var granted [ledgerCounts]int64 // by age
-	for age := range granted {
-		if index := newest - int64(age); index >= max(0, since/length) {
-			granted[age] = r.count(index)
+	var owed [ledgerCounts]int64 // by age
+	e := l.line(set, i)
+	for age := range owed {
+		switch index := newest - int64(age); {
+		case index >= max(0, since/length): // what the line has of them is among those
+			owed[age] = r.count(index)
+			if age == 0 {
+				owed[age] += int64(r.rest)
+			}
+		case e != nil: // Redis has not had these yet
+			owed[age] = e.count(index)
 		}
 	}
-	granted[0] += int64(r.rest)
-	l.clearLine(set, i) // its units are among those
-	for age, units := range granted {
+	l.clearLine(set, i)
+	for age, units := range owed {
 		if units > 0 {
 			l.journalAdd(set, i, a, newest-int64(age), units)
 		}
@@ -236,6 +242,14 @@ func (e *line[O]) advance(index int64) {
 		e.counts[i%ledgerCounts] = 0
 	}
 	e.newest = max(e.newest, index)
+}
+
+// count returns the units of sub-window index.
+func (e *line[O]) count(index int64) int64 {
+	if index < 0 || index > e.newest || index <= e.newest-ledgerCounts {
+		return 0
+	}
+	return int64(e.counts[index%ledgerCounts])
 }
 
 // add counts units, up to the capacity of a count: if one instance grants more units without Redis,

@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// grants are the units of a key by the number of their sub-window.
+type grants map[int64]int64
+
+// take removes up to the given units, of those that a record with this newest sub-window still has.
+func (g grants) take(newest, units int64, newestFirst bool) {
+	order := slices.Sorted(maps.Keys(g))
+	if newestFirst {
+		slices.Reverse(order)
+	}
+	for _, index := range order {
+		if index > newest-ledgerCounts {
+			n := min(g[index], units)
+			g[index] -= n
+			units -= n
+		}
+	}
+}
+
+// parts returns what is less than a window old, each sub-window's units at the middle of what has
+// passed of it.
+func (g grants) parts(window time.Duration, now int64) (parts []Part) {
+	length := subWindow(window)
+	for _, index := range slices.Sorted(maps.Keys(g)) {
+		start := index * length
+		at := start + (min(start+length, max(start, now))-start)/2
+		if g[index] > 0 && now-at < int64(window) {
+			parts = append(parts, Part{Units: g[index], At: at})
+		}
+	}
+	return parts
+}
+
+// Laws 3 and 11: what is to be charged is, to the unit and with its age, what was granted without
+// Redis and neither taken back nor charged since; and what Redis has lost. Over random histories.
+func TestLaws3And11JournalIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		window, _ := drawLedgerLimit(t)
+		length := subWindow(window)
+		l := New[string](1)
+		a := Account[string]{Hash: 7, Window: window, Quota: 1 << 40, Key: "key"}
+		maybe := a // Redis may have charged it
+		maybe.Charged = true
+		all, owed := grants{}, grants{} // the units on record, and those of them that Redis lacks
+		lost := int64(math.MaxInt64)    // since when Redis has lost data, until the next use of the key
+		newest := int64(-1 << 40)
+		now := noon
+		used := func() { // the key is used
+			for index, units := range all {
+				if index > newest-ledgerCounts && index >= max(0, lost/length) && lost != math.MaxInt64 {
+					owed[index] = units
+				}
+			}
+			lost = math.MaxInt64
+		}
+		advance := func() { newest = max(newest, now/length) }
+		grant := func(cost int64, uncharged bool) {
+			all[newest] += cost
+			if uncharged {
+				owed[newest] += cost
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "calls") {
+			now += max(0, drawLedgerPause(t, length, window))
+			cost := rapid.Int64Range(1, 20).Draw(t, "cost")
+			what := rapid.SampledFrom([]string{"take", "take", "maybe", "add", "learn", "reserve", "return", "undo", "forget", "charge", "charge"}).Draw(t, "what")
+			switch what {
+			case "take":
+				used()
+				advance()
+				if g := l.Take(&a, Outage{Number: 1, Cut: noon, Fleet: 1}, now, cost); g.Granted != cost {
+					t.Fatalf("%+v", g)
+				}
+				grant(cost, true)
+			case "maybe":
+				used()
+				advance()
+				l.Take(&maybe, Outage{Number: 1, Cut: noon, Fleet: 1}, now, cost)
+				grant(cost, false)
+			case "add":
+				advance()
+				l.Add(&a, now, cost)
+				grant(cost, true)
+			case "learn":
+				used()
+				advance()
+				l.Learn(&a, now, Known{Granted: cost})
+				grant(cost, false)
+			case "reserve": // and Redis grants it
+				used()
+				advance()
+				l.Reserve(&a, Outage{Number: 1, Cut: noon, Fleet: 1}, now, cost, cost)
+				l.Learn(&a, now, Known{Granted: cost})
+				l.Undo(&a, now, cost, false)
+				grant(cost, false)
+			case "return", "undo":
+				if len(all) == 0 {
+					continue
+				}
+				advance()
+				uncharged := rapid.Bool().Draw(t, "uncharged")
+				if what == "undo" {
+					l.Undo(&a, now, cost, uncharged)
+				} else {
+					l.Return(&a, now, cost, uncharged)
+				}
+				all.take(newest, cost, what == "undo")
+				if uncharged {
+					owed.take(newest, cost, what == "undo")
+				}
+			case "forget":
+				if lost != math.MaxInt64 {
+					continue // once for each use: see Shard.forgot
+				}
+				lost = rapid.SampledFrom([]int64{math.MinInt64, noon, now, now - int64(window)/2}).Draw(t, "since")
+				l.Forgotten(func(int) bool { return true }, lost)
+			case "charge":
+				waiting, keys := l.Waiting()
+				if keys > 0 { // or it is not found
+					used()
+				}
+				want := owed.parts(window, now)
+				if keys == 0 {
+					want = nil
+				}
+				var got []Part
+				for _, d := range l.Uncharged(func(int) bool { return true }, 64, now) {
+					got = append(got, d.Parts...)
+				}
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Fatalf("at %d, window %v, %d waiting: %v to be charged, want %v", now, window, waiting, got, want)
+				}
+				if keys > 0 {
+					clear(owed)
+				}
+			}
+		}
+	})
+}
