@@ -23,6 +23,7 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 	script := NewScript(client)
 	ff := strings.Repeat("\xff", 60)
 	now := string(appendInt(nil, time.Now().UnixMicro(), 7)) + "\x00\x00\x00\x00\x00\x00\x00"
+	ten := "\x00\x00\x00\x00\x00\x0a"
 	list := func(key string) { client.RPush(ctx, key, "a", "b") }
 	text := func(value string) func(string) {
 		return func(key string) { client.Set(ctx, key, value, time.Hour) }
@@ -38,6 +39,12 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 		"a log of 2^32 slots":                              text("\x02" + now + ff),
 		"a counter without fields":                         text("\x03" + now),
 		"a counter of 65,536 sub-windows":                  text("\x03" + now + ff),
+		"a counter of no sub-windows":                      text("\x03" + now + "\x00\x00\x01" + ten + ten + "\x00"),
+		"a counter without a window":                       text("\x03" + now + "\x00\x01\x01" + ten[:5] + "\x00" + ten + "\x00\x00"),
+		"a counter of counts without bytes":                text("\x03" + now + "\x00\x01\x00" + ten + ten),
+		"a counter of counts of 7 bytes":                   text("\x03" + now + "\x00\x01\x07" + ten + ten + strings.Repeat("\x00", 14)),
+		"a counter with half of its counts":                text("\x03" + now + "\x00\x01\x01" + ten + ten + "\x00"),
+		"a counter of more units than are charged":         text("\x03" + now + "\x00\x01\x01" + ten + ff[:6] + "\x00\x00"),
 		"a GCRA without fields":                            text("\x04" + now),
 		"a GCRA without a limit":                           text("\x04" + now + strings.Repeat("\x00", 19)),
 		"a GCRA of the far future":                         text("\x04" + now + ff[:19]),

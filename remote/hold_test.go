@@ -58,20 +58,26 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 		}
 	}
 
-	rule, key := newRule(t, limit.PerHour(100), limit.SlidingLog()), redistest.Prefix()+"held"
-	for id, life := range map[uint64]time.Duration{1: time.Minute, 2: lua.LongestHold * time.Microsecond} {
-		e := holdEntry(key, rule, lua.Hold, id, 1)
-		e.Hold.Life = life
-		clock := runAll(t, script, []Entry{e})[0].Clock
-		// It may be settled for so long after its end, and keys expire at whole milliseconds.
-		want := (clock + life.Microseconds() + lua.LateHold + 999) / 1000
-		if at := client.PExpireTime(ctx, key+":holds").Val().Milliseconds(); at != want {
-			t.Errorf("what is held for %v expires at %d, want %d", life, at, want)
+	for _, a := range configurations() {
+		rule, key := newRule(t, limit.PerHour(100).WithBurst(100), a), redistest.Prefix()+"held"
+		for id, life := range map[uint64]time.Duration{1: time.Minute, 2: lua.LongestHold * time.Microsecond} {
+			e := holdEntry(key, rule, lua.Hold, id, 1)
+			e.Hold.Life = life
+			clock := runAll(t, script, []Entry{e})[0].Clock
+			// It may be settled for so long after its end, and keys expire at whole milliseconds.
+			want := (clock + life.Microseconds() + lua.LateHold + 999) / 1000
+			if at := client.PExpireTime(ctx, key+":holds").Val().Milliseconds(); at != want {
+				t.Errorf("%v: what is held for %v expires at %d, want %d", a, life, at, want)
+			}
+			runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, id, 0)})
+			if n := client.Exists(ctx, key+":holds").Val(); n != 0 {
+				t.Errorf("%v: the key of the holds is left once all was given back", a)
+			}
+			// Of a charge under GCRA as much stays as was paid off meanwhile.
+			if n := client.Exists(ctx, key).Val(); n != 0 && a != limit.GCRA() {
+				t.Errorf("%v: the key is left once all was given back", a)
+			}
 		}
-		runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, id, 0)})
-	}
-	if n := client.Exists(ctx, key, key+":holds").Val(); n != 0 {
-		t.Errorf("%d keys are left once all was given back", n)
 	}
 }
 

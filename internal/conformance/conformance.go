@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -89,6 +91,11 @@ func (s suite) oneByOne(t *rapid.T) {
 // they were used under, and models do not.
 func (s suite) onRedisClock(t *rapid.T) {
 	h := newHistory(t, s.newKey())
+	if rapid.Bool().Draw(t, "small") { // of which settlements are decided straight through, too
+		h = &history{key: h.key, givesBack: h.givesBack}
+		a, quota := drawPlainAlgorithm.Draw(t, "small algorithm"), rapid.Int64Range(1, 60).Draw(t, "small quota")
+		h.use(t, limit.Per(quota, time.Duration(quota)*time.Second).WithBurst(quota), a)
+	}
 	capacity := h.algorithm.Capacity(h.limit)
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
 		cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")

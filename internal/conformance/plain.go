@@ -16,11 +16,12 @@ var drawPlainAlgorithm = rapid.SampledFrom([]limit.Algorithm{
 	limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(4, limit.Strict), limit.SlidingCounter(16, limit.Estimate),
 })
 
-// drawPlainLimit draws small limits, under which a unit of GCRA takes whole microseconds, mostly.
+// drawPlainLimit draws small limits, under which a unit of GCRA takes whole microseconds, mostly. Quotas
+// and windows that end in the byte of a % or a [ are there, which would be parts of a pattern in Lua.
 func drawPlainLimit(t *rapid.T, a limit.Algorithm) limit.Limit {
-	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000}).Draw(t, "interval")
-	quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 60)).Draw(t, "quota")
-	odd := rapid.SampledFrom([]int64{0, 0, 0, 1, 7}).Draw(t, "odd")
+	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000, 1 << 36}).Draw(t, "interval")
+	quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 60), rapid.SampledFrom([]int64{'%', '['})).Draw(t, "quota")
+	odd := rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 7, '%', '['}).Draw(t, "odd")
 	l := limit.Per(quota, time.Duration(quota*interval+odd)*time.Microsecond)
 	if a.Same(limit.GCRA()) {
 		l = l.WithBurst(rapid.Int64Range(1, 3*quota).Draw(t, "burst"))
@@ -43,7 +44,9 @@ func (s suite) plain(t *rapid.T) {
 		h := rapid.SampledFrom(histories).Draw(t, "by the window of")
 		gap := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*h.window()/h.limit.Quota()), rapid.Int64Range(0, h.window()))
 		if somethingElse {
-			gap = rapid.OneOf(gap, rapid.Int64Range(-h.window(), 2*h.window()))
+			// The offset is then a number of bytes of which all are 0 but one.
+			back := rapid.SampledFrom([]int64{-1, -1 << 8, -1 << 16, -1 << 24, -1 << 32})
+			gap = rapid.OneOf(gap, rapid.Int64Range(-h.window(), 2*h.window()), back)
 		}
 		now += gap.Draw(t, "gap")
 		chosen := rapid.SliceOfN(rapid.SampledFrom(histories), 1, 6).Draw(t, "entries")
