@@ -90,9 +90,9 @@ type Batcher struct {
 	failed   bool  // the last trip
 	slow     bool  // Redis, or the last trip failed
 	last     cargo // of the last trip
-	took     int64 // µs, of the last trip
-	takes    int64 // µs that a trip takes at least: the shorter of the last two
-	delay    int64 // µs of these that this process took
+	took     int64 // µs, of the last trip that was answered
+	takes    int64 // µs that a trip takes at least: the shorter of the last two answered
+	delay    int64 // µs of that one that this process took
 
 	closed bool
 	reaper *time.Timer

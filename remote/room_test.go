@@ -220,3 +220,30 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 		}
 	}
 }
+
+// Law 7: calls that have waited, and would be answered too late at the speed of the last trips, are not sent.
+// A call that has just come is, and so is one that has less time than others.
+func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Second))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	call := func(waited int64) *call {
+		c := waitingCall(rule, 1000*ms-waited)
+		c.asked -= waited
+		return c
+	}
+	late, inTime, hurried, justCome := call(700*ms), call(300*ms), call(700*ms), call(0)
+	hurried.hurried = true
+	b.mu.Lock()
+	b.takes = 500 * ms
+	b.queue = queueOf(late, inTime, hurried, justCome)
+	b.mu.Unlock()
+	trip := b.load(nil)
+	if n := trip.cargo.calls; n != 3 || !errors.Is(late.err, ErrNoAnswer) || late.state.Load() != callClaimed {
+		t.Errorf("%d of 4 calls are sent, want 3; the late one: %v", n, late.err)
+	}
+	b.mu.Lock()
+	b.remove(trip)
+	b.took, b.takes = 2000*ms, 2000*ms // of trips that took longer than the deadline
+	b.mu.Unlock()
+	mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
+}

@@ -142,7 +142,7 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge b
 		case c.claimed(): // its caller has left
 			t.left.count(c, -1)
 			continue
-		case c.deadline <= now, c.deadline < now+t.takes && !c.hurried && !c.short: // the answer would be late
+		case c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
 			c.fail(b.late(c))
 			t.left.count(c, -1)
 			continue
@@ -171,6 +171,14 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge b
 		}
 	}
 	return roomLeft
+}
+
+// mayGiveUp reports whether a call is not sent if its answer would be late, at the speed of the last trips:
+// if it has waited behind others for a while. Calls that have just come are always sent, so that trips show
+// when Redis has become faster. A caller that has less time than others waits until its own time is over.
+func (b *Batcher) mayGiveUp(c *call, now int64) bool {
+	waited := float64(now - c.asked)
+	return waited > (1-waitPart)*float64(b.opt.Deadline.Microseconds()) && !c.hurried && !c.short
 }
 
 // run makes the trip and distributes the answers. It reports whether the trip still has its place.
@@ -220,8 +228,8 @@ func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
+		b.takes, b.took = min(b.took, took), took
 	}
-	b.takes, b.took = min(b.took, took), took
 	if err == nil && !t.alone {
 		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 	}
