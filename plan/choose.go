@@ -151,12 +151,16 @@ func (n Need) fails(c Candidate) string {
 }
 
 // unmet is the error when nothing meets the need: it names the candidate that comes
-// closest in each thing that is stated, of several the most exact, so that the reader sees what to
-// give up.
+// closest in each thing that is stated, so that the reader sees what to give up. Of several it is the most
+// exact, or if memory is bounded, the cheapest.
 func (n Need) unmet(l limit.Limit, all []Candidate) error {
 	var closest []string
+	nearer := n.moreExact
+	if n.bytes() > 0 {
+		nearer = n.cheaper
+	}
 	best := func(what string, of func(Candidate) float64, show func(Candidate) string) {
-		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Or(cmp.Compare(of(a), of(b)), n.moreExact(a, b)) })
+		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Or(cmp.Compare(of(a), of(b)), nearer(a, b)) })
 		reason := n.fails(c)
 		if reason == "" {
 			return
