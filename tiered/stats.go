@@ -164,7 +164,7 @@ type TripStats struct {
 // MissedStats counts decisions that Redis should have made and did not, by reason.
 type MissedStats struct {
 	NoRoom    uint64 // more calls waited than Redis could have decided in time
-	NotInTime uint64 // no answer before the deadline, or an error
+	NotInTime uint64 // no answer before the deadline, or none to be expected, or an error
 	OwnTime   uint64 // no answer within the time that the program gave the call, see DecideBy
 }
 

@@ -49,7 +49,7 @@ type Miss int
 
 // The reasons.
 const (
-	NotInTime Miss = iota // there was no answer before the limiter's deadline, or an error
+	NotInTime Miss = iota // there was no answer before the limiter's deadline, or none to be expected, or an error
 	NoRoom                // too many decisions waited
 	OwnTime               // the call's own time was over before, see remote.DecideBy
 )
