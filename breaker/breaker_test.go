@@ -82,18 +82,37 @@ func TestOpensOnFailureRate(t *testing.T) {
 	}
 }
 
+// Fewer failures than that leave it closed, however many trips there are.
+func TestFewFailuresDoNotOpenIt(t *testing.T) {
+	b := New(time.Second, nil)
+	for range 3 * minTrips {
+		trip(t, b, nil)
+		trip(t, b, errLost)
+		trip(t, b, nil)
+	}
+	if !b.Closed() {
+		t.Fatal("a third of the trips failed, and it is open")
+	}
+}
+
+// The rate of failures is that of the last ratePeriod: earlier trips do not count, and later ones do.
 func TestOldFailuresAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(time.Second, nil)
-		for range 3 * minTrips {
+		for _, test := range []struct {
+			pause  time.Duration // the test's clock, not a real one
+			closed bool
+		}{{ratePeriod - rateBucket, false}, {ratePeriod, true}} {
+			b := New(time.Second, nil)
+			for range minTrips/2 - 1 {
+				trip(t, b, nil)
+				trip(t, b, errLost)
+			}
+			time.Sleep(test.pause)
 			trip(t, b, nil)
-			time.Sleep(ratePeriod) // the test's clock, not a real one
 			trip(t, b, errLost)
-			trip(t, b, nil)
-			time.Sleep(ratePeriod)
-		}
-		if !b.Closed() {
-			t.Fatal("a failure every 20 s opened it")
+			if b.Closed() != test.closed {
+				t.Errorf("closed is %v with half of the trips failed, but all before the last %v ago", b.Closed(), test.pause)
+			}
 		}
 	})
 }
@@ -206,6 +225,35 @@ func TestRelapsesTakeMoreProbes(t *testing.T) {
 		b.ForceOpen(errLost)
 		if got := probes(); got != 1 {
 			t.Fatalf("closed after %d probes, although it had been closed for %v", got, relapse)
+		}
+	})
+}
+
+// Only an opening takes more probes, not a last probe that fails: however long Redis stays lost after
+// a relapse, as many close the breaker as it took at its beginning.
+func TestFailedProbesDoNotTakeMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const retryAfter = time.Second
+		b := New(retryAfter, nil)
+		probe := func(result error) {
+			t.Helper()
+			time.Sleep(retryAfter + 1)
+			if err := b.Probe(func() error { return result }); !errors.Is(err, result) {
+				t.Fatalf("probe: %v, want %v", err, result)
+			}
+		}
+		b.ForceOpen(errLost)
+		probe(nil)
+		b.ForceOpen(errLost)
+		for range 2 { // within the time of a relapse
+			probe(nil)
+			probe(errLost)
+		}
+		if probe(nil); b.Closed() {
+			t.Error("one probe closed it after a relapse")
+		}
+		if probe(nil); !b.Closed() {
+			t.Error("two probes left it open after one relapse")
 		}
 	})
 }

@@ -7,20 +7,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseAlgorithm(t *testing.T) {
 	for text, want := range map[string]Algorithm{
-		"":                               Automatic(),
-		"auto":                           Automatic(),
-		"sliding-log":                    SlidingLog(),
-		"gcra":                           GCRA(),
-		"fixed-window":                   FixedWindow(),
-		"sliding-counter":                SlidingCounter(DefaultBuckets, Strict),
-		"sliding-counter:k=60":           SlidingCounter(60, Strict),
-		"sliding-counter:estimate":       SlidingCounter(DefaultBuckets, Estimate),
-		"sliding-counter:k=1,estimate":   SlidingCounter(1, Estimate),
-		"sliding-counter:estimate,k=256": SlidingCounter(MaxBuckets, Estimate),
+		"":                                Automatic(),
+		"auto":                            Automatic(),
+		"sliding-log":                     SlidingLog(),
+		"sliding-log:zset":                SlidingLogZSet(),
+		"gcra":                            GCRA(),
+		"fixed-window":                    FixedWindow(),
+		"sliding-counter":                 SlidingCounter(DefaultBuckets, Strict),
+		"sliding-counter:k=60":            SlidingCounter(60, Strict),
+		"sliding-counter:k=60,strict":     SlidingCounter(60, Strict),
+		"sliding-counter:estimate,strict": SlidingCounter(DefaultBuckets, Strict),
+		"sliding-counter:estimate":        SlidingCounter(DefaultBuckets, Estimate),
+		"sliding-counter:k=1,estimate":    SlidingCounter(1, Estimate),
+		"sliding-counter:estimate,k=256":  SlidingCounter(MaxBuckets, Estimate),
 	} {
 		got, err := ParseAlgorithm(text)
 		if err != nil || got != want {
@@ -38,6 +42,8 @@ func TestParseAlgorithmErrors(t *testing.T) {
 		":k=3":                    "automatic has no dials",
 		"gcra:k=3":                `gcra has no dial "k=3"`,
 		"sliding-log:strict":      `sliding-log has no dial "strict"`,
+		"gcra:zset":               `gcra has no dial "zset"`,
+		"sliding-counter:zset":    `no dial "zset"`,
 		"sliding-counter:k":       `k="" is not`,
 		"sliding-counter:k=x":     `k="x" is not`,
 		"sliding-counter:k=0":     "k is 0,",
@@ -78,7 +84,7 @@ func TestValidateAlgorithm(t *testing.T) {
 // Every algorithm with every setting of its dials reads back from what it writes,
 // as text and within JSON.
 func TestAlgorithmsReadBack(t *testing.T) {
-	all := append(Algorithms(), Automatic())
+	all := append(Algorithms(), Automatic(), SlidingLogZSet(), Concurrency())
 	for k := 1; k <= MaxBuckets; k++ {
 		all = append(all, SlidingCounter(k, Estimate), SlidingCounter(k, Strict))
 	}
@@ -110,10 +116,10 @@ func TestUnmarshalTextKeepsTheOldValueOnError(t *testing.T) {
 
 func TestAlgorithmNames(t *testing.T) {
 	var names []string
-	for _, a := range append(Algorithms(), Automatic(), Algorithm{kind: 99}) {
+	for _, a := range append(Algorithms(), Automatic(), Concurrency(), Algorithm{kind: 99}) {
 		names = append(names, a.Name())
 	}
-	want := []string{"sliding-log", "sliding-counter", "gcra", "fixed-window", "auto", "unknown"}
+	want := []string{"sliding-log", "sliding-counter", "gcra", "fixed-window", "auto", "concurrency", "unknown"}
 	if !slices.Equal(names, want) {
 		t.Errorf("names %q, want %q", names, want)
 	}
@@ -163,6 +169,12 @@ func TestWorstCaseAndCapacity(t *testing.T) {
 		if got := test.a.Capacity(l); got != test.capacity {
 			t.Errorf("%v: capacity %d, want %d", test.a, got, test.capacity)
 		}
+	}
+	if l := PerCalendar(100, CalendarMonth, time.UTC); FixedWindow().WorstCase(l) != 300 || FixedWindow().Capacity(l) != 100 {
+		t.Errorf("a calendar limit of 100: worst case %d, capacity %d, want 300 and 100", FixedWindow().WorstCase(l), FixedWindow().Capacity(l))
+	}
+	if l := Concurrent(100); Concurrency().WorstCase(l) != 100 || Concurrency().Capacity(l) != 100 {
+		t.Errorf("a concurrency limit of 100: worst case %d, capacity %d, want 100 for both", Concurrency().WorstCase(l), Concurrency().Capacity(l))
 	}
 	if l := PerMinute(100); GCRA().Capacity(l) != 100 || GCRA().WorstCase(l) != 199 {
 		t.Errorf("GCRA without a burst: capacity %d, worst case %d, want the limit's 100 and 199", GCRA().Capacity(l), GCRA().WorstCase(l))

@@ -91,6 +91,12 @@ func TestCalendarLimits(t *testing.T) {
 	if !berlin.IsCalendar() || PerDay(1).IsCalendar() {
 		t.Error("which limits are the calendar's is wrong")
 	}
+	const day = 24 * time.Hour
+	for unit, window := range map[CalendarUnit]time.Duration{CalendarDay: day, CalendarWeek: 7 * day, CalendarMonth: 31 * day} {
+		if l := PerCalendar(7, unit, time.UTC); l.Quota() != 7 || l.Window() != window || l.Validate() != nil {
+			t.Errorf("%v: quota %d, window %v, %v; want 7 and %v", l, l.Quota(), l.Window(), l.Validate(), window)
+		}
+	}
 	for _, tc := range []struct {
 		limit Limit
 		word  string

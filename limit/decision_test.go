@@ -12,3 +12,20 @@ func TestTiers(t *testing.T) {
 		}
 	}
 }
+
+// A limit that only another one held back did not deny; one on a dry run never does.
+func TestDenied(t *testing.T) {
+	for _, test := range []struct {
+		decision Decision
+		denied   bool
+	}{
+		{Decision{Allowed: true}, false},
+		{Decision{}, true},
+		{Decision{HeldBack: true}, false},
+		{Decision{Allowed: true, DryRun: true, WouldDeny: true}, false},
+	} {
+		if test.decision.Denied() != test.denied {
+			t.Errorf("%+v: denied %v, want %v", test.decision, !test.denied, test.denied)
+		}
+	}
+}

@@ -69,6 +69,11 @@ func TestValidate(t *testing.T) {
 		{Per(MaxQuota, time.Second), ""},
 		{Per(MaxQuota+1, time.Second), "quota is 1099511627777,"},
 
+		{Concurrent(1), ""},
+		{Concurrent(MaxQuota), ""},
+		{Concurrent(0), "quota is 0,"},
+		{Concurrent(5).WithBurst(3), "burst is 3,"},
+
 		{Per(1, 0), "window is 0s,"},
 		{Per(1, -time.Second), "window is -1s,"},
 		{Per(1, MinWindow-microsecond), "window is 999µs,"},

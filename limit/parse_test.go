@@ -30,6 +30,8 @@ func TestParse(t *testing.T) {
 		"100/s,burst=5":     PerSecond(100).WithBurst(5),
 		"100/s,burst= 5 ":   PerSecond(100).WithBurst(5),
 		"100/1s,burst=1000": PerSecond(100).WithBurst(1000),
+		"10/concurrent":     Concurrent(10),
+		" 10 / concurrent ": Concurrent(10),
 	} {
 		got, err := Parse(text)
 		if err != nil || got != want {
@@ -66,6 +68,8 @@ func TestParseErrors(t *testing.T) {
 		"10/1m,burst=-1":         "burst is -1,",
 		"10/1m,bursts=1":         `window "1m,bursts=1"`,
 		"1/8784h,burst=2":        "burst is 2,",
+		"0/concurrent":           "quota is 0,",
+		"10/concurrent,burst=1":  `window "concurrent" in`,
 	} {
 		_, err := Parse(text)
 		if !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), says) {
@@ -85,6 +89,7 @@ func TestLimitString(t *testing.T) {
 		"5/20h":               Per(5, 20*time.Hour),
 		"5/500ms":             Per(5, 500*time.Millisecond),
 		"10/1m,burst=5":       PerMinute(10).WithBurst(5),
+		"10/concurrent":       Concurrent(10),
 		"1099511627776/8784h": Per(MaxQuota, MaxWindow),
 	} {
 		if got := l.String(); got != want {

@@ -113,14 +113,18 @@ func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 // Law 2: whatever it said, a denial is forgotten at the end of its life, counted
 // from sending: capacity may have come back early.
 func TestDenialsHaveACappedLife(t *testing.T) {
-	d := newDenials(t, 100, time.Second)
-	d.Remember(7, noon, Denial{Cost: 2, NextAfter: time.Hour, RetryAfter: 2 * time.Hour})
-	for _, cost := range []int64{1, 2, 3} {
-		if _, denied := d.Lookup(7, noon+second-1, cost); !denied {
-			t.Errorf("cost %d: forgotten before its life ended", cost)
-		}
-		if got, denied := d.Lookup(7, noon+second, cost); denied {
-			t.Errorf("cost %d: %+v after its life ended", cost, got)
+	for life, ends := range map[time.Duration]int64{
+		0: second, time.Millisecond: second / 1000, time.Second - 1: second - 1, time.Second: second, time.Hour: second,
+	} {
+		d := newDenials(t, 100, time.Second)
+		d.Remember(7, noon, Denial{Cost: 2, NextAfter: time.Hour, RetryAfter: 2 * time.Hour, Life: life})
+		for _, cost := range []int64{1, 2, 3} {
+			if _, denied := d.Lookup(7, noon+ends-1, cost); !denied {
+				t.Errorf("life %v, cost %d: forgotten before its life ended", life, cost)
+			}
+			if got, denied := d.Lookup(7, noon+ends, cost); denied {
+				t.Errorf("life %v, cost %d: %+v after its life ended", life, cost, got)
+			}
 		}
 	}
 }

@@ -47,6 +47,29 @@ func TestKeysThatMeetAtAPlace(t *testing.T) {
 		t.Errorf("forgotten: %+v", got)
 	}
 	check(early, noon+12*second, 5, false)
+	say(early, noon+12*second, 6) // takes the place of what says that the other one is forgotten
+	check(early, noon+12*second, 6, true)
+	if got, denied := d.Lookup(late, noon+12*second, 5); denied {
+		t.Errorf("forgotten, and another key has its place: %+v", got)
+	}
+	d.Forget(early, noon+14*second)
+	say(late, noon+13*second, 7) // forgetting one key says nothing of another
+	check(late, noon+14*second, 7, true)
+}
+
+// A denial whose life is over gives up its place, however long the wait was that it told.
+func TestAPlaceIsFreeWhenALifeIsOver(t *testing.T) {
+	d := newDenials(t, 100, time.Second)
+	said := Denial{Cost: 1, RetryAfter: time.Minute, NextAfter: time.Minute}
+	d.Remember(early, noon, said)
+	d.Remember(late, noon+second-1, said)
+	if d.front.get(late) != nil {
+		t.Error("it gave up its place before")
+	}
+	d.Remember(late, noon+second, said)
+	if d.front.get(late) == nil {
+		t.Error("it still has its place")
+	}
 }
 
 // Law 7: as many places as there are keys to remember, but for the rounding.

@@ -295,3 +295,51 @@ func BenchmarkSpend(b *testing.B) {
 		})
 	})
 }
+
+// What was spent of a lease before, or is left of one that is over, says nothing of the demand there is now.
+func TestAnOldLeaseIsNoSignOfDemand(t *testing.T) {
+	l, hash := NewLeases[string](1), testHasher.Hash("k")
+	hold(t, l, hash, noon, 100)
+	l.Spend(hash, noon, 100, 100)
+	if want := l.Wanted(hash, noon+int64(leaseLife)+1, 1, leaseLife, 1000); want != 0 {
+		t.Errorf("wanted %d for one request in a life", want)
+	}
+	l, want := NewLeases[string](1), int64(0)
+	hold(t, l, hash, noon, 100)
+	for range 100 {
+		want = max(want, l.Wanted(hash, noon+int64(leaseLife), 1, leaseLife, 1000))
+	}
+	if want == 0 {
+		t.Error("no lease is wanted after the end of one that has units left")
+	}
+}
+
+// The word of a record never comes back while a request may still compare it: each lease, each end of one,
+// and each change of the key has another one.
+func TestAWordIsOfOneLease(t *testing.T) {
+	l := NewLeases[string](1)
+	seen := make(map[*leaseRecord[string]]map[uint64]bool)
+	changed := func(what string, hash uint64) {
+		t.Helper()
+		r := l.set(hash).find(hash)
+		if seen[r] == nil {
+			seen[r] = make(map[uint64]bool)
+		}
+		if word := r.word.Load(); seen[r][word] {
+			t.Errorf("%s: the word %x was there before", what, word)
+		} else {
+			seen[r][word] = true
+		}
+	}
+	for i := range uint64(3 * leaseWays) { // which take each other's records
+		hash, now := i+1, noon+int64(i)*10*second
+		l.Wanted(hash, now, 1, leaseLife, 1000)
+		changed("another key's record", hash)
+		for range 3 {
+			hold(t, l, hash, now, 10)
+			changed("a lease", hash)
+			l.End(hash)
+			changed("the end of a lease", hash)
+		}
+	}
+}

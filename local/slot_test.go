@@ -38,3 +38,27 @@ func TestLaw13AReleaseIsSentOnlyIfItCannotOutliveTheSlots(t *testing.T) {
 		}
 	}
 }
+
+// A release is not sent as such if the caller cannot send it, or while the key is in doubt: a statement says
+// how many units are left instead.
+func TestReleasesThatAreNotSent(t *testing.T) {
+	for what, c := range map[string]struct{ tell, doubt, told bool }{
+		"nothing is in the way": {true, false, true},
+		"the caller cannot":     {false, false, false},
+		"the key is in doubt":   {true, true, false},
+	} {
+		table := NewSlots[string](func() {})
+		var slot, other Slot[string]
+		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 2, &slot, &other)
+		if c.doubt {
+			table.Doubt(slotsNow, everyKey)
+		}
+		if _, units, told := slot.Release(slotsNow, slotsNow+1, c.tell); units != 1 || told != c.told {
+			t.Errorf("%s: %d units were released, Redis is told at once: %v", what, units, told)
+		}
+		all := table.Statements(slotsNow, false, everyKey)
+		if stated := len(all) == 1 && all[0].Absolute && all[0].Units == 1; stated == c.told {
+			t.Errorf("%s: Redis is told %+v", what, all)
+		}
+	}
+}

@@ -83,7 +83,8 @@ func (b bounds) fairly(waiting int) *bounds {
 // entryRun is an entry that calls may still join.
 type entryRun struct {
 	entry    Entry
-	deadline int64 // the deadline of its first call
+	deadline int64 // the earliest deadline of its calls
+	latest   int64 // the latest deadline of its calls
 	head     int32 // the first of the runs with the same asking, which are put side by side
 	next     int32 // the next of them, or 0
 	ordered  bool  // for a head: its runs are in entries
@@ -218,12 +219,13 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 	}
 	for at := l.last; at != noRun && tries > 0; tries-- {
 		run := &b.runs[at]
-		later := c.deadline - run.deadline
-		if (later >= 0 && later <= bound.spread) || !c.entry.hasDeadline() {
+		earliest, latest := min(run.deadline, c.deadline), max(run.latest, c.deadline)
+		if latest-earliest <= bound.spread || !c.entry.hasDeadline() {
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}
 			if place, joined := run.entry.join(&c.entry); joined {
+				run.deadline, run.latest = earliest, latest
 				return at, place
 			}
 		}
@@ -308,7 +310,7 @@ func (b *batch) append(e *Entry, deadline int64) int32 {
 	at := int32(len(b.runs))
 	b.runs = slices.Grow(b.runs, 1)[:at+1] // which reset has cleared
 	run := &b.runs[at]
-	run.entry, run.deadline, run.head = *e, deadline, at
+	run.entry, run.deadline, run.latest, run.head = *e, deadline, deadline, at
 	return at
 }
 

@@ -21,6 +21,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 		return func(i int) *call {
 			c := waitingCall(rule, 1000*ms)
 			c.entry.Key, c.entry.Cost = "hot", cost(i)
+			c.work = c.entry.work()
 			return c
 		}
 	}
@@ -78,6 +79,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 						c = groupOf(gcra, c.entry.Key)
 					case i%3 == 1:
 						c.entry.Rule = log
+						c.work = c.entry.work()
 					}
 					others = append(others, c)
 					b.queue.add(c)
@@ -104,6 +106,38 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 			b.inFlight = 0
 		})
 	}
+}
+
+// Law 7: the calls of a key share entries when the newest go first, too. Otherwise a trip would carry one
+// call for each entry, and Redis would decide least just when not all calls can be served in time.
+func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
+	const callers, deadline = 1000, 1000 * ms
+	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Deadline = microseconds(deadline) })
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	calls := make([]*call, callers)
+	for i := range calls { // the first has waited for 0.9 s
+		waited := int64(callers-i) * 900 * ms / callers
+		calls[i] = waitingCall(rule, deadline-waited)
+		calls[i].asked -= waited
+		calls[i].entry.Key = "hot"
+	}
+	b.mu.Lock()
+	b.inFlight, b.slow = 1, true // no trip starts by itself
+	b.queue = queueOf(calls...)
+	b.mu.Unlock()
+	trip := b.load(nil)
+	if len(trip.calls) != callers || len(trip.batch.runs) > 5 || trip.calls[0] != calls[callers-1] {
+		t.Errorf("a trip has %d entries of %d calls, want those of all %d in 5 entries at most, the newest first", len(trip.batch.runs), len(trip.calls), callers)
+	}
+	for _, c := range trip.calls { // law 4
+		if run := trip.batch.runs[c.run]; run.deadline > c.deadline || c.deadline-run.deadline > deadline/4 {
+			t.Fatalf("a call with %d µs left shares an entry with %d", c.deadline-localTime(), run.deadline-localTime())
+		}
+	}
+	b.mu.Lock()
+	b.remove(trip)
+	b.inFlight = 0
+	b.mu.Unlock()
 }
 
 // groupOf is a call for two limits, one of which is that of all.

@@ -67,10 +67,11 @@ type Heard struct {
 	Place string
 	// Sequence is this heartbeat's number. Survived is the number of this instance's newest earlier
 	// heartbeat that Redis remembers, or -1 if it remembers none, as at the first heartbeat and,
-	// while the generation stays, after a day without one.
+	// while the generation stays, after HeartbeatLife without one.
 	//
 	// If Survived is below the Sequence of a heartbeat that was answered, Redis has lost what was
-	// written after heartbeat Survived, as in a failover to a replica that lagged behind. (It may
+	// written after heartbeat Survived, as in a failover to a replica that lagged behind, or if it is -1
+	// before that heartbeat's HeartbeatLife is over, to one that had none of this instance's. (It may
 	// also be above, if a heartbeat's reply was lost.)
 	Sequence, Survived int64
 	// Lost has the rules of which some instance has lost records.
@@ -173,6 +174,12 @@ func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 // IsMoving reports whether a heartbeat failed because the fleet's slot is moving from one master of
 // a Cluster to another, so that its keys are split between them. Both masters answer.
 func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+
+// HeartbeatLife returns for how long Redis remembers a heartbeat, by its Sequence: a minute for each
+// heartbeat so far, a day at most, see fleet.lua.
+func HeartbeatLife(sequence int64) time.Duration {
+	return time.Duration(min(max(1, sequence), 24*60)) * time.Minute
+}
 
 // Leave ends the membership at once, instead of after the ttl.
 func (f *Fleet) Leave(ctx context.Context) error {

@@ -91,6 +91,9 @@ func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 			t.Errorf("heartbeat %d: %+v, want %d survived", i+1, heard, want)
 		}
 	}
+	if life := client.PTTL(ctx, a.place.Load().key+":heartbeats:a").Val(); life > HeartbeatLife(3) || life < HeartbeatLife(3)-time.Minute {
+		t.Errorf("the third heartbeat is remembered for %v, want %v", life, HeartbeatLife(3))
+	}
 	snapshot := client.Dump(ctx, a.place.Load().key+":heartbeats:a").Val()
 	mustHeartbeat(t, a, false)
 	mustHeartbeat(t, a, false)
@@ -107,6 +110,9 @@ func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 // count for as long as they would have without the loss.
 func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 	const instances, ttl = 5, 500 * time.Millisecond
+	if n := (&place{least: 3, until: 2}).size(&Heard{Size: 5}, 3, 1, ttl); n != 5 {
+		t.Errorf("a fleet that has grown to 5 meanwhile is of size %d", n)
+	}
 	for name, lose := range map[string]func(ctx context.Context, client *redis.Client, f *Fleet){
 		"all": func(ctx context.Context, client *redis.Client, _ *Fleet) { client.FlushAll(ctx) },
 		"some": func(ctx context.Context, client *redis.Client, f *Fleet) { // a replica that was behind

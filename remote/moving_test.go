@@ -15,7 +15,8 @@ import (
 
 // Law 3: while a slot is moving, some of its keys are on one node, some on the other, and some are
 // new. A batch of them is decided even so, and each entry is charged once. Only a group cannot be
-// divided; it charges nothing.
+// divided, nor an entry of several keys, such as a lease: it charges nothing, and the others of its batch are
+// decided even so.
 func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -40,6 +41,7 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 			}
 		}
 	}
+	const torn = -1
 	slot := int(keySlot("{a}"))
 	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
 	if slot >= 16384/2 {
@@ -57,8 +59,23 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 		if replies, err := script.Run(ctx, []Entry{hold}, 0); !redis.HasErrorPrefix(err, "TRYAGAIN") {
 			t.Errorf("a hold: %+v, %v; want TRYAGAIN", replies, err)
 		}
+
+		// Of a batch with another slot, too.
+		entries := batch(0, "{b}1", "{a}1", "{a}1", "{b}2", "{a}2", "{a}2", "{a}1", "{b}1")
+		entries[1].Operation, entries[1].Lease = lua.Lease, &Lease{ID: 1, Most: 5, Life: time.Minute}
+		entries[4].Operation, entries[4].Hold = lua.Hold, &Hold{ID: 1, Life: time.Minute}
+		entries[6] = Entry{Key: "{a}1", Rule: rule, Operation: lua.Charge, Charges: []Charge{{Units: 1}}, Marker: "i", Sequence: 1}
+		replies, err = script.Run(ctx, entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, remaining := range []int64{9, torn, 6, 9, torn, 7, torn, 8} {
+			if r := replies[i]; remaining == torn && !redis.HasErrorPrefix(r.Err, "TRYAGAIN") || remaining != torn && (r.Err != nil || r.Remaining != remaining) {
+				t.Errorf("entry %d of two slots, of %s: %+v, want %d remaining, or TRYAGAIN if %d", i, entries[i].Key, r, remaining, torn)
+			}
+		}
 	})
-	expect(batch(1, "{a}1", "{a}2"), 6, 7)
+	expect(batch(1, "{a}1", "{a}2"), 5, 6)
 
 	info, err := from.Client(t).Info(ctx, "errorstats").Result()
 	if err != nil || !strings.Contains(info, "errorstat_TRYAGAIN") {

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -94,6 +95,11 @@ func TestLaw7AClusterThatDoesNotAnswer(t *testing.T) {
 	if n := script.nodes.detached.count.Load(); n < 1 || n > maxStuck {
 		t.Errorf("%d goroutines are left behind, at most %d may be", n, maxStuck)
 	}
+	b, _ := newBatcher(t, client, deadline(100*time.Millisecond), func(o *Options) { o.Inline = true })
+	began = time.Now()
+	if _, err := b.Decide(t.Context(), entry); !errors.Is(err, ErrNoAnswer) || time.Since(began) > 5*time.Second {
+		t.Errorf("a caller that makes its own trip: %v after %v", err, time.Since(began))
+	}
 }
 
 // Law 4: whichever node decides an entry that was redirected, its not-after is no later than the deadline on
@@ -132,5 +138,49 @@ func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	entries = []Entry{{NotAfter: other.clocks.notAfter("", deadline)}}
 	if ns.expireAnywhere(entries, other); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
 		t.Errorf("from the clock that is behind: %d µs late", entries[0].NotAfter-behind-deadline)
+	}
+}
+
+// Law 4: also where a master with another clock decides after a redirection, an entry that comes too late
+// charges nothing, whether it comes alone or with others.
+func TestLaw4RedirectedEntriesAreNotLate(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	const key = "{a}"
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	slot := int(keySlot(key))
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	if slot >= SlotCount/2 {
+		from, to = to, from
+	}
+	scripts := make(map[int]*Script) // by the number of entries
+	for _, n := range []int{1, 2} {
+		s := NewScript(cluster.Client(t))
+		runAll(t, s, []Entry{{Key: key, Rule: rule, Cost: 1}})
+		now, clock := localTime(), time.Now().UnixMicro()
+		// As if the master that has the slot now was an hour ahead of the other one.
+		s.nodeOf(t.Context(), key).clocks.observe("", clock+time.Hour.Microseconds(), now, now)
+		s.nodeOf(t.Context(), "{b}").clocks.observe("", clock, now, now)
+		scripts[n] = s
+	}
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {})
+	for n, s := range scripts { // each learns of the move when a command is redirected, and so only once
+		at := s.nodeOf(t.Context(), key)
+		for _, late := range []bool{true, false} {
+			deadline := localTime() + time.Minute.Microseconds()
+			want := Allowed
+			if late {
+				deadline, want = localTime()-time.Second.Microseconds(), Expired
+			}
+			var entries []Entry
+			for i := range n {
+				entries = append(entries, Entry{Key: key + []string{"", "2"}[i], Rule: rule, Cost: 1, NotAfter: at.clocks.notAfter(key, deadline)})
+			}
+			for i, r := range runAll(t, s, entries) {
+				if r.Status != want {
+					t.Errorf("%d entries, late %v: entry %d: %+v", n, late, i, r)
+				}
+			}
+		}
 	}
 }

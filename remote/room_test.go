@@ -231,15 +231,15 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 		c.asked -= waited
 		return c
 	}
-	late, inTime, hurried, justCome := call(700*ms), call(300*ms), call(700*ms), call(0)
-	hurried.hurried = true
+	late, inTime, hurried, short, justCome := call(700*ms), call(300*ms), call(700*ms), call(700*ms), call(0)
+	hurried.hurried, short.short = true, true
 	b.mu.Lock()
 	b.takes = 500 * ms
-	b.queue = queueOf(late, inTime, hurried, justCome)
+	b.queue = queueOf(late, inTime, hurried, short, justCome)
 	b.mu.Unlock()
 	trip := b.load(nil)
-	if n := trip.cargo.calls; n != 3 || !errors.Is(late.err, ErrNoAnswer) || late.state.Load() != callClaimed {
-		t.Errorf("%d of 4 calls are sent, want 3; the late one: %v", n, late.err)
+	if n := trip.cargo.calls; n != 4 || !errors.Is(late.err, ErrNoAnswer) || late.state.Load() != callClaimed {
+		t.Errorf("%d of 5 calls are sent, want 4; the late one: %v", n, late.err)
 	}
 	b.mu.Lock()
 	b.remove(trip)

@@ -191,7 +191,7 @@ func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64)
 	if n != nil && (!s.bySlot.Load() || len(entries) == 1) {
 		return s.runPart(ctx, n, entries, clock)
 	}
-	return s.runParts(ctx, n, split(entries), len(entries), clock)
+	return s.runParts(ctx, n, nil, split(entries), len(entries), clock)
 }
 
 // runPart implements run for entries that one call of the script can decide.
@@ -206,21 +206,22 @@ func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock in
 		}
 		return replies, nil
 	case form.isMissing(err), form.isRefused(err):
-		return s.runParts(ctx, n, []part{{entries: entries}}, len(entries), clock)
+		return s.runParts(ctx, n, nil, []part{{entries: entries}}, len(entries), clock)
 	case s.only == nil && isRedirected(err):
-		return s.runParts(ctx, nil, []part{{entries: entries}}, len(entries), clock)
+		return s.runParts(ctx, nil, n, []part{{entries: entries}}, len(entries), clock)
 	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
 		s.DivideBySlot()
-		return s.runParts(ctx, n, split(entries), len(entries), clock)
+		return s.runParts(ctx, n, nil, split(entries), len(entries), clock)
 	default:
 		s.reload(ctx)
 		return nil, withoutArguments(err)
 	}
 }
 
-// runParts implements run for entries that need a call for each part.
-func (s *Script) runParts(ctx context.Context, n *node, parts []part, entries int, clock int64) ([]Reply, error) {
-	r := run{script: s, node: n, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
+// runParts implements run for entries that need a call for each part. from is the node that has redirected
+// them, or nil.
+func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entries int, clock int64) ([]Reply, error) {
+	r := run{script: s, node: n, from: from, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
 	again := make([]int, len(parts))
 	for i := range again {
 		again[i] = i

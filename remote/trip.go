@@ -282,14 +282,12 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 	replies, err = b.script.run(ctx, to, entries, clock)
 	received := localTime()
 	if err != nil {
-		if KindOf(err) == Timeout {
-			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
-		}
-		return nil, received - sent, err
+		return nil, received - sent, unanswered(err)
 	}
 	b.lastAnswer.Store(received)
 	for i := range replies {
 		if r := &replies[i]; r.Err != nil {
+			r.Err = unanswered(r.Err)
 			err = r.Err
 		} else if clock == 0 && r.Clock > 0 && to != nil && (server == 0 || to.clocks.bySlot) { // one server has one clock
 			server = max(server, to.clocks.observe(entries[i].redisKey(), r.Clock, sent, received))
@@ -299,6 +297,14 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 		server = received - sent
 	}
 	return replies, server, err
+}
+
+// unanswered returns an error of a trip, or of a part of it, and makes a time-out an [ErrNoAnswer].
+func unanswered(err error) error {
+	if KindOf(err) == Timeout && !errors.Is(err, ErrNoAnswer) {
+		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	}
+	return err
 }
 
 // land ends a trip. It returns false if the trip was given up.

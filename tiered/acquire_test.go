@@ -437,3 +437,18 @@ func TestAcquireOnADryRun(t *testing.T) {
 		t.Errorf("%d units are held", units)
 	}
 }
+
+// Metrics count what Acquire decides, and its errors, as they do for other calls.
+func TestAcquireIsCounted(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "jobs", limit.Concurrent(1))
+	defer mustAcquire(t, r, "k", 1).Release()
+	mustBeFull(t, r, "k", 1)
+	if _, _, err := r.Acquire(t.Context(), "", 1); err == nil {
+		t.Error("an empty key")
+	}
+	granted := counted(l, "jobs", func(s TierStats) uint64 { return s.Allowed })
+	if denied, errs := counted(l, "jobs", deniedOf), ruleStats(l, "jobs").Errors; granted != 1 || denied != 1 || errs.Invalid != 1 {
+		t.Errorf("%d grants, %d denials, errors %+v; want one of each", granted, denied, errs)
+	}
+}

@@ -2,8 +2,11 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -31,6 +34,46 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Law 9: a group whose keys share a slot is decided in one trip. If one limit denies it, the others are not
+// charged even for a moment: nothing is written for their keys.
+func TestLaw9ADeniedGroupOfOneSlotWritesNothing(t *testing.T) {
+	for _, client := range []redis.UniversalClient{redistest.Shared(t).Client(t), redistest.SharedCluster(t).Client(t)} {
+		l := newLimiterOn(t, client, redistest.Prefix(), RememberDenials(0))
+		full := newRule(t, l, "full", limit.PerHour(3))
+		mustAllow(t, full, "k", 3)
+		for _, a := range limit.Algorithms() {
+			r := newRule(t, l, a.Name(), limit.PerHour(100), Use(a))
+			before := tripsOf(l)
+			ds, err := l.AllowAll(t.Context(), Request{Rule: r, Key: "k", Cost: 2}, Request{Rule: full, Key: "k", Cost: 1})
+			if err != nil || !ds[0].HeldBack || !ds[1].Denied() {
+				t.Errorf("%v: %+v, %v", a, ds, err)
+			}
+			if n := tripsOf(l) - before; n != 1 {
+				t.Errorf("%v: %d trips for one group", a, n)
+			}
+			if key := l.keys.Key(r.name, keyOf(l, "k").inRedis()); client.Exists(t.Context(), key).Val() != 0 {
+				t.Errorf("%v: a denied group has written %s", a, key)
+			}
+		}
+	}
+}
+
+// A rule of another limiter, whose counts may be in another Redis, is refused.
+func TestRulesOfAnotherLimiter(t *testing.T) {
+	server := redistest.Shared(t)
+	l, other := newLimiterOn(t, server.Client(t), redistest.Prefix()), newLimiterOn(t, server.Client(t), redistest.Prefix())
+	q := []Request{{Rule: newRule(t, l, "r", limit.PerHour(1)), Key: "k", Cost: 1}, {Rule: newRule(t, other, "r", limit.PerHour(1)), Key: "k2", Cost: 1}}
+	_, all := l.AllowAll(t.Context(), q...)
+	_, each := l.AllowEach(t.Context(), q...)
+	_, _, take := l.TakeAll(t.Context(), q...)
+	for name, err := range map[string]error{"AllowAll": all, "AllowEach": each, "TakeAll": take} {
+		if !errors.Is(err, limit.ErrInvalidRule) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mustAllow(t, q[0].Rule, "k", 1) // nothing was charged
 }
 
 // Laws 3 and 9: even in an outage, a denied group charges nothing. It leaves this instance's record

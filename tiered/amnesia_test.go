@@ -44,6 +44,35 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	}
 }
 
+// Law 11: a replica takes over that was cut off before this instance began: it has the generation, which
+// an earlier instance made, but no heartbeat and no grants of this one. No second quota is granted.
+func TestLaw11FailoverToBeforeAnInstanceBegan(t *testing.T) {
+	t.Parallel()
+	server, prefix, ctx := redistest.Start(t), redistest.Prefix(), t.Context()
+	client := server.Client(t)
+	heartbeats := func() []string { return client.Keys(ctx, prefix+":*:heartbeats:*").Val() }
+	newLimiterOn(t, client, prefix)
+	others := heartbeats()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerHour(100))
+	mustAllow(t, r, "k", 80)
+	lost := slices.DeleteFunc(heartbeats(), func(key string) bool { return slices.Contains(others, key) })
+	if len(lost) != 1 {
+		t.Fatalf("%q, want the sequence of this instance's heartbeats", lost)
+	}
+	if err := client.Del(ctx, append(lost, prefix+":{k}:r")...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is noticed", func() bool { return l.State() == Settling })
+	if d := mustAllow(t, r, "k", 21); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	redistest.Eventually(t, "it is charged", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
+	if k := peekFrom(t, server, prefix, r, "k"); k != 20 {
+		t.Errorf("%d remain in Redis, want 20", k)
+	}
+}
+
 // Law 11: Redis loses its memory, and is lost itself before all instances have sent it a heartbeat
 // again, as when it crashes again and again. Their shares are those of the fleet as it was before.
 func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {

@@ -49,6 +49,28 @@ func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 	}
 }
 
+// Law 3: what was used is charged once, even if Redis has just lost its data and has not been charged again
+// for what it lost of the key.
+func TestLaw3WhatWasUsedAfterALossIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0))
+	r := newRule(t, l, "r", limit.PerHour(200), Use(limit.SlidingLog()))
+	mustAllow(t, r, "k", 10)
+	if err := server.Client(t).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is noticed", func() bool { return l.State() == Settling })
+	if err := r.ChargeUsed(t.Context(), "k", 20); err != nil {
+		t.Fatal(err)
+	}
+	mustAllow(t, r, "k", 1)
+	redistest.Eventually(t, "what was lost is charged", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
+	if free := peekFrom(t, server, prefix, r, "k"); free != 200-31 {
+		t.Errorf("%d units are free with 31 used, want %d", free, 200-31)
+	}
+}
+
 // Debt that an estimate counts only in part, because it has nearly left the window, leaves room for the
 // debt of units that were used since. With the largest limit, too, the state stays readable.
 func TestChargeUsedAfterDebtThatHasNearlyLeft(t *testing.T) {

@@ -76,3 +76,70 @@ func TestCloseSaysWhatIsNotCharged(t *testing.T) {
 		t.Errorf("the log says nothing of it:\n%s", log.String())
 	}
 }
+
+// Units that were sent to Redis to be charged, and of which it is not known whether they were, count as
+// uncharged, and a limiter that is closed then says so.
+func TestUnknownChargesAreUncharged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var log strings.Builder
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond), LedgerKeys(4000), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	const keys = 400 // of which a batch charges 64
+	r := newRule(t, l, "r", limit.PerHour(10))
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	for i := range keys {
+		mustAllow(t, r, fmt.Sprint(i), 1)
+	}
+	redistest.Eventually(t, "it is being charged", func() bool { return l.Stats().ChargedBackUnits > 0 })
+	server.Pause()
+	timeouts := l.Stats().Trips.Errors["timeout"]
+	redistest.Eventually(t, "a trip fails", func() bool { return l.Stats().Trips.Errors["timeout"] > timeouts })
+	redistest.Eventually(t, "each unit is charged or uncharged", func() bool {
+		stats := l.Stats()
+		return stats.UnchargedUnits > 0 && stats.UnchargedUnits+int64(stats.ChargedBackUnits) == keys
+	})
+	_ = l.Close()
+	if want := fmt.Sprintf("units=%d\n", l.Stats().UnchargedUnits); !strings.Contains(log.String(), want) {
+		t.Errorf("the log has no %q:\n%s", want, log.String())
+	}
+}
+
+// ChargeRest waits for a Redis that is lost until its context ends, charges one that comes back, and then
+// waits no longer.
+func TestChargeRest(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	server.Kill()
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustAllow(t, r, "k", 1)
+	const brief, long = 300 * time.Millisecond, 30 * time.Second
+	takes := func(what string, least, most, within time.Duration, want error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		started := time.Now()
+		if err := l.ChargeRest(ctx); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		if took := time.Since(started); took < least || took > most {
+			t.Errorf("%s: it took %v", what, took)
+		}
+	}
+	takes("lost", brief, long/2, brief, context.DeadlineExceeded)
+	if units := l.Stats().UnchargedUnits; units != 1 {
+		t.Errorf("%d units are uncharged", units)
+	}
+	server.Restart()
+	takes("back", 0, long/2, long, nil)
+	if units := l.Stats().UnchargedUnits; units != 0 {
+		t.Errorf("%d units are uncharged", units)
+	}
+	takes("charged", 0, long/2, long, nil)
+	server.Kill()
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustAllow(t, r, "k", 1)
+	_ = l.Close()
+	takes("closed", 0, long/2, long, nil)
+}

@@ -179,3 +179,18 @@ func TestCountDeniedRefused(t *testing.T) {
 		t.Errorf("worst case %d, want 200", n)
 	}
 }
+
+// AllowUpTo counts all units that it is asked for, up to the limit, and grants those that fit.
+func TestCountDeniedUpTo(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0), VirtualClock(newVirtual().now))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.FixedWindow()), CountDenied())
+	for _, tc := range []struct{ cost, granted, remaining, used int64 }{{6, 6, 4, 6}, {3, 3, 1, 9}, {3, 1, 0, 12}, {1, 0, 0, 13}, {100, 0, 0, 23}} {
+		d, err := r.AllowUpTo(context.Background(), "k", tc.cost)
+		if err != nil || d.Granted != tc.granted || d.Allowed != (tc.granted > 0) || d.Remaining != tc.remaining || d.Used != tc.used {
+			t.Errorf("up to %d: %+v, %v; want %+v", tc.cost, d, err, tc)
+		}
+		if (d.RetryAfter > 0) == d.Allowed {
+			t.Errorf("up to %d: %+v", tc.cost, d)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
 	h.ends = began + int64(key.hold.terms.Life)
 	h.local, h.unknown = d.Degraded(), key.hold.unknown
-	r.metrics.holds.opened(h.units)
+	r.metrics.holds.change(1, h.units)
 	return h
 }
 
@@ -159,7 +159,7 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
-	h.rule.metrics.holds.closed(h.units)
+	h.rule.metrics.holds.change(-1, -h.units)
 	if l.now() > ends {
 		h.rule.metrics.holds.late.Add(1)
 	}

@@ -35,14 +35,10 @@ type holdCounts struct {
 	settled, late, reclaimed, lost atomic.Int64
 }
 
-func (c *holdCounts) opened(units int64) {
-	c.open.Add(1)
+// change adds holds and their units to those that are open.
+func (c *holdCounts) change(holds, units int64) {
+	c.open.Add(holds)
 	c.units.Add(units)
-}
-
-func (c *holdCounts) closed(units int64) {
-	c.open.Add(-1)
-	c.units.Add(-units)
 }
 
 // HoldStats counts the holds of this process and their settlements, see [Rule.Hold].

@@ -128,8 +128,10 @@ func TestHoldsThatCannotBe(t *testing.T) {
 		}
 	}
 	h := mustHold(t, r, "k", 1, time.Minute)
-	if err := h.Settle(ctx, -1); !errors.Is(err, limit.ErrInvalidCost) {
-		t.Errorf("settled with -1: %v", err)
+	for _, used := range []int64{-1, 1 << 60} {
+		if err := h.Settle(ctx, used); !errors.Is(err, limit.ErrInvalidCost) {
+			t.Errorf("settled with %d: %v", used, err)
+		}
 	}
 	if err := h.Extend(ctx, 0); !errors.Is(err, limit.ErrInvalidHold) {
 		t.Errorf("extended by nothing: %v", err)
@@ -240,4 +242,23 @@ func TestTooManyHolds(t *testing.T) {
 	}
 	mustSettle(t, holds[0], 1)
 	mustHold(t, r, "k", 1, time.Minute)
+}
+
+// Extend never shortens a hold, whatever becomes of holds that are not settled.
+func TestExtendDoesNotShortenAHold(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerDay(100), Use(limit.SlidingLog()), Unsettled(GiveBack))
+	h := mustHold(t, r, "k", 60, time.Hour)
+	if err := h.Extend(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(30 * time.Minute)
+	if d := mustAllow(t, r, "k", 50); d.Allowed {
+		t.Errorf("the hold was given back: %+v", d)
+	}
+	mustSettle(t, h, 60)
+	if c := l.Stats().Holds; c.Late != 0 || c.Reclaimed != 0 || c.Settled != 1 {
+		t.Errorf("%+v", c)
+	}
 }

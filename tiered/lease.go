@@ -80,8 +80,3 @@ func (r *Rule) fromLease(hash uint64, now, needed int64, operation int) (limit.D
 	}
 	return d, true
 }
-
-// wantLease records Redis's grant, and asks for a lease if it is worth while.
-func (r *Rule) wantLease(key *callKey, granted int64) {
-	r.limiter.leases.Granted(r.lease, key.hash, key.inRedis(), granted)
-}

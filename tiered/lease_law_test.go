@@ -118,9 +118,10 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 				cost := rapid.Int64Range(1, f.rules[i].capacity).Draw(rt, "cost")
 				f.ask(t, i, "k", cost)
 			default:
-				// Attack: as much as there is, unit by unit.
-				for range rapid.IntRange(1, int(quota)/2).Draw(rt, "units") {
-					if d := f.ask(t, i, "k", 1); d.Tier == limit.TierLease {
+				// Attack: as much as there is, unit by unit, or by costs that a lease does not come out even for.
+				cost := rapid.Int64Range(1, min(3, f.rules[i].capacity)).Draw(rt, "cost of each")
+				for range rapid.IntRange(1, int(quota)/2).Draw(rt, "requests") {
+					if d := f.ask(t, i, "k", cost); d.Tier == limit.TierLease {
 						fromLease++
 					}
 				}

@@ -67,6 +67,30 @@ func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	}
 }
 
+// A hold is charged in Redis even while the process has units of the key on lease: those stay on lease, and
+// units that were held and not used are given back.
+func TestHoldsAreNotTakenFromLeases(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerMinute(1000), Use(limit.SlidingLog()), Lease(10))
+	spendUntilLeased(t, r, "k")
+	free, leased := left(t, r, "k"), l.leases.Left()
+	if leased < 1 {
+		t.Fatal("nothing is on lease")
+	}
+	h, d, err := r.Hold(t.Context(), "k", 1, time.Minute)
+	if err != nil || d.Tier != limit.TierRedis || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if n := l.leases.Left(); n < leased {
+		t.Errorf("%d units are on lease, %d before the hold", n, leased)
+	}
+	mustSettle(t, h, 0)
+	if n := left(t, r, "k") + l.leases.Left(); n != free+leased {
+		t.Errorf("%d units are free or on lease after the hold, %d before", n, free+leased)
+	}
+}
+
 // The last units are exact: however leases are distributed, exactly N units are granted, and near
 // the limit there are no leases.
 func TestTheLastUnitsAreExact(t *testing.T) {

@@ -229,6 +229,17 @@ func (l *Limiter) State() State { return l.shards.State() }
 // so that decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
+// ChargeRest waits until Redis has been charged for what was granted without it, or until ctx ends, whose
+// error it returns then. It waits for a Redis that is lost, too: give ctx an end. Call it before
+// [Limiter.Close] where the end of the process has more time: Close takes less than a second for the
+// same, and does not wait for a Redis that is lost. On a closed limiter it does nothing.
+func (l *Limiter) ChargeRest(ctx context.Context) error {
+	if l.closed.Load() {
+		return nil
+	}
+	return l.shards.ChargeRest(ctx, true)
+}
+
 // closeWithin is how much longer than the deadline Close takes at most. Once it has taken chargeWithin
 // longer, it no longer waits until Redis is charged for what was granted without it: the rest takes time, too.
 const (
@@ -280,12 +291,13 @@ func (l *Limiter) Close() error {
 
 // endTrips ends all calls to Redis, and leaves the fleet.
 func (l *Limiter) endTrips() error {
-	began := time.Now()
+	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
+	defer cancel()
 	l.leases.Close()
 	l.closeHolds()
 	l.closeSlots()
-	l.shards.ChargeRest(began.Add(l.config.deadline + chargeWithin))
-	if units, _ := l.ledger.Waiting(); units > 0 {
+	_ = l.shards.ChargeRest(soon, false)
+	if units := l.shards.Uncharged(); units > 0 {
 		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)
 	}
 	l.stop()

@@ -125,7 +125,7 @@ func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, err
 	switch {
 	case err == nil:
 		if r.lease != nil && reply.Granted > 0 && q.key.hold == nil {
-			r.wantLease(&q.key, reply.Granted)
+			r.limiter.leases.Granted(r.lease, q.key.hash, q.key.inRedis(), reply.Granted)
 		}
 		return r.fromRedis(reply, q.cost, q.operation), nil
 	case !r.limiter.outage(err):

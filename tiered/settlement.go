@@ -21,6 +21,7 @@ type settlement struct {
 	unknown    bool          // the units were granted without Redis, which may know the hold even so
 	sent       bool          // it was sent without an answer, and may have been made
 	recorded   bool          // it is in this instance's own record
+	recordedAt int64         // when it was recorded, in the limiter's time
 	shard      *outage.Shard // of the key, when it began to wait
 	after      int64         // the limiter's time before which it must not be sent; 0: it may be sent at once
 }
@@ -47,7 +48,7 @@ func (l *Limiter) record(s *settlement) {
 	if s.recorded {
 		return
 	}
-	s.recorded = true
+	s.recorded, s.recordedAt = true, l.now()
 	q, shard := s.rule.inOutageOf(&s.key), l.shardOf(&s.key)
 	switch {
 	case s.used > s.held:
@@ -103,17 +104,26 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.metrics.holds.lost.Add(1)
 	}
-	more := s.used - s.held
-	if s.rule.config.unsettled == GiveBack && l.now() > s.ends {
+	more, now := s.used-s.held, l.now()
+	givenBack := s.rule.config.unsettled == GiveBack && now > s.ends
+	if givenBack {
 		more = s.used
 	}
 	if more <= 0 {
 		return
 	}
-	s.rule.chargeUsed(ctx, &s.key, more)
-	if s.used > s.held {
-		s.recorded = true // by chargeUsed
+	// What this instance's own record has of these units, chargeUsed records again.
+	onRecord, window := int64(0), int64(s.rule.limit.Window())
+	if givenBack && now-s.granted < window {
+		onRecord = min(s.used, s.held)
 	}
+	if s.recorded && s.used > s.held && now-s.recordedAt < window {
+		onRecord += s.used - s.held
+	}
+	q := s.rule.inOutageOf(&s.key)
+	l.shardOf(&s.key).Returned(&q, onRecord, false)
+	s.rule.chargeUsed(ctx, &s.key, more)
+	s.recorded = true // by chargeUsed
 }
 
 // unitsCameBack forgets a remembered denial and wakes waiters, because units may be free now.

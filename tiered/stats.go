@@ -193,7 +193,6 @@ func (h Histogram) Count() (n uint64) {
 // Stats is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
 	c := l.metrics
-	uncharged, _ := l.ledger.Waiting()
 	s := Stats{
 		Since:       l.start.Add(beforeStart),
 		State:       l.State(),
@@ -204,7 +203,7 @@ func (l *Limiter) Stats() Stats {
 
 		Outages:           c.opened.Load(),
 		MemoryLosses:      c.amnesia.Load(),
-		UnchargedUnits:    uncharged,
+		UnchargedUnits:    l.shards.Uncharged(),
 		ChargedBackUnits:  c.charged.Load(),
 		RememberedDenials: l.rememberedDenials(),
 		LeasedUnits:       l.leases.Left(),

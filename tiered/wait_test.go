@@ -241,6 +241,120 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	all.Wait()
 }
 
+// Metrics count the denial of the first in the queue, callers that are turned away without asking, and
+// those whose context ends; each once.
+func TestWaitersAreCounted(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(2), Use(limit.SlidingLog()))
+	check := func(when string, denied int, cancelled uint64) {
+		t.Helper()
+		errs := ruleStats(l, "r").Errors
+		if n := counted(l, "r", deniedOf); n != denied || errs.Cancelled != cancelled || errs.Total() != cancelled {
+			t.Errorf("%s: %d denials and errors %+v are counted, want %d and %d", when, n, errs, denied, cancelled)
+		}
+	}
+	hurried, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustAllow(t, r, "k", 2)
+	if _, err := r.Wait(hurried, "k", 1); !errors.Is(err, limit.ErrWouldExceedDeadline) {
+		t.Error(err)
+	}
+	check("the first in the queue is denied", 1, 0)
+	patient, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := r.Wait(patient, "k", 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	redistest.Eventually(t, "it has to wait", func() bool { return counted(l, "r", deniedOf) == 2 })
+	if _, err := r.Wait(hurried, "k", 1); !errors.Is(err, limit.ErrWouldExceedDeadline) {
+		t.Error(err)
+	}
+	check("one behind it is turned away", 3, 0)
+	leave()
+	all.Wait()
+	check("the first has left", 3, 1)
+}
+
+// Units that another process gives back are found by whoever joins a queue more than a second after the
+// answer that the queue waits by.
+func TestWhoJoinsLaterLooksAgain(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	here, there := newLimiterOn(t, server.Client(t), prefix), newLimiterOn(t, server.Client(t), prefix)
+	r, other := newRule(t, here, "r", limit.PerHour(2), Use(limit.SlidingLog())), newRule(t, there, "r", limit.PerHour(2), Use(limit.SlidingLog()))
+	used := mustAllow(t, other, "k", 2)
+	wait := func(ctx context.Context) {
+		if d, err := r.Wait(ctx, "k", 1); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	patient, leave := context.WithCancel(t.Context())
+	defer leave()
+	var first sync.WaitGroup
+	first.Go(func() { wait(patient) })
+	redistest.Eventually(t, "it waits", func() bool { return counted(here, "r", deniedOf) == 1 })
+	mustRefund(t, other, "k", &used, 2)
+	time.Sleep(lookAgain + 50*time.Millisecond)
+	if wait(ctx); t.Failed() {
+		leave()
+	}
+	first.Wait()
+}
+
+// Waiters that one answer of Redis serves get decisions as if each had asked alone, in order, and each is
+// counted. Those it does not serve wait on.
+func TestWaitersShareAnAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(20), Use(limit.SlidingLog()))
+	used := mustAllow(t, r, "k", 20)
+	patient, leave := context.WithCancel(t.Context())
+	served := make(chan limit.Decision, 5)
+	var all sync.WaitGroup
+	for range cap(served) {
+		all.Go(func() {
+			d, err := r.Wait(patient, "k", 2)
+			if err == nil {
+				served <- d
+			} else if !errors.Is(err, context.Canceled) || d.Granted != 0 {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+	redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == cap(served) && counted(l, "r", deniedOf) == 1 })
+	trips := tripsOf(l)
+	if err := r.Refund(t.Context(), "k", &used, 7); err != nil {
+		t.Fatal(err)
+	}
+	left := map[int64]bool{}
+	for range 3 {
+		d := <-served
+		left[d.Remaining] = true
+		if !d.Allowed || d.Granted != 2 || d.ChargedAt == 0 || d.RetryAfter != 0 || d.Tier != limit.TierRedis {
+			t.Errorf("%+v", d)
+		}
+	}
+	if !left[5] || !left[3] || !left[1] {
+		t.Errorf("remaining after each of three: %v, want 5, 3 and 1", left)
+	}
+	if n := tripsOf(l) - trips; n != 2 {
+		t.Errorf("%d trips for a refund and those who wait for it", n)
+	}
+	if n := counted(l, "r", func(s TierStats) uint64 { return s.Allowed }); n != 4 {
+		t.Errorf("%d grants are counted", n)
+	}
+	if n := waiting(l, "r", "k"); n != 2 {
+		t.Errorf("%d still wait", n)
+	}
+	leave()
+	all.Wait()
+}
+
 // Whichever waiters leave, and whenever, Redis has charged exactly what was granted.
 func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 	t.Parallel()

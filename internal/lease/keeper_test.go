@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -45,7 +48,7 @@ func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error)
 		m.refunded += e.Cost
 		return remote.Reply{Granted: e.Cost}, nil
 	}
-	return remote.Reply{Granted: min(e.Cost, m.grants), Life: e.Lease.Life, Stamp: 7, Remaining: 50}, nil
+	return remote.Reply{Granted: min(e.Cost, m.grants), Life: e.Lease.Life, Stamp: 7, Remaining: 50, ResetAfter: time.Minute}, nil
 }
 
 func (m *master) DecideAll(ctx context.Context, entries []remote.Entry, _ time.Duration) ([]remote.Reply, error) {
@@ -70,67 +73,202 @@ func (silent) Trip(int, time.Duration, error) {}
 func (silent) Warn(string, string, ...any)    {}
 func (silent) Info(string, string, ...any)    {}
 
-// A key that is asked for often gets a lease; what is not spent of it is given back when it is
-// idle, and by Close (law 12). Without Redis there is none, and nothing is lost.
-func TestLeasesWithoutRedis(t *testing.T) {
-	now := int64(time.Hour)
-	clock := func() int64 { return now }
-	m := &master{grants: 20}
+// leasing is a keeper in virtual time, with a rule of a limit of 1,000 per minute, of which a tenth may
+// be on lease, and what it told.
+type leasing struct {
+	*master
+	*Keeper
+	now          int64
+	ledger       *ledger.Ledger[*outage.Rule]
+	rule         *Rule
+	forgotten    []uint64
+	notGivenBack error
+}
+
+const hash, key = 42, "k"
+
+func newLeasing(t *testing.T) *leasing {
+	lim := limit.PerMinute(1000)
+	l := &leasing{now: int64(time.Hour), master: &master{grants: 20}, ledger: ledger.New[*outage.Rule](8)}
+	clock := func() int64 { return l.now }
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Ledger: ledger.New[*outage.Rule](8), Counts: silent{}, Log: silent{}, Turned: func() {},
-		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return m, m },
+		Context: t.Context(), Go: background.Go, Now: clock, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
 	})
-	var notGivenBack error
-	k := New(Config{
+	l.Keeper = New(Config{
 		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Virtual: true,
-		Shard: shards.Of, NotGivenBack: func(err error) { notGivenBack = err },
+		Shard: shards.Of, NotGivenBack: func(err error) { l.notGivenBack = err },
 	})
-	k.Begin()
-	lim := limit.PerMinute(1000)
+	l.Begin()
 	terms, inRedis := NewTerms(local.NewHasher(), "r", lim, limit.SlidingLog(), 10, false)
 	if inRedis != lim || terms.Most != 100 || terms.Reserve != 100 || terms.Life != Longest {
 		t.Fatalf("%+v, in Redis %v", terms, inRedis)
 	}
+	l.rule = &Rule{Terms: terms, Outage: &outage.Rule{Name: "r", Limit: lim, Capacity: 1000}, ForgetDenial: func(hash uint64) { l.forgotten = append(l.forgotten, hash) }}
+	return l
+}
+
+func (l *leasing) Close() { l.Keeper.Close() }
+
+// demand has Redis grant 20 units, one by one within 20 ms.
+func (l *leasing) demand() {
+	for range 20 {
+		l.Granted(l.rule, hash, key, 1)
+		l.now += int64(time.Millisecond)
+	}
+}
+
+// leases returns how many leases were asked for.
+func (m *master) leases() (n int) {
+	for i := range m.asked {
+		if m.asked[i].Operation == lua.Lease {
+			n++
+		}
+	}
+	return n
+}
+
+// A lease that has less than a request needs is replaced by the next one. In the same trip the rest of it is
+// given back, and no longer counts as granted by this instance.
+func TestARenewalGivesBackTheRest(t *testing.T) {
+	l := newLeasing(t)
+	l.demand()
+	units := l.left()
+	for range units - 2 {
+		if _, ok := l.Spend(l.rule, hash, l.now, 1, 1); !ok {
+			t.Fatal("no lease")
+		}
+	}
+	first := l.asked[len(l.asked)-1]
+	l.asked = nil
+	if _, ok := l.Spend(l.rule, hash, l.now, 3, 3); ok {
+		t.Fatal("it has 3 units left")
+	}
+	l.Granted(l.rule, hash, key, 3)
+	if len(l.asked) != 2 {
+		t.Fatalf("%+v", l.asked)
+	}
+	rest, next := l.asked[0], l.asked[1]
+	if rest.Operation != lua.Refund || rest.Key != key || rest.Cost != 2 || rest.Charged != units || rest.Stamp != 7 {
+		t.Errorf("the rest: %+v", rest)
+	}
+	if next.Operation != lua.Lease || next.Key != key || next.Lease.Over != first.Lease.ID || next.Lease.ID == first.Lease.ID ||
+		next.Lease.Most != 100 || next.Lease.Reserve != 100 {
+		t.Errorf("the next lease: %+v, %+v", next, next.Lease)
+	}
+	account := ledger.Account[*outage.Rule]{Hash: hash, Window: time.Minute, Quota: 1000}
+	if used := l.ledger.Used(&account, l.now); used != units-2+l.left() || l.Left() != l.left() {
+		t.Errorf("%d units count as granted here, of which %d are left; want %d, and %d", used, l.Left(), units-2+l.left(), l.left())
+	}
+	// The next one comes out even: there is no rest.
+	for range l.left() {
+		l.Spend(l.rule, hash, l.now, 1, 1)
+	}
+	l.asked = nil
+	if l.Granted(l.rule, hash, key, 3); len(l.asked) != 1 || l.asked[0].Lease.Over != next.Lease.ID {
+		t.Errorf("with nothing left: %+v", l.asked)
+	}
+}
+
+// A key of which Redis leases nothing is not asked for again at once; nor without Redis.
+func TestLeasesThatAreNotGranted(t *testing.T) {
+	for what, c := range map[string]struct {
+		err   error
+		pause time.Duration
+	}{
+		"nothing to lease": {nil, Longest / 4},
+		"Redis is lost":    {errors.New("lost"), Longest},
+	} {
+		l := newLeasing(t)
+		l.grants, l.err = 0, c.err
+		for l.leases() == 0 {
+			l.Granted(l.rule, hash, key, 1)
+		}
+		refused := l.now
+		for l.now+int64(20*time.Millisecond) <= refused+int64(c.pause) {
+			l.demand()
+		}
+		if n := l.leases(); n != 1 {
+			t.Errorf("%s: asked for %d leases within %v", what, n, time.Duration(l.now-refused))
+		}
+		l.demand()
+		if l.demand(); l.leases() != 2 {
+			t.Errorf("%s: asked for %d leases, the last %v after the first", what, l.leases(), time.Duration(l.now-refused))
+		}
+	}
+}
+
+// A lease ends a little before its life in Redis does, counted from before it was asked for. What it
+// grants says what is left of it and in Redis, and when the key will be as if never used.
+func TestWhatALeaseSays(t *testing.T) {
+	l := newLeasing(t)
+	l.now += 999 // Redis's clock has whole microseconds
+	asked := int64(0)
+	for ; l.leases() == 0; l.now += int64(time.Millisecond) {
+		asked = l.now
+		l.Granted(l.rule, hash, key, 1)
+	}
+	units := l.left()
+	ends := asked - 999 + int64(Longest-Longest/Drift)
+	for l.now = asked + int64(Longest/10); l.now < ends; l.now += int64(Longest / 10) { // so that it is not idle
+		units--
+		spent, ok := l.Spend(l.rule, hash, l.now, 1, 1)
+		if want := (local.Spent{Stamp: 7, Remaining: 50 + units, ResetAfter: time.Minute - time.Duration(l.now-asked+999)}); !ok || spent != want {
+			t.Fatalf("%+v, %v; want %+v", spent, ok, want)
+		}
+	}
+	for now, spendable := range map[int64]bool{ends - 1: true, ends: false} {
+		if _, ok := l.table.Spend(hash^l.rule.Salt, now, 1, 0); ok != spendable {
+			t.Errorf("%v before its end it can be spent: %v", time.Duration(ends-now), ok)
+		}
+	}
+}
+
+// What cannot be given back is told, and the denials of its key are still true.
+func TestLeasesThatAreNotGivenBack(t *testing.T) {
+	l := newLeasing(t)
+	l.demand()
+	l.err = errors.New("lost")
+	if l.Close(); !errors.Is(l.notGivenBack, l.err) || len(l.forgotten) > 0 {
+		t.Errorf("told %v, forgotten %v", l.notGivenBack, l.forgotten)
+	}
+}
+
+// A key that is asked for often gets a lease; what is not spent of it is given back when it is
+// idle, and by Close (law 12). Without Redis there is none, and nothing is lost.
+func TestLeasesWithoutRedis(t *testing.T) {
+	l := newLeasing(t)
 	if none, _ := NewTerms(local.NewHasher(), "r", limit.PerMinute(9), limit.SlidingLog(), 10, false); none != nil {
 		t.Errorf("less than a unit on lease: %+v", none)
 	}
-	var forgotten []uint64
-	r := &Rule{Terms: terms, Outage: &outage.Rule{Name: "r", Limit: lim, Capacity: 1000}, ForgetDenial: func(hash uint64) { forgotten = append(forgotten, hash) }}
-	const hash, key = 42, "k"
-	demand := func() {
-		for range 20 {
-			k.Granted(r, hash, key, 1)
-			now += int64(time.Millisecond)
-		}
-	}
-	if _, ok := k.Spend(r, hash, now, 1, 1); ok {
+	if _, ok := l.Spend(l.rule, hash, l.now, 1, 1); ok {
 		t.Fatal("a lease before any was asked for")
 	}
-	demand()
-	spent, ok := k.Spend(r, hash, now, 3, 3)
-	if !ok || spent.Stamp != 7 || k.Left() != m.left()-3 {
-		t.Fatalf("%+v, %v, %d left", spent, ok, k.Left())
+	l.demand()
+	spent, ok := l.Spend(l.rule, hash, l.now, 3, 3)
+	if !ok || spent.Stamp != 7 || l.Left() != l.left()-3 {
+		t.Fatalf("%+v, %v, %d left", spent, ok, l.Left())
 	}
-	left := k.Left()
-	now += int64(Longest) // it is idle, and over
-	if _, ok := k.Spend(r, hash, now, 1, 0); ok || m.refunded != left || k.Left() != 0 || !slices.Contains(forgotten, hash) {
-		t.Errorf("%d of %d units given back, denials forgotten: %v", m.refunded, left, forgotten)
+	left := l.Left()
+	l.now += int64(Longest) // it is idle, and over
+	if _, ok := l.Spend(l.rule, hash, l.now, 1, 0); ok || l.refunded != left || l.Left() != 0 || !slices.Contains(l.forgotten, hash) {
+		t.Errorf("%d of %d units given back, denials forgotten: %v", l.refunded, left, l.forgotten)
 	}
 
-	m.err = errors.New("lost")
-	if demand(); k.Left() != 0 || notGivenBack != nil {
-		t.Errorf("%d units without Redis, %v", k.Left(), notGivenBack)
+	l.err = errors.New("lost")
+	if l.demand(); l.Left() != 0 || l.notGivenBack != nil {
+		t.Errorf("%d units without Redis, %v", l.Left(), l.notGivenBack)
 	}
-	m.err = nil
-	now += int64(time.Minute)
-	demand()
-	left = k.Left()
-	m.refunded = 0
-	if k.Close(); left == 0 || m.refunded != left || k.Left() != 0 {
-		t.Errorf("closing gave back %d of %d units", m.refunded, left)
+	l.err = nil
+	l.now += int64(time.Minute)
+	l.demand()
+	left = l.Left()
+	l.refunded = 0
+	if l.Close(); left == 0 || l.refunded != left || l.Left() != 0 {
+		t.Errorf("closing gave back %d of %d units", l.refunded, left)
 	}
-	if demand(); k.Left() != 0 {
+	if l.demand(); l.Left() != 0 {
 		t.Error("a lease after Close")
 	}
 }
@@ -143,3 +281,120 @@ func (m *master) left() int64 {
 
 func (m *master) TurnsAway() bool             { return false }
 func (m *master) DelayDenied(context.Context) {}
+
+// blocked is a master whose answers to what it is asked for together come when they are let through.
+type blocked struct {
+	*master
+	mu       sync.Mutex
+	underWay int
+	let      chan struct{}
+}
+
+func (b *blocked) DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+	b.mu.Lock()
+	b.underWay++
+	b.mu.Unlock()
+	<-b.let
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.master.DecideAll(ctx, entries, within)
+}
+
+func (b *blocked) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.master.Decide(ctx, e)
+}
+
+// Law 7: however many keys are asked for, a bounded number of leases is requested at a time. Law 12: those
+// that are granted while the keeper is being closed are given back, too.
+func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeasing(t)
+		b := &blocked{master: l.master, let: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var background sync.WaitGroup
+		shards := outage.New(outage.Config{
+			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return b, b },
+		})
+		k := New(Config{
+			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second,
+			Shard: shards.Of, NotGivenBack: func(err error) { t.Error(err) },
+		})
+		k.Begin()
+		var forgotten atomic.Int64
+		rule := *l.rule
+		rule.ForgetDenial = func(uint64) { forgotten.Add(1) }
+		const keys = mostRenewals + 10
+		for i := range keys {
+			for range 10 {
+				k.Granted(&rule, uint64(i)<<24, remote.UserKey(strconv.Itoa(i)), 1)
+			}
+		}
+		synctest.Wait()
+		if b.underWay != mostRenewals {
+			t.Errorf("%d leases are requested at a time, want %d", b.underWay, mostRenewals)
+		}
+		closed := make(chan struct{})
+		go func() {
+			k.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("Close does not wait for leases that are under way")
+		default:
+		}
+		close(b.let)
+		<-closed
+		granted := int64(0)
+		for _, e := range b.asked {
+			if e.Operation == lua.Lease {
+				granted += min(e.Cost, b.grants)
+			}
+		}
+		if k.Left() != 0 || b.refunded != granted || granted == 0 || forgotten.Load() != mostRenewals {
+			t.Errorf("%d of %d units were given back, %d are left; denials of %d keys forgotten", b.refunded, granted, k.Left(), forgotten.Load())
+		}
+		cancel()
+		background.Wait()
+	})
+}
+
+// What is not used for a while is given back in the background, and no longer counts as granted by this
+// instance.
+func TestIdleLeasesAreGivenBackInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeasing(t)
+		started := time.Now()
+		now := func() int64 { return int64(time.Hour + time.Since(started)) }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var background sync.WaitGroup
+		shards := outage.New(outage.Config{
+			Context: ctx, Go: background.Go, Now: now, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
+		})
+		k := New(Config{Context: ctx, Go: background.Go, Now: now, Deadline: time.Second, Shard: shards.Of, NotGivenBack: func(err error) { t.Error(err) }})
+		k.Begin()
+		for l.leases() == 0 {
+			k.Granted(l.rule, hash, key, 1)
+			synctest.Wait()
+		}
+		units := k.Left()
+		account := ledger.Account[*outage.Rule]{Hash: hash, Window: time.Minute, Quota: 1000}
+		if used := l.ledger.Used(&account, now()); used != units || units == 0 {
+			t.Fatalf("%d units on lease, %d count as granted here", units, used)
+		}
+		time.Sleep(Longest/4 + 2*endIdleEvery)
+		if k.Left() != 0 || l.refunded != units || l.ledger.Used(&account, now()) != 0 {
+			t.Errorf("%d of %d units were given back, %d are left, %d count as granted here", l.refunded, units, k.Left(), l.ledger.Used(&account, now()))
+		}
+		k.Close()
+		cancel()
+		background.Wait()
+	})
+}

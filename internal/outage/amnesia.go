@@ -19,11 +19,19 @@ type memory struct {
 	generation string
 	// answered heartbeats, oldest first; a stale replica reports the newest that it has.
 	heartbeats []heartbeat
+	// granted is since when the units were granted that were charged after the newest heartbeat, 0
+	// for none.
+	granted int64
+	losses  int // of data
 }
 
 type heartbeat struct {
 	sequence int64
 	at       int64 // the limiter's time, before it was sent
+	clock    int64 // Redis's time, in µs
+	// granted is since when the units were granted that were charged between the heartbeat before and
+	// this one, by the times at which they were answered.
+	granted int64
 }
 
 const heartbeatsKept = 64
@@ -40,21 +48,69 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
 		m.heartbeats = nil
-	case len(m.heartbeats) > 0 && h.Survived < m.heartbeats[len(m.heartbeats)-1].sequence && h.Survived >= 0:
+	case m.misses(h):
 		remembers, since = false, math.MinInt64
 		for _, b := range m.heartbeats {
 			if b.sequence <= h.Survived {
 				since = b.at
 			}
 		}
+		for _, b := range m.heartbeats {
+			if b.sequence >= h.Survived { // charges are sent beside heartbeats, and in any order
+				since = earlier(since, b.granted)
+			}
+		}
+		since = earlier(since, m.granted)
 		m.heartbeats = nil
 	}
+	if !remembers {
+		m.losses++
+	}
 	m.place, m.generation = h.Place, h.Generation
-	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent})
+	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, h.Clock, m.granted})
+	m.granted = 0
 	if len(m.heartbeats) > heartbeatsKept {
 		m.heartbeats = m.heartbeats[1:]
 	}
 	return remembers, since
+}
+
+// misses reports whether Redis lacks the newest heartbeat that it has answered, although it cannot have
+// expired yet. If Redis remembers none, the replica that has taken over was cut off before this instance began.
+func (m *memory) misses(h remote.Heard) bool {
+	if len(m.heartbeats) == 0 {
+		return false
+	}
+	newest := m.heartbeats[len(m.heartbeats)-1]
+	if h.Survived < 0 {
+		return time.Duration(h.Clock-newest.clock)*time.Microsecond < remote.HeartbeatLife(newest.sequence)
+	}
+	return h.Survived < newest.sequence
+}
+
+// lossesSoFar returns how often Redis has lost data.
+func (m *memory) lossesSoFar() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.losses
+}
+
+// charged notes that units were charged which were granted at the given time or later. If Redis loses
+// these charges, it is since then that grants are lost. It returns false if Redis has lost data
+// meanwhile, and maybe these charges: since when had to be known before.
+func (m *memory) charged(granted int64, lossesBefore int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.granted = earlier(m.granted, granted)
+	return m.losses == lossesBefore
+}
+
+// earlier returns the earlier of two times, of which either may be 0 for none.
+func earlier(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // forgot begins or continues an incident, because Redis has lost what was granted since the given
@@ -68,10 +124,7 @@ func (s *Shard) forgot(since int64) {
 		e = s.begin(now)
 	}
 	e.load.Store(false)
-	if e.forgotten.Swap(true) {
-		since = min(since, e.forgottenSince)
-	}
-	e.forgottenSince = since
+	e.forgotten.Store(true)
 	if s.Breaker.Closed() {
 		e.isBack(now)
 	}
@@ -79,7 +132,6 @@ func (s *Shard) forgot(since int64) {
 
 	l.Ledger.Forgotten(s.has(), since)
 	l.Forgotten(s)
-	s.charger.dropped.Store(true)
 	l.Counts.Forgot()
 	age := "all"
 	if since > 0 {

@@ -74,6 +74,7 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	m := &memory{}
+	life := func(sequence int64) int64 { return remote.HeartbeatLife(sequence).Microseconds() }
 	for i, step := range []struct {
 		heard     remote.Heard
 		sent      int64
@@ -86,7 +87,9 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 5, Survived: 4}, 500, true, 0},    // a reply was lost
 		{remote.Heard{Generation: "a", Sequence: 6, Survived: 3}, 600, false, 300}, // a replica that was behind
 		{remote.Heard{Generation: "a", Sequence: 7, Survived: 6}, 700, true, 0},    // and goes on
-		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1}, 800, true, 0},   // no heartbeat for a day
+		// No heartbeat for so long that Redis has forgotten the last one, and a failover to a replica that has none.
+		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1, Clock: life(7)}, 800, true, 0},
+		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1, Clock: life(7) + life(8) - 1}, 850, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
 		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
@@ -104,5 +107,28 @@ func TestMemory(t *testing.T) {
 	}
 	if len(m.heartbeats) > heartbeatsKept {
 		t.Errorf("%d heartbeats are kept", len(m.heartbeats)) // law 7
+	}
+}
+
+// Charges after the newest heartbeat count by the times of their grants, and those that are answered
+// when the loss is known already are not taken for charged.
+func TestMemoryOfCharges(t *testing.T) {
+	var m memory
+	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200)
+	losses := m.lossesSoFar()
+	if !m.charged(50, losses) || !m.charged(0, losses) || !m.charged(150, losses) {
+		t.Error("not taken for charged, though nothing was lost")
+	}
+	if remembers, since := m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 1}, 300); remembers || since != 50 {
+		t.Errorf("a failover: %v, since %d, want 50", remembers, since)
+	}
+	if m.charged(60, losses) {
+		t.Error("taken for charged, though Redis has lost data meanwhile")
+	}
+	losses = m.lossesSoFar()
+	m.remembers(remote.Heard{Generation: "b", Sequence: 4, Survived: -1}, 400)
+	if m.charged(60, losses) {
+		t.Error("taken for charged, though Redis has lost all meanwhile")
 	}
 }

@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"context"
 	"errors"
 	"math"
 	"sync"
@@ -26,9 +27,8 @@ type charger struct {
 	wake chan struct{}
 	// busy says that units were taken out of the journal, which Redis may not have yet.
 	busy atomic.Bool
-	// dropped asks to abandon the pending charges: Redis has lost its data, and all of it will be
-	// charged again.
-	dropped atomic.Bool
+	// taken is how many units were.
+	taken atomic.Int64
 
 	// Used only by the charging goroutine: the pending charges, and since when. They keep their
 	// sequence until they are known to be charged, so that Redis charges them once.
@@ -50,17 +50,41 @@ func (s *Shard) Owes() bool {
 	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
 }
 
-// ChargeRest waits until Redis has been charged for all that was granted without it, as far as it can
-// be reached, but no longer than until the given time. What has not been charged when the
-// process ends is charged by nobody, and Redis grants it again.
-func (l *Shards) ChargeRest(until time.Time) {
-	_ = l.every(func(s *Shard) error {
-		for s.inUse() && s.Breaker.Closed() && s.Owes() && time.Now().Before(until) {
-			s.wakeCharger()
-			time.Sleep(time.Millisecond)
+// Uncharged returns the number of units that were granted without Redis and that it has not confirmed
+// to be charged.
+func (l *Shards) Uncharged() int64 {
+	units, _ := l.Ledger.Waiting()
+	for _, s := range l.routes.Load().shards {
+		units += s.charger.taken.Load()
+	}
+	return units
+}
+
+// ChargeRest waits until Redis has been charged for all that was granted without it, or until ctx ends,
+// whose error it returns then. For masters that count as lost it waits if lostToo says so. What has not
+// been charged when the process ends is charged by nobody, and Redis grants it again.
+func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for l.hurriesCharging(lostToo) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+// hurriesCharging reports whether [Shards.ChargeRest] waits for any shard, and wakes the chargers of those.
+func (l *Shards) hurriesCharging(lostToo bool) (waits bool) {
+	for _, s := range l.InUse() {
+		if s.Owes() && (lostToo || s.Breaker.Closed()) {
+			s.wakeCharger()
+			waits = true
+		}
+	}
+	return waits
 }
 
 // chargeBack runs in the background.
@@ -91,10 +115,11 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		return 0
 	}
 	c.busy.Store(true)
-	defer func() { c.busy.Store(len(c.pending) > 0) }()
-	if c.dropped.Swap(false) {
-		c.pending = nil
-	}
+	defer func() {
+		c.count()
+		c.busy.Store(len(c.pending) > 0)
+	}()
+	c.pending = l.remaining(c.pending)
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
 		for _, d := range c.pending {
@@ -110,9 +135,14 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 			s.hasRepaid()
 			return 0
 		}
+		c.count()
 	}
 	started := time.Now()
-	c.pending = s.charge(c.pending, c.sequence, again)
+	losses := s.memory.lossesSoFar()
+	unknown, oldest := s.charge(c.pending, c.sequence, again)
+	if s.memory.charged(oldest, losses) {
+		c.pending = unknown
+	}
 	pause = chargePauses * time.Since(started)
 	if len(c.pending) > 0 {
 		pause += ProbeEvery
@@ -120,11 +150,33 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	return max(time.Millisecond, pause)
 }
 
-// charge charges debts in Redis, and returns those of which it is not known whether they were
-// charged. again says that they were sent before.
-func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown []ledger.Debt[*Rule]) {
+// count counts the pending units.
+func (c *charger) count() {
+	var units int64
+	for _, d := range c.pending {
+		for _, p := range d.Parts {
+			units += p.Units
+		}
+	}
+	c.taken.Store(units)
+}
+
+// remaining returns what is left of debts that were taken out of the ledger earlier.
+func (l *Shards) remaining(debts []ledger.Debt[*Rule]) (left []ledger.Debt[*Rule]) {
+	for _, d := range debts {
+		if d = l.Ledger.Remaining(d); len(d.Parts) > 0 {
+			left = append(left, d)
+		}
+	}
+	return left
+}
+
+// charge charges debts in Redis. It returns those of which it is not known whether they were
+// charged, and when the oldest unit of the others was granted, 0 if there are none. again says that
+// they were sent before.
+func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown []ledger.Debt[*Rule], oldest int64) {
 	l := s.all
-	var mu sync.Mutex // guards unknown
+	var mu sync.Mutex // guards the results
 	var trips sync.WaitGroup
 	for _, d := range debts {
 		r := d.Owner
@@ -138,8 +190,11 @@ func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (
 		}
 		trips.Go(func() { // they share a trip
 			reply, err := s.Decide(l.Context, e)
+			mu.Lock()
+			defer mu.Unlock()
 			switch {
 			case err == nil:
+				oldest = earlier(oldest, d.Parts[0].At)
 				units := reply.Granted
 				if again && units == 0 { // it had been charged, and the answer was lost
 					for _, c := range e.Charges {
@@ -150,14 +205,12 @@ func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (
 			case errors.Is(err, remote.ErrUnreadable):
 				l.Unreadable(err)
 			default:
-				mu.Lock()
-				defer mu.Unlock()
 				unknown = append(unknown, d)
 			}
 		})
 	}
 	trips.Wait()
-	return unknown
+	return unknown, oldest
 }
 
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets

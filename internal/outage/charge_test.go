@@ -37,6 +37,36 @@ func TestGCRADebts(t *testing.T) {
 	}
 }
 
+// Law 11: in a long window, units are not taken for older than the outage in which they were granted. A
+// sixteenth of a month is two days, in which GCRA pays off many units.
+func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
+	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict)} {
+		l := newShards(t, 1)
+		s, m := l.first, l.masters[0]
+		l.heartbeat(t, s)
+		const window = 30 * 24 * time.Hour
+		l.now.Store(1000*int64(window) + int64(window/20)) // within a sub-window
+		r := newRule(t, "r", limit.Per(50_000, window), a)
+		for range 5 {
+			if d := s.Without(question(r, "k", 10), l.Now(), errLost); !d.Allowed {
+				t.Fatalf("%v: %+v", a, d)
+			}
+			l.now.Add(int64(time.Second))
+		}
+		s.chargeSome()
+		if m.units() != 50 {
+			t.Errorf("%v: %d units charged of 50: %+v", a, m.units(), m.charged)
+		}
+		for _, e := range m.charged {
+			for _, c := range e.Charges {
+				if c.Age > 5*time.Second {
+					t.Errorf("%v: units of the last 5 s are said to be %v old", a, c.Age)
+				}
+			}
+		}
+	}
+}
+
 // Law 3: charges whose replies were lost are made once, in a real Redis.
 func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	client := redistest.Start(t).Client(t)
@@ -67,11 +97,11 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		}
 		before := remaining()
 		debts := []ledger.Debt[*Rule]{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}}
-		if unknown := s.charge(debts, 5, false); unknown != nil {
+		if unknown, _ := s.charge(debts, 5, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		counted := l.charged.Load()
-		if unknown := s.charge(debts, 5, true); unknown != nil { // as if that answer had not come
+		if unknown, _ := s.charge(debts, 5, true); unknown != nil { // as if that answer had not come
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		if counted = l.charged.Load() - counted; counted != 7 {
@@ -80,7 +110,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		if n := remaining(); n != before-7 {
 			t.Errorf("%v: %d remain of %d, want 7 less", a, n, before)
 		}
-		if unknown := s.charge(debts, 6, false); unknown != nil {
+		if unknown, _ := s.charge(debts, 6, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		if n := remaining(); n != before-14 {
@@ -107,5 +137,111 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 	if s.chargeSome() != 0 {
 		t.Error("there is more to be charged")
+	}
+}
+
+// Law 11: Redis loses what was granted since a heartbeat, while an answer to charges is missing. Older
+// units are asked for again under the same sequence, and newer ones are charged with all others that
+// were lost: each once.
+func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
+	l.heartbeat(t, s)
+	l.heartbeat(t, s)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	l.now.Add(int64(20 * minute))
+	l.heartbeat(t, s) // this one survives
+	l.now.Add(int64(10 * minute))
+	s.Without(question(r, "k", 30), l.Now(), errLost)
+	m.err = remote.ErrNoAnswer
+	s.chargeSome() // 37 units, charged or not
+	m.err, m.behind = nil, 0
+	l.heartbeat(t, s)
+	m.behind = 1
+	if l.heartbeat(t, s); l.forgot.Load() != 1 {
+		t.Fatal("the loss was not noticed")
+	}
+	sent := len(m.charged)
+	for s.Owes() {
+		s.chargeSome()
+	}
+	s.Reserve(question(r, "k", 1))
+	for s.Owes() {
+		s.chargeSome()
+	}
+	again := m.charged[sent:]
+	if len(again) != 2 || len(again[0].Charges) != 1 || again[0].Charges[0].Units != 7 || again[1].Charges[0].Units != 30 {
+		t.Fatalf("charged after the loss: %+v, want 7 and 30 units", again)
+	}
+	if first := m.charged[0].Sequence; again[0].Sequence != first || again[1].Sequence == first {
+		t.Errorf("the older units have sequence %d and the newer %d, want %d and another", again[0].Sequence, again[1].Sequence, first)
+	}
+}
+
+// Law 11: units that were granted long before Redis lost its newest data, but charged after the last
+// heartbeat that it still has, are charged again.
+func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100, Remaining: 900})
+	l.now.Add(int64(10 * minute))
+	l.heartbeat(t, s)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	l.now.Add(int64(20 * minute))
+	l.heartbeat(t, s) // this one survives
+	l.now.Add(int64(time.Second))
+	for s.Owes() {
+		s.chargeSome()
+	}
+	l.heartbeat(t, s)
+	m.behind = 1
+	l.heartbeat(t, s)
+	s.Reserve(question(r, "k", 1))
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if len(m.charged) != 2 || m.units() != 14 {
+		t.Errorf("charged %+v, want 7 units before the loss and the same after it", m.charged)
+	}
+	// Another failover loses nothing of that.
+	m.charged = nil
+	l.now.Add(int64(5 * minute))
+	for range 3 {
+		l.heartbeat(t, s)
+	}
+	m.behind = 1
+	l.heartbeat(t, s)
+	s.Reserve(question(r, "k", 1))
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if len(m.charged) != 0 {
+		t.Errorf("charged again, though Redis has it: %+v", m.charged)
+	}
+}
+
+// Law 11: an answer to charges that comes when Redis is known to have lost its newest data does not
+// count, because they may be among what was lost.
+func TestLaw11ChargesThatAreAnsweredAfterAFailover(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	l.now.Add(int64(20 * minute))
+	l.heartbeat(t, s) // this one survives
+	l.heartbeat(t, s)
+	m.after = func() {
+		m.behind = 1
+		l.heartbeat(t, s)
+	}
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if len(m.charged) != 2 || m.units() != 14 || m.charged[0].Sequence != m.charged[1].Sequence {
+		t.Errorf("charged %+v, want 7 units twice under one sequence", m.charged)
 	}
 }

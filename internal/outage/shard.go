@@ -108,11 +108,9 @@ type incident struct {
 	load atomic.Bool
 	// Times on the limiter's clock: of the cut; and since when Redis is back, 0 if it is not.
 	cut, back atomic.Int64
-	// forgotten says that Redis has lost what was granted since forgottenSince. Other instances
-	// charge a key again only when it is used, so some grants are never charged again, and a whole
-	// window must pass.
-	forgotten      atomic.Bool
-	forgottenSince int64 // under the shard's mu
+	// forgotten says that Redis has lost grants. Other instances charge a key again only when it is
+	// used, so some grants are never charged again, and a whole window must pass.
+	forgotten atomic.Bool
 	// repaid says that this instance has charged all that it granted until Redis was back. What it
 	// has granted since, because single decisions missed Redis, is charged like that of a healthy
 	// instance: nobody waits for it. In a large fleet there is always an instance with such a debt.

@@ -26,12 +26,14 @@ var errLost = breaker.ErrOpen
 type master struct {
 	mu      sync.Mutex
 	heard   remote.Heard
+	behind  int64 // how many of the heartbeats are lost by the next one
 	err     error // of all that is asked
 	charged []remote.Entry
 	told    []remote.Loss // in the last heartbeat
 	owed    bool          // whether that said that the instance has not settled
 	met     bool
-	moved   int // how often the fleet was
+	moved   int    // how often the fleet was
+	after   func() // what happens between a charge and its answer, once
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -41,7 +43,8 @@ func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Los
 		return remote.Heard{}, m.err
 	}
 	m.met, m.told, m.owed = true, lost, unsettled
-	m.heard.Survived = m.heard.Sequence
+	m.heard.Survived = m.heard.Sequence - m.behind
+	m.behind = 0
 	m.heard.Sequence++
 	heard := m.heard
 	heard.Lost = lost
@@ -64,6 +67,12 @@ func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charged = append(m.charged, e)
+	if after := m.after; after != nil {
+		m.after = nil
+		m.mu.Unlock()
+		after()
+		m.mu.Lock()
+	}
 	reply := remote.Reply{}
 	for _, c := range e.Charges {
 		reply.Granted += c.Units

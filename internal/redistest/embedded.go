@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -9,9 +10,13 @@ import (
 
 // Embedded returns a client of a miniredis, an imitation of Redis inside the
 // test process, together with the imitation itself, whose clock the test can
-// set. It shows that something works without a server, never how fast.
+// set. It shows that something works without a server, never how fast. On a 32-bit platform, for
+// which miniredis is not made, the test is skipped.
 func Embedded(tb testing.TB, change ...func(*redis.Options)) (*redis.Client, *miniredis.Miniredis) {
 	tb.Helper()
+	if strconv.IntSize < 64 {
+		tb.Skip("miniredis needs a 64-bit platform")
+	}
 	server := miniredis.RunT(tb)
 	client := newClient(server.Addr(), change...)
 	tb.Cleanup(func() { _ = client.Close() })

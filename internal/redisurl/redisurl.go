@@ -5,9 +5,11 @@ package redisurl
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +24,8 @@ var (
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
 		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
+	// ErrPool says that go-redis would panic at a size of the connection pool, or cannot read it.
+	ErrPool = fmt.Errorf("a size of the connection pool in the Redis URL (pool_size and the like) is negative or above %d", math.MaxInt32)
 )
 
 var schemes = []string{"redis", "rediss", "unix"}
@@ -53,6 +57,9 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if err != nil || scheme == "unix" && u.Host != "" {
 		return nil, "", ErrUnreadable
 	}
+	if !poolFits(query) {
+		return nil, "", ErrPool
+	}
 	switch {
 	case query.Has("master_name"):
 		options, err = ofSentinel(text)
@@ -67,6 +74,20 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)
 	return options, shown, nil
+}
+
+// poolFits reports whether go-redis takes the sizes of the connection pool. It reads them as an int,
+// so on a 32-bit platform too large a size is not a number to it.
+func poolFits(query url.Values) bool {
+	for _, name := range []string{"pool_size", "min_idle_conns", "max_idle_conns", "max_active_conns"} {
+		for _, value := range query[name] {
+			n, err := strconv.ParseInt(value, 10, 32)
+			if errors.Is(err, strconv.ErrRange) || n < 0 && name == "pool_size" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func ofNode(text string) (*redis.UniversalOptions, error) {

@@ -5,7 +5,9 @@ package standin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -28,7 +30,11 @@ type Server struct {
 // Addr is what a stand-in has in place of an address.
 const Addr = "embedded"
 
-// Start starts a stand-in. Nobody outside the process can connect to it.
+// ErrPlatform says that miniredis, which takes expiry times and offsets as an int, cannot hold those of
+// the script.
+var ErrPlatform = errors.New("miniredis needs a 64-bit platform")
+
+// Start starts a stand-in. The error is ErrPlatform where an int has 32 bits. Nobody outside the process can connect to it.
 func Start() (*Server, error) {
 	s, err := start(time.Now)
 	if err != nil {
@@ -41,7 +47,7 @@ func Start() (*Server, error) {
 // start is Start, but keys expire only when the expiry is told to.
 func start(now func() time.Time) (*Server, error) {
 	if strconv.IntSize < 64 {
-		return nil, errors.New("miniredis cannot hold expiry times in milliseconds on a 32-bit platform; use a Redis server")
+		return nil, fmt.Errorf("%w, and this program is built for %s: connect to a Redis server instead", ErrPlatform, runtime.GOARCH)
 	}
 	s := &Server{redis: miniredis.NewMiniRedis(), ended: make(chan struct{})}
 	first, err := s.redis.Dial() // which starts it

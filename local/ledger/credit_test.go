@@ -113,3 +113,20 @@ func TestLaw11CreditsConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// The word of a credit never comes back while a request may still compare it.
+func TestAWordIsOfOneCredit(t *testing.T) {
+	var c credit
+	seen := make(map[uint64]bool)
+	for range 5 {
+		c.issue(0, 1, noon+second, 10)
+		word := c.left.Load()
+		if left, ok := c.spend(1, noon, 4); !ok || left != 6 || c.end() != 4 {
+			t.Errorf("spent %v, %d left", ok, left)
+		}
+		if seen[word] || seen[c.left.Load()] {
+			t.Errorf("the word %x or %x was there before", word, c.left.Load())
+		}
+		seen[word], seen[c.left.Load()] = true, true
+	}
+}

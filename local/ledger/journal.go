@@ -26,6 +26,7 @@ type line[O any] struct {
 	key    string
 	window time.Duration
 	newest int64
+	first  int64 // time before which none of the units were granted
 	units  int64 // total; 0: the line is free
 	group  int32
 	counts [ledgerCounts]uint32
@@ -39,6 +40,9 @@ type Debt[O any] struct {
 	// Share is this instance's part of the limit, 0 if it was not fixed.
 	Share float64
 	Parts []Part // by time, oldest first
+
+	window     time.Duration
+	generation uint32 // of the ledger, when the debt was taken out of the journal
 }
 
 // Part is a number of units that were granted about At.
@@ -62,24 +66,25 @@ func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 	generation := l.generation.Load() + 1
 	for group := range g.forgotten {
 		if in(group) {
-			g.forgotten[group] = forgetting{generation, since}
+			g.forget(group, forgetting{generation, since})
 		}
 	}
 	l.generation.Store(generation)
 }
 
-// heal puts the units that Redis has lost of a key into the journal.
-func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) {
+// heal puts the units that Redis has lost of a key into the journal. It returns the generation of
+// the ledger up to which it did so.
+func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint32) {
 	r := &set.records[i]
-	generation := l.generation.Load()
+	generation = l.generation.Load()
 	behind := uint8(generation) - r.generation
 	if behind == 0 {
-		return
+		return generation
 	}
 	r.generation = uint8(generation)
 	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation-uint32(behind), generation)
 	if !forgotten {
-		return
+		return generation
 	}
 	length := subWindow(a.Window)
 	newest := r.gone/length - ledgerCounts
@@ -87,7 +92,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) {
 	e := l.line(set, i)
 	for age := range owed {
 		switch index := newest - int64(age); {
-		case index >= max(0, since/length): // what the line has of them is among those
+		case index >= firstForgotten(since, length): // what the line has of them is among those
 			owed[age] = r.count(index)
 			if age == 0 {
 				owed[age] += int64(r.rest)
@@ -99,13 +104,14 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) {
 	l.clearLine(set, i)
 	for age, units := range owed {
 		if units > 0 {
-			l.journalAdd(set, i, a, newest-int64(age), units)
+			l.journalAdd(set, i, a, 0, newest-int64(age), units) // it is not known when in the sub-window
 		}
 	}
+	return generation
 }
 
-// journalAdd notes units of the record at position i.
-func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], index, units int64) {
+// journalAdd notes units of the record at position i, which were granted at the given time or later.
+func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, units int64) {
 	lines := l.lines[set.index]
 	if lines == nil {
 		lines = new([ledgerWays]*line[O])
@@ -116,8 +122,8 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], index, unit
 		e = new(line[O])
 		lines[i] = e
 	}
-	if e.units == 0 {
-		*e = line[O]{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index}
+	if l.lineAt(set, i, index) == nil {
+		*e = line[O]{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
 		l.countLine(e, 1)
 	}
 	l.journalMore(e, index, units)
@@ -157,6 +163,22 @@ func (l *Ledger[O]) line(set *ledgerSet, i int) *line[O] {
 		return lines[i]
 	}
 	return nil
+}
+
+// lineAt is line without the units that have left the window when index is the newest sub-window.
+func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
+	e := l.line(set, i)
+	if e == nil {
+		return nil
+	}
+	l.journal.units.Add(-e.units)
+	e.advance(index)
+	l.journal.units.Add(e.units)
+	if e.units == 0 {
+		l.countLine(e, -1)
+		return nil
+	}
+	return e
 }
 
 // loseLine removes the line of a record that is evicted.
@@ -199,6 +221,22 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 	return debts
 }
 
+// Remaining returns what is left of a debt that was taken out of the journal earlier: without the
+// units that Redis has lost since then. Those are put into the journal again, see [Ledger.Forgotten].
+func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
+	generation := l.generation.Load()
+	since, forgotten := l.groups.forgottenSince(l.groups.of(d.Key), d.generation, generation)
+	d.generation = generation
+	if forgotten {
+		first := firstForgotten(since, subWindow(d.window))
+		d.Parts = slices.DeleteFunc(slices.Clone(d.Parts), func(p Part) bool { return p.At/subWindow(d.window) >= first })
+	}
+	return d
+}
+
+// firstForgotten is the index of the first sub-window of which Redis has lost units.
+func firstForgotten(since, length int64) int64 { return max(0, since/length) }
+
 func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[O], most int, now int64) []Debt[O] {
 	l.lockSet(set)
 	defer set.mu.Unlock()
@@ -219,8 +257,8 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 			return debts
 		}
 		r := &set.records[i]
-		l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
-		d := Debt[O]{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now)}
+		generation := l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
+		d := Debt[O]{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now), window: e.window, generation: generation}
 		if r.frozen && r.at != 0 {
 			d.Share = float64(r.part) / wholePart
 		}
@@ -261,14 +299,16 @@ func (e *line[O]) add(index, units int64) {
 	e.units += units
 }
 
-// parts returns the units that still count, those of each sub-window at its middle: in simulations
-// this kept the fleet nearest to its limit.
+// parts returns the units that still count, those of each sub-window at the middle of the time in which
+// they can have been granted: in simulations this kept the fleet nearest to its limit. In a long window that
+// time may be much shorter than the sub-window.
 func (e *line[O]) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
 	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {
 		start := index * length
 		end := min(start+length, max(now, start))
-		at := start + (end-start)/2
+		from := min(max(start, e.first), end)
+		at := from + (end-from)/2
 		if units := int64(e.counts[index%ledgerCounts]); units > 0 && now-at < int64(e.window) {
 			parts = append(parts, Part{Units: units, At: at})
 		}

@@ -30,12 +30,13 @@ func (g grants) take(newest, units int64, newestFirst bool) {
 }
 
 // parts returns what is less than a window old, each sub-window's units at the middle of what has
-// passed of it.
-func (g grants) parts(window time.Duration, now int64) (parts []Part) {
+// passed of it since the first of them.
+func (g grants) parts(window time.Duration, first, now int64) (parts []Part) {
 	length := subWindow(window)
 	for _, index := range slices.Sorted(maps.Keys(g)) {
-		start := index * length
-		at := start + (min(start+length, max(start, now))-start)/2
+		end := min((index+1)*length, max(index*length, now))
+		start := min(max(index*length, first), end)
+		at := start + (end-start)/2
 		if g[index] > 0 && now-at < int64(window) {
 			parts = append(parts, Part{Units: g[index], At: at})
 		}
@@ -55,9 +56,21 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 		maybe.Charged = true
 		all, owed := grants{}, grants{} // the units on record, and those of them that Redis lacks
 		lost := int64(math.MaxInt64)    // since when Redis has lost data, until the next use of the key
+		first := int64(0)               // when the first of them were granted, or may have been
 		newest := int64(-1 << 40)
 		now := noon
+		owes := func() bool {
+			for index, units := range owed {
+				if index > newest-ledgerCounts && units > 0 {
+					return true
+				}
+			}
+			return false
+		}
 		used := func() { // the key is used
+			if lost != math.MaxInt64 {
+				first = 0
+			}
 			for index, units := range all {
 				if index > newest-ledgerCounts && index >= max(0, lost/length) && lost != math.MaxInt64 {
 					owed[index] = units
@@ -69,6 +82,9 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 		grant := func(cost int64, uncharged bool) {
 			all[newest] += cost
 			if uncharged {
+				if !owes() {
+					first = now
+				}
 				owed[newest] += cost
 			}
 		}
@@ -90,6 +106,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				l.Take(&maybe, Outage{Number: 1, Cut: noon, Fleet: 1}, now, cost)
 				grant(cost, false)
 			case "add":
+				used()
 				advance()
 				l.Add(&a, now, cost)
 				grant(cost, true)
@@ -124,14 +141,17 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				if lost != math.MaxInt64 {
 					continue // once for each use: see Shard.forgot
 				}
-				lost = rapid.SampledFrom([]int64{math.MinInt64, noon, now, now - int64(window)/2}).Draw(t, "since")
-				l.Forgotten(func(int) bool { return true }, lost)
+				since := rapid.SampledFrom([]int64{math.MinInt64, noon, now, now - int64(window)/2}).Draw(t, "since")
+				l.Forgotten(func(int) bool { return true }, since)
+				if len(all) > 0 { // or there is no record yet, of which anything could be lost
+					lost = since
+				}
 			case "charge":
 				waiting, keys := l.Waiting()
 				if keys > 0 { // or it is not found
 					used()
 				}
-				want := owed.parts(window, now)
+				want := owed.parts(window, first, now)
 				if keys == 0 {
 					want = nil
 				}

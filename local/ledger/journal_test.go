@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -127,6 +128,40 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	}
 }
 
+// Law 11: a key that Redis grants something does not evict one whose units are still to be charged there,
+// as long as there are others in the set, because for that a rule would settle for a window.
+func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
+	l := New[string](ledgerWays) // one set
+	l.RuleNumber("r")
+	hash := uint64(0)
+	account := func() *Account[string] {
+		hash++
+		return &Account[string]{Hash: hash, Window: time.Minute, Quota: 100, Key: fmt.Sprint(hash)}
+	}
+	grantedByRedis := func() {
+		l.Learn(account(), noon+second, Known{Granted: 2, Free: 98, Capacity: 100, Sliding: true})
+	}
+	l.Take(account(), outage, noon, 1) // the least, but uncharged
+	for range 3 * ledgerWays {
+		grantedByRedis()
+	}
+	if lost := l.Lost(all, noon+second); lost != nil {
+		t.Fatalf("lost: %+v, though records of charged units could be evicted", lost)
+	}
+	l = New[string](ledgerWays)
+	l.RuleNumber("r")
+	for range ledgerWays {
+		l.Take(account(), outage, noon+second, 3)
+	}
+	if _, keys := l.Waiting(); keys != ledgerWays {
+		t.Fatalf("%d keys wait, want all of a set", keys)
+	}
+	grantedByRedis()
+	if _, keys := l.Waiting(); keys != ledgerWays-1 || len(l.Lost(all, noon+second)) != 1 {
+		t.Errorf("%d keys wait and %+v is lost; want the least of them to have made way", keys, l.Lost(all, noon+second))
+	}
+}
+
 // What is lost is told apart by rule, for as long as it is in a window; and if there are more rules
 // than numbers, of all that share one.
 func TestLaw11LossesAreOfTheirRules(t *testing.T) {
@@ -209,4 +244,195 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 	}
 }
 
+// Redis loses data several times: a key that was not used between is charged with what any of the losses
+// took, and one that was charged after the first is charged with what the second took.
+func TestForgottenGrantsOfSeveralLosses(t *testing.T) {
+	outage := Outage{Number: 1, Cut: noon, Fleet: 1}
+	for _, test := range []struct {
+		losses []int64
+		used   bool // after each
+		want   []int64
+	}{
+		{[]int64{noon + 10*second, noon + 20*second}, false, []int64{1110}},
+		{[]int64{noon + 10*second, noon + 20*second}, true, []int64{1110, 1100}},
+		{[]int64{math.MinInt64, noon + 30*second, noon + 30*second, noon + 30*second, noon + 30*second, noon + 30*second}, false, []int64{1111}},
+		{[]int64{math.MinInt64, noon + 30*second, noon + 20*second, noon + 10*second, noon + 30*second, noon + 30*second}, true,
+			[]int64{1111, 1000, 1100, 1110, 1000, 1000}},
+	} {
+		l := New[string](100)
+		a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 10_000, Key: "key"}
+		for i, units := range []int64{1, 10, 100, 1000} {
+			l.Learn(a, noon+int64(i)*10*second, Known{Granted: units, Free: 5000, Capacity: 10_000, Sliding: true})
+		}
+		charged := []int64{}
+		use := func() {
+			l.Undo(a, noon+40*second, l.Reserve(a, outage, noon+40*second, 1, 1).Granted, false)
+			charged = append(charged, debtUnits(l.Uncharged(all, 64, noon+40*second)))
+		}
+		for _, since := range test.losses {
+			l.Forgotten(all, since)
+			if test.used {
+				use()
+			}
+		}
+		if !test.used {
+			use()
+		}
+		if !slices.Equal(charged, test.want) {
+			t.Errorf("losses since %v, used after each: %v: charged %v, want %v", test.losses, test.used, charged, test.want)
+		}
+	}
+}
+
+// What was taken out to be charged, and is lost before it is known to be charged, is put into the
+// journal again, and only that.
+func TestRemainingDebts(t *testing.T) {
+	l := New[string](100)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 10_000, Key: "key"}
+	outage := Outage{Number: 1, Cut: noon, Fleet: 1}
+	for i, units := range []int64{1, 10, 100} {
+		l.Take(a, outage, noon+int64(i)*10*second, units)
+	}
+	debts := l.Uncharged(all, 64, noon+30*second)
+	if left := l.Remaining(debts[0]); debtUnits([]Debt[string]{left}) != 111 {
+		t.Errorf("without a loss: %+v", left)
+	}
+	l.Forgotten(all, noon+10*second)
+	left := l.Remaining(debts[0])
+	if debtUnits([]Debt[string]{left}) != 1 || len(debts[0].Parts) != 3 {
+		t.Errorf("%+v is left of %+v", left, debts[0])
+	}
+	if again := l.Remaining(left); debtUnits([]Debt[string]{again}) != 1 {
+		t.Errorf("a second time: %+v", again)
+	}
+	l.Reserve(a, outage, noon+40*second, 1, 1)
+	newer := l.Uncharged(all, 64, noon+40*second)
+	if debtUnits(newer) != 110 {
+		t.Errorf("%+v in the journal", newer)
+	}
+	if left := l.Remaining(newer[0]); debtUnits([]Debt[string]{left}) != 110 {
+		t.Errorf("of a debt taken out after the loss %+v is left", left)
+	}
+}
+
 func all(int) bool { return true }
+
+// Law 11: what Redis has lost of a key is charged again after the key's next use, also if that is denied.
+func TestLaw11ADeniedRequestChargesWhatIsLost(t *testing.T) {
+	everything := func(int) bool { return true }
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 10, Key: "k"}
+	l.Learn(&a, noon, Known{Granted: 10, Capacity: 10, Sliding: true})
+	l.Forgotten(everything, math.MinInt64)
+	if units, keys := l.Waiting(); units != 0 || keys != 0 {
+		t.Errorf("%d units of %d keys before its next use", units, keys)
+	}
+	if g := l.Take(&a, Outage{Number: 1, Cut: noon, Fleet: 1}, noon, 1); g.Granted != 0 {
+		t.Errorf("%+v", g)
+	}
+	if units, keys := l.Waiting(); units != 10 || keys != 1 {
+		t.Errorf("%d units of %d keys after it, want 10 of one", units, keys)
+	}
+}
+
+// Law 3: what is granted after a loss of data is not part of what is lost, also of a key that is new.
+func TestLaw3WhatIsGrantedAfterALossIsNotChargedAgain(t *testing.T) {
+	everything := func(int) bool { return true }
+	l := New[string](8)
+	l.Forgotten(everything, math.MinInt64)
+	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "k"}
+	charged := a
+	charged.Charged = true
+	l.Add(&charged, noon, 10)
+	l.Learn(&a, noon, Known{Granted: 5, Free: 85, Capacity: 100, Sliding: true})
+	if units, keys := l.Waiting(); units != 0 || keys != 0 || l.Used(&a, noon) != 15 {
+		t.Errorf("%d units of %d keys are to be charged again, of %d", units, keys, l.Used(&a, noon))
+	}
+}
+
+// Law 3: the debts of a key whose record makes way are not charged to the key that takes its place, and no
+// longer wait.
+func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
+	everything := func(int) bool { return true }
+	l := New[string](1)
+	o := Outage{Number: 1, Cut: noon, Fleet: 2}
+	account := func(i int) *Account[string] {
+		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: 100, Key: strconv.Itoa(i), Owner: "owner of " + strconv.Itoa(i)}
+	}
+	want := map[string]int64{"9": 20}
+	l.Take(account(1), o, noon, 10) // the lightest
+	for i := 2; i <= ledgerWays; i++ {
+		l.Take(account(i), o, noon, 50)
+		want[strconv.Itoa(i)] = 50
+	}
+	l.Take(account(9), o, noon, 20)
+	if units, keys := l.Waiting(); units != 50*(ledgerWays-1)+20 || keys != ledgerWays {
+		t.Errorf("%d units of %d keys wait", units, keys)
+	}
+	l.Forgotten(everything, math.MinInt64) // of which these are not known in Redis
+	for _, d := range l.Uncharged(everything, 100, noon) {
+		if units := debtUnits([]Debt[string]{d}); units != want[d.Key] || d.Owner != "owner of "+d.Key {
+			t.Errorf("%d units of %q, of %q; want %d", units, d.Key, d.Owner, want[d.Key])
+		}
+		if d.Share < 0.49 || d.Share > 0.51 {
+			t.Errorf("a share of %v of %q, want a half", d.Share, d.Key)
+		}
+		delete(want, d.Key)
+	}
+	if units, keys := l.Waiting(); units != 0 || keys != 0 || len(want) > 0 {
+		t.Errorf("%d units of %d keys wait after all were taken out but %v", units, keys, want)
+	}
+}
+
+// What has left its window, or was given back, no longer waits to be charged.
+func TestWhatWaitsIsWhatCounts(t *testing.T) {
+	l := New[string](8)
+	o := Outage{Number: 1, Cut: noon, Fleet: 1}
+	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100, Key: "k"}
+	wait := func(what string, wantUnits, wantKeys int64) {
+		t.Helper()
+		if units, keys := l.Waiting(); units != wantUnits || keys != wantKeys {
+			t.Errorf("%s: %d units of %d keys wait, want %d of %d", what, units, keys, wantUnits, wantKeys)
+		}
+	}
+	l.Take(&a, o, noon, 10)
+	wait("granted", 10, 1)
+	l.Take(&a, o, noon+20*second, 3)
+	wait("granted two windows later", 3, 1)
+	l.Return(&a, noon+20*second, 1, true)
+	wait("one given back", 2, 1)
+	l.Undo(&a, noon+20*second, 2, true)
+	wait("all given back", 0, 0)
+	if keys := l.WaitingIn(func(int) bool { return true }); keys != 0 {
+		t.Errorf("%d keys wait in their groups", keys)
+	}
+}
+
+// Law 11: of a key that is not used for many losses of data, all is charged again that was lost since the
+// earliest of them; and how many losses are told apart is bounded (law 7).
+func TestLaws7And11ManyLosses(t *testing.T) {
+	everything := func(int) bool { return true }
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 1_000_000, Key: "k"}
+	const granted = 100_001 // more than a record counts one by one
+	l.Learn(&a, noon, Known{Granted: granted})
+	for i := range 3 * forgettingsKept {
+		since := noon + int64(time.Hour)
+		if i == 1 {
+			since = noon
+		}
+		l.Forgotten(everything, since)
+	}
+	if n := len(l.groups.forgotten[0]); n > forgettingsKept {
+		t.Errorf("%d losses are remembered", n)
+	}
+	l.Learn(&a, noon, Known{})
+	if units, keys := l.Waiting(); units != granted || keys != 1 {
+		t.Errorf("%d units of %d keys wait, want %d", units, keys, granted)
+	}
+	l.Uncharged(everything, 10, noon)
+	l.Learn(&a, noon, Known{}) // once is enough
+	if units, keys := l.Waiting(); units != 0 || keys != 0 {
+		t.Errorf("%d units of %d keys wait once more", units, keys)
+	}
+}

@@ -89,12 +89,14 @@ func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	defer set.mu.Unlock()
 	i := set.find(a.Hash)
 	if i < 0 {
-		i = l.place(set, l.newRecord(a), a.Rule, now)
+		i = l.place(set, l.newRecord(a), a.Rule, now, a.Charged)
+	} else {
+		l.heal(set, i, a) // first: if Redis has charged these units, it has not lost them
 	}
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
 	if !a.Charged {
-		l.journalAdd(set, i, a, newest, cost)
+		l.journalAdd(set, i, a, now, newest, cost)
 	}
 }
 
@@ -167,7 +169,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	granted := min(most, free)
 	if granted > 0 {
 		if i < 0 {
-			i = l.place(set, fresh, a.Rule, now)
+			i = l.place(set, fresh, a.Rule, now, a.Charged || !journaled)
 			r = &set.records[i]
 		}
 		r.add(newest, granted)
@@ -175,7 +177,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 			r.spend(o, a.terms(), now, granted)
 		}
 		if journaled && !a.Charged {
-			l.journalAdd(set, i, a, newest, granted)
+			l.journalAdd(set, i, a, now, newest, granted)
 			if o.Number != 0 { // otherwise the share is that of the moment
 				set.credit.issue(i, a.tag(o), (newest+1)*length, free-granted)
 			}
@@ -260,13 +262,21 @@ func (l *Ledger[O]) newRecord(a *Account[O]) record {
 // flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
 // those of rules with fewer records, however little these have in their windows (law 11). Empty
 // records are evicted first.
-func (l *Ledger[O]) place(set *ledgerSet, r record, rule uint8, now int64) int {
+//
+// charged says that Redis knows of the new record's units. Then those whose units are still to be charged
+// there are evicted last: with them the rule would settle for a window, and without others only the next
+// outage grants less.
+func (l *Ledger[O]) place(set *ledgerSet, r record, rule uint8, now int64, charged bool) int {
 	own := set.recordsOf(rule) + 1
-	least, lightest := 0, math.Inf(1)
+	least, lightest, leastOwes := 0, math.Inf(1), true
 	for i := range set.records {
 		weight := set.records[i].weight(now)
-		if weight < lightest && (weight == 0 || set.rules[i] == rule || set.recordsOf(set.rules[i]) >= own) {
-			least, lightest = i, weight
+		if weight > 0 && set.rules[i] != rule && set.recordsOf(set.rules[i]) < own {
+			continue
+		}
+		owes := charged && weight > 0 && l.line(set, i) != nil
+		if owes == leastOwes && weight < lightest || leastOwes && !owes {
+			least, lightest, leastOwes = i, weight, owes
 		}
 	}
 	l.makeWay(set, least, r.size, now)

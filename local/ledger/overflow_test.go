@@ -115,3 +115,25 @@ func TestDebtsCoverWhatMadeWay(t *testing.T) {
 		}
 	})
 }
+
+// Law 11: who takes the place of a key that was new itself may have had what both were granted.
+func TestLaw11DebtsAddUp(t *testing.T) {
+	const quota = 100
+	o := Outage{Number: 1, Cut: noon, Fleet: 1}
+	l := New[string](1)
+	account := func(i int) *Account[string] {
+		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: quota, Key: fmt.Sprint(i)}
+	}
+	l.Take(account(1), o, noon, 10) // the lightest
+	for i := 2; i <= ledgerWays; i++ {
+		l.Take(account(i), o, noon, 50)
+	}
+	// Each makes the one before it go, which is the lightest then.
+	for i, test := range []struct{ take, free int64 }{{5, 100}, {20, 90}, {30, 90}, {1, 70}} {
+		newcomer := account(100 + i)
+		if free, _ := l.Free(newcomer, o, noon, 1); free != test.free {
+			t.Errorf("newcomer %d: %d units are free, want %d", i, free, test.free)
+		}
+		l.Take(newcomer, o, noon, test.take)
+	}
+}

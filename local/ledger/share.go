@@ -56,7 +56,7 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 		if k.Granted == 0 {
 			return false
 		}
-		i = l.place(set, l.newRecord(a), a.Rule, now)
+		i = l.place(set, l.newRecord(a), a.Rule, now, true)
 	}
 	l.heal(set, i, a)
 	r := &set.records[i]

@@ -372,3 +372,31 @@ func TestLaw11ShareInTheNextOutage(t *testing.T) {
 		}
 	}
 }
+
+// Law 11: who learnt nothing since the outage before may at least have what it granted itself, even if that
+// is more than its part of the limit.
+func TestLaw11OwnGrantsAreKeptInTheNextOutage(t *testing.T) {
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 90, Capacity: 100, Sliding: true})
+	if g := l.Take(&a, Outage{Number: 1, Cut: noon, Fleet: 1}, noon, 50); g.Granted != 50 {
+		t.Fatalf("%+v", g)
+	}
+	cut := noon + second
+	next := Outage{Number: 2, Cut: cut, Fleet: 4}
+	if free, _ := l.Free(&a, next, cut, 1); free != 0 {
+		t.Errorf("%d units are free beside 60 of its own", free)
+	}
+	if free, _ := l.Free(&a, next, cut+20*second, 1); free != 60 {
+		t.Errorf("%d units are free once its own have left the window, want 60", free)
+	}
+}
+
+// A denial of a key that this instance was granted nothing of is no sign that Redis has lost data.
+func TestDenialsOfUnknownKeysSayNothing(t *testing.T) {
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
+	if l.Learn(&a, noon, Known{Free: 100, Capacity: 100, Sliding: true}) || l.Used(&a, noon) != 0 {
+		t.Error("Redis is said to have lost data")
+	}
+}

@@ -1,0 +1,334 @@
+package local
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const slotsNow = int64(1_790_000_000_000_000_000)
+
+func everyKey(HeldKey) bool { return true }
+
+// holdSlots has a table hold slots of one unit each until a time, of which Redis said how many units are
+// free besides.
+func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[string]) {
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	h.Granted(now, till, free, 1, slots...)
+}
+
+func ended(s *Slot[string]) bool {
+	select {
+	case <-s.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// Law 11 for limits on what is in flight: without Redis a process holds what it held, plus its part of
+// what was free; of a key of which it holds nothing, its part of the limit, and at least one unit. This
+// is fixed when it first asks in an outage, so units that it then acquires make no room for more.
+func TestLaw11SharesOfSlots(t *testing.T) {
+	for _, test := range []struct {
+		what              string
+		quota             int64
+		fleet             int
+		held, free, share int64
+	}{
+		{"what is held and a part of the rest", 10, 3, 4, 6, 6},
+		{"a part of the rest is rounded down", 10, 4, 4, 3, 4},
+		{"all that is free, without others", 10, 1, 4, 6, 10},
+		{"a fleet whose size is not known", 10, 0, 4, 6, 10},
+		{"the limit, if it was lowered meanwhile", 5, 1, 4, 17, 5},
+		{"a part of the limit, if that was lowered", 5, 5, 1, 17, 2},
+		{"a part of the limit, if nothing is held", 10, 3, 0, 0, 3},
+		{"one unit, however large the fleet", 10, 30, 0, 0, 1},
+	} {
+		table := NewSlots[string](func() {})
+		for range test.held {
+			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), test.free, new(Slot[string]))
+		}
+		o := Sharing{Outage: 7, Fleet: test.fleet}
+		if room := table.Room(slotsNow, theKey, test.quota, o); room != test.share-test.held {
+			t.Errorf("%s: room for %d units, want %d", test.what, room, test.share-test.held)
+		}
+		share := func(h *Held[string]) int64 { return h.Share(test.quota, o) }
+		for held := test.held; held <= test.share; held++ {
+			granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string]))
+			if want := held < test.share; granted != want || left != max(0, test.share-held-1) {
+				t.Fatalf("%s: with %d of %d units held, granted one more: %v, %d are left", test.what, held, test.share, granted, left)
+			}
+		}
+		if units := table.Counts()[theKey.Rule].Units; units != test.share {
+			t.Errorf("%s: %d units are held, want %d", test.what, units, test.share)
+		}
+	}
+}
+
+// Where no outage is counted the share is that of the moment. A limit that is lower than what is held leaves
+// no room, and nothing negative.
+func TestRoomForSlots(t *testing.T) {
+	table := NewSlots[string](func() {})
+	for i, want := range []int64{3, 2, 1} {
+		if room := table.Room(slotsNow, theKey, 9, Sharing{Fleet: 3}); room != want {
+			t.Errorf("room for %d units while %d are held, want %d", room, i, want)
+		}
+		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), int64(8-3*i), new(Slot[string]))
+	}
+	if room := table.Room(slotsNow, theKey, 2, Sharing{Outage: 1, Fleet: 1}); room != 0 {
+		t.Errorf("room for %d units of a lower limit", room)
+	}
+	share := func(h *Held[string]) int64 { return h.Share(2, Sharing{Outage: 1, Fleet: 1}) }
+	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string])); granted || left != 0 {
+		t.Errorf("granted %v, %d are left", granted, left)
+	}
+}
+
+// The next outage has shares of its own, of what is held when it begins.
+func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var first, second Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, &first, &second)
+	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 1, Fleet: 4}); room != 2 {
+		t.Errorf("room for %d units, want 2", room)
+	}
+	first.Release(slotsNow, slotsNow, true)
+	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 1, Fleet: 8}); room != 3 {
+		t.Errorf("in the same outage, with one unit less: room for %d units, want 3", room)
+	}
+	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 2, Fleet: 8}); room != 1 {
+		t.Errorf("in the next outage: room for %d units, want 1", room)
+	}
+}
+
+// Law 13: slots that are kept in an outage are kept until Redis has been told of them. From then on they
+// last as long as all others do.
+func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var slot Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &slot)
+	table.Keep(slotsNow, func(HeldKey, string) bool { return true })
+	now := till + int64(time.Hour)
+	if !slot.Held(now) {
+		t.Fatal("it was not kept")
+	}
+	all := table.Statements(now, true, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 1 {
+		t.Fatalf("Redis is not told what is held: %+v", all)
+	}
+	till = now + int64(fleetTTL)
+	all[0].Answered(now, till, 0, 1)
+	if !slot.Held(till-1) || slot.Held(till) {
+		t.Errorf("held before the end: %v, at the end: %v", slot.Held(till-1), slot.Held(till))
+	}
+	all = table.Statements(now, true, everyKey)
+	if len(all) != 1 || all[0].Absolute {
+		t.Fatalf("the key is still in doubt: %+v", all)
+	}
+	if all[0].Answered(now, till+1, 1, 1); !slot.Held(till) || slot.Held(till+1) {
+		t.Error("it is not renewed")
+	}
+	if _, units, told := slot.Release(now, now+1, true); units != 1 || !told {
+		t.Errorf("%d units are released, and Redis is told at once: %v", units, told)
+	}
+}
+
+// Law 13: units that are acquired while Redis is being told how many are held are told once more.
+func TestLaw13SlotsOfWhichRedisIsNotToldYetStayInDoubt(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var first, second Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &first)
+	table.Doubt(slotsNow, everyKey)
+	all := table.Statements(slotsNow, false, everyKey)
+	share := func(*Held[string]) int64 { return 2 }
+	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, &second); !granted || len(all) != 1 {
+		t.Fatalf("granted %v, %+v", granted, all)
+	}
+	all[0].Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
+	all = table.Statements(slotsNow, false, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Law 13: to be told how many units are held makes Redis keep them for as long as a renewal does. An answer
+// that is overtaken by a later one takes nothing back.
+func TestLaw13StatementsExtendSlots(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var slot Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &slot)
+	overtaken := table.Statements(slotsNow, true, everyKey)
+	table.Doubt(slotsNow, everyKey)
+	_, wait := table.Enter(theKey, "owner", fleetTTL)
+	all := table.Statements(slotsNow, true, everyKey)
+	if len(overtaken) != 1 || len(all) != 1 || !all[0].Absolute || wait == nil {
+		t.Fatalf("%+v, %+v, in doubt: %v", overtaken, all, wait != nil)
+	}
+	all[0].Answered(slotsNow+2, till+2, 1, 1)
+	if slot.Held(till+2) || !slot.Held(till+1) {
+		t.Error("it does not last as long as Redis said")
+	}
+	select {
+	case <-wait:
+	default:
+		t.Error("who waits for the end of the doubt is not told of it")
+	}
+	if overtaken[0].Answered(slotsNow+3, till+1, 1, 1); !slot.Held(till + 1) {
+		t.Error("it ends earlier, as an older answer said")
+	}
+	now := till + 2
+	if table.Statements(now, true, everyKey); slot.Held(now) || table.Counts()[theKey.Rule] != (SlotCounts{Lost: 1}) {
+		t.Errorf("at its end: held %v, %+v", slot.Held(now), table.Counts()[theKey.Rule])
+	}
+}
+
+// Law 7: a key of which nothing is held is forgotten, without Redis, once Redis has certainly forgotten it,
+// too. Then the doubt is over.
+func TestLaw7SlotsAreForgottenWithoutRedis(t *testing.T) {
+	table := NewSlots[string](func() {})
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	since := slotsNow + int64(fleetDeadline)
+	h.Unknown(slotsNow, since)
+	_, wait := table.Enter(theKey, "owner", fleetTTL)
+	gone := since + 2*int64(fleetTTL)
+	nothing := func(HeldKey) bool { return false }
+	if table.Statements(gone-1, true, nothing); table.Keys() != 1 || wait == nil {
+		t.Errorf("%d keys before Redis has forgotten it, in doubt: %v", table.Keys(), wait != nil)
+	}
+	if table.Statements(gone, true, nothing); table.Keys() != 0 {
+		t.Errorf("%d keys after Redis has forgotten it", table.Keys())
+	}
+	select {
+	case <-wait:
+	default:
+		t.Error("who waits for the end of the doubt is not told of it")
+	}
+	if _, wait := table.Enter(theKey, "owner", fleetTTL); wait != nil {
+		t.Error("it is still in doubt")
+	}
+}
+
+// Law 13: where Redis has no record of a process, or not of as many units, renewing it does not make
+// its slots last longer. Redis is told at once how many are held.
+func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
+	for known, renewed := range map[int64]bool{0: false, 1: false, 2: true} {
+		table := NewSlots[string](func() {})
+		var one, other Slot[string]
+		till := slotsNow + int64(fleetTTL)
+		holdSlots(table, slotsNow, till, 1, &one, &other)
+		now := slotsNow + int64(fleetTTL)/2
+		all := table.Statements(now, true, everyKey)
+		if len(all) != 1 || all[0].Absolute {
+			t.Fatalf("to renew it: %+v", all)
+		}
+		all[0].Answered(now, now+int64(fleetTTL), known, 1)
+		if one.Held(till) != renewed || !one.Held(till-1) {
+			t.Errorf("Redis knew of %d units of 2: still held at its first end: %v", known, one.Held(till))
+		}
+		all = table.Statements(now, false, everyKey)
+		if told := len(all) == 1 && all[0].Absolute && all[0].Units == 2; told == renewed {
+			t.Errorf("Redis knew of %d units of 2, and is told %+v", known, all)
+		}
+	}
+}
+
+// Law 13: slots whose time is over when the answer comes are lost from the beginning, and Redis is told
+// that they are not held.
+func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var one, other Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, till, till, 1, &one, &other)
+	if one.Held(till-1) || other.Held(till-1) {
+		t.Error("they are held")
+	}
+	if c := table.Counts()[theKey.Rule]; c.Units != 0 || c.Lost != 2 {
+		t.Errorf("%+v", c)
+	}
+	all := table.Statements(till, false, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Law 12: EndAll ends all slots, also for whoever holds them, and Redis is to be told.
+func TestLaw12EndAllEndsEverySlot(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var one, other Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &one, &other)
+	first, second := one.Ended(), one.Ended()
+	if ended(&one) || !one.Held(slotsNow) {
+		t.Fatal("it is not held")
+	}
+	table.EndAll(slotsNow)
+	for _, c := range []<-chan struct{}{first, second} {
+		select {
+		case <-c:
+		default:
+			t.Error("one of those who wait for the end of a slot is not told of it")
+		}
+	}
+	for _, s := range []*Slot[string]{&one, &other} {
+		if s.Held(slotsNow) || !ended(s) {
+			t.Errorf("held %v, ended %v", s.Held(slotsNow), ended(s))
+		}
+		if _, units, told := s.Release(slotsNow, slotsNow+1, true); units != 0 || told {
+			t.Errorf("released once more: %d units, %v", units, told)
+		}
+	}
+	if c := table.Counts()[theKey.Rule]; c != (SlotCounts{}) {
+		t.Errorf("%+v", c)
+	}
+	all := table.Statements(slotsNow, false, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Next is the time of what comes first, and leaves out what can only be done after an answer, or not as
+// long as Redis cannot be reached: otherwise whoever waits for it would ask again and again.
+func TestNextOfSlots(t *testing.T) {
+	table := NewSlots[string](func() {})
+	next := func(what string, want int64) {
+		t.Helper()
+		if got := table.Next(everyKey); got != want {
+			t.Errorf("%s: next is %v from now, want %v", what, time.Duration(got-slotsNow), time.Duration(want-slotsNow))
+		}
+	}
+	next("nothing is held", math.MaxInt64)
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	next("the first slots are asked for", math.MaxInt64)
+	var one, other Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	h.Granted(slotsNow, till, 1, 1, &one)
+	next("a slot is held", till)
+	later, _ := table.Enter(HeldKey{"jobs", "later"}, "owner", fleetTTL)
+	later.Granted(slotsNow, till+1, 1, 1, &other)
+	next("and another one for longer", till)
+	h, _ = table.Enter(theKey, "owner", fleetTTL)
+	table.Doubt(slotsNow+1, func(key HeldKey) bool { return key == theKey })
+	next("Redis cannot be told yet what is held, because an entry is in flight", till)
+	h.Left(slotsNow, 1)
+	next("Redis is to be told", slotsNow+1)
+	if got := table.Next(func(HeldKey) bool { return false }); got != till {
+		t.Errorf("Redis cannot be told, and next is %v from now", time.Duration(got-slotsNow))
+	}
+	all := table.Statements(slotsNow+1, false, everyKey)
+	next("Redis is being told", till)
+	if len(all) == 1 {
+		all[0].Failed(slotsNow+2, slotsNow+3)
+	}
+	next("and has not been", slotsNow+3)
+}
+
+// The zero Slot is like one that has been released.
+func TestZeroSlot(t *testing.T) {
+	var s Slot[string]
+	if _, units, told := s.Release(slotsNow, slotsNow+1, true); s.Held(slotsNow) || !ended(&s) || units != 0 || told {
+		t.Errorf("held %v, ended %v, %d units released", s.Held(slotsNow), ended(&s), units)
+	}
+}

@@ -1,0 +1,120 @@
+package remote
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 7: a trip whose client does not honour the deadline gives its place to the next one, and takes no
+// place once the client has returned. It is reported once, although it ends twice.
+func TestLaw7TripsThatAreGivenUpPassTheirPlaceOn(t *testing.T) {
+	t.Parallel()
+	const within, calls = 100 * time.Millisecond, 3
+	server := redistest.Start(t)
+	client := server.Client(t, func(o *redis.Options) {
+		o.ContextTimeoutEnabled = false
+		o.ReadTimeout = 20 * time.Second
+	})
+	var begun, ended, told atomic.Int64
+	hooks := Hooks{
+		Begin: func() (func(error), error) {
+			begun.Add(1)
+			return func(error) { ended.Add(1) }, nil
+		},
+		Trip: func(int, time.Duration, error) { told.Add(1) },
+	}
+	b := NewBatcher(NewScript(client), Options{Deadline: within, MaxBatch: 8, MaxWork: 100, InFlight: 1, Queue: 8}, hooks)
+	t.Cleanup(b.Close)
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	ask := func() error {
+		_, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1})
+		return err
+	}
+	redistest.Eventually(t, "Redis decides", func() bool { return ask() == nil })
+	awaitState(t, b, 0, 0)
+	begun.Store(0)
+	ended.Store(0)
+	told.Store(0)
+	server.Pause()
+	for i := range int64(calls) {
+		if err := ask(); !errors.Is(err, ErrNoAnswer) {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "the trip is given up", func() bool { return told.Load() == i+1 })
+		if n := begun.Load(); n != i+1 {
+			t.Fatalf("%d trips for %d calls, with a place for one that is under way", n, i+1)
+		}
+	}
+	b.mu.Lock()
+	stuck := b.stuck
+	b.mu.Unlock()
+	if stuck != calls {
+		t.Errorf("%d trips hang in the client, want %d", stuck, calls)
+	}
+	server.Resume()
+	redistest.Eventually(t, "no trip hangs in the client any more", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.stuck == 0
+	})
+	redistest.Eventually(t, "Redis decides again", func() bool { return ask() == nil })
+	awaitState(t, b, 0, 0)
+	if begun.Load() != ended.Load() || begun.Load() != told.Load() {
+		t.Errorf("%d trips have begun, %d have ended, %d are told", begun.Load(), ended.Load(), told.Load())
+	}
+}
+
+// Law 7: a caller that waited before it leads a trip, or lets another lead because it has little time left,
+// does not wait for longer than its time.
+func TestLaw7LeadersKeepTheirDeadlines(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, time.Minute })
+	b, _ := newBatcher(t, client, deadline(4*time.Second))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+	awaitState(t, b, 0, 0)
+	server.Pause()
+	defer server.Resume()
+	for _, left := range []int64{2100 * ms, 200 * ms} { // more than half of the deadline, and less
+		began := time.Now()
+		c := waitingCall(rule, left)
+		if lead, _, err := b.enqueue(c); !lead || err != nil {
+			t.Fatalf("it does not lead: %v", err)
+		}
+		b.lead(c, false)
+		<-c.done
+		if took := time.Since(began) - microseconds(left); !errors.Is(c.err, ErrNoAnswer) || took > time.Second {
+			t.Errorf("%v after its deadline: %v", took, c.err)
+		}
+		b.mu.Lock()
+		b.failed = false
+		b.mu.Unlock()
+	}
+}
+
+// Law 7: calls whose time is over make room for others, even if no trip starts.
+func TestLaw7WhoHasLeftTakesNoRoom(t *testing.T) {
+	client, _ := redistest.Embedded(t)
+	b, _ := newBatcher(t, client, deadline(20*time.Millisecond), func(o *Options) { o.Queue = 1 })
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	b.mu.Lock()
+	b.inFlight, b.slow = 1, true // a trip that does not end
+	b.mu.Unlock()
+	for range 3 {
+		if _, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}); errors.Is(err, ErrNoRoom) || !errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
+		awaitState(t, b, 1, 0)
+	}
+	b.mu.Lock()
+	b.inFlight = 0
+	b.mu.Unlock()
+}

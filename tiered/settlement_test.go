@@ -1,0 +1,140 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// This instance's own record, from which outages are decided, has the units that holds have used: no more,
+// so that they can be used again, and no less (law 11). Units that have left the window are not given back
+// from it. That is so whether Redis or this instance granted the hold, and whether Redis is there for the
+// settlement.
+func TestSettlementsCorrectTheRecord(t *testing.T) {
+	for name, lost := range map[string]struct{ before, after bool }{
+		"with Redis":         {false, false},
+		"without Redis":      {true, true},
+		"Redis is lost then": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, clock := redistest.Start(t), newVirtual()
+			l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now), ColdStart(0))
+			r := newRule(t, l, "r", limit.PerMinute(100), Use(limit.SlidingLog()))
+			keys := map[string]struct{ used, want int64 }{
+				"less": {4, 4}, "all": {10, 10}, "more": {15, 15}, "none": {0, 0},
+			}
+			if lost.before {
+				loseRedis(server, l)
+			}
+			holds, late := map[string]*Hold{}, map[string]*Hold{}
+			for key := range keys {
+				late[key] = mustHold(t, r, "late "+key, 10, time.Hour)
+			}
+			clock.advance(2 * time.Minute)
+			for key := range keys {
+				mustAllow(t, r, "late "+key, 20)
+				holds[key] = mustHold(t, r, key, 10, time.Hour)
+			}
+			if lost.after && !lost.before {
+				loseRedis(server, l)
+			}
+			for key, k := range keys {
+				mustSettle(t, holds[key], k.used)
+				if n := recorded(r, key); n != k.want {
+					t.Errorf("%d of 10 units were used: %d are on record, want %d", k.used, n, k.want)
+				}
+				mustSettle(t, late[key], k.used)
+				if n, want := recorded(r, "late "+key), 20+max(0, k.used-10); n != want {
+					t.Errorf("%d of 10 units of an earlier window were used: %d are on record, want %d", k.used, n, want)
+				}
+			}
+			l.sendWaiting(settledAtOnce) // what is sent again is recorded once
+			for key, k := range keys {
+				if n := recorded(r, key); n != k.want {
+					t.Errorf("%d of 10 units were used: later %d are on record, want %d", k.used, n, k.want)
+				}
+			}
+		})
+	}
+}
+
+// Law 7: the settlement of a hold of a key that cannot be read is given up. It is not sent again and
+// again, and the units count in this instance's own record as they were used.
+func TestLaw7AnUnreadableHoldIsGivenUp(t *testing.T) {
+	server, prefix := redistest.Shared(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix)
+	r := newRule(t, l, "r", limit.PerHour(100))
+	h := mustHold(t, r, "k", 10, time.Minute)
+	server.Client(t).Set(t.Context(), prefix+":{k}:r", "damaged", time.Minute)
+	mustSettle(t, h, 4)
+	if c := l.Stats().Holds; c.Lost != 1 || c.Unsettled != 0 || c.Open != 0 || c.Settled != 0 {
+		t.Errorf("%+v", c)
+	}
+	if n := recorded(r, "k"); n != 4 {
+		t.Errorf("%d units are on record, want 4", n)
+	}
+}
+
+// A hold that was given back, and that Redis knows no more when it is settled, is charged for what it has
+// used, as one that was given back a moment ago is.
+func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	for _, policy := range []UnsettledPolicy{Keep, GiveBack} {
+		for _, used := range []int64{0, 30, 50, 60} {
+			lost := l.Stats().Holds.Lost
+			r := newRule(t, l, policy.String()[:1], limit.PerDay(100), Use(limit.SlidingLog()), Unsettled(policy))
+			h := mustHold(t, r, "k", 50, time.Minute)
+			for range 2 { // it is given back, and then forgotten
+				clock.advance(time.Hour)
+				mustSettle(t, mustHold(t, r, "k", 1, time.Minute), 1)
+			}
+			mustSettle(t, h, used)
+			want := 98 - used
+			if policy == Keep {
+				want = 98 - max(50, used)
+			}
+			if n := left(t, r, "k"); n != want {
+				t.Errorf("%v, %d of 50 units used: %d are free, want %d", policy, used, n, want)
+			}
+			if n := recorded(r, "k"); n != 2+used {
+				t.Errorf("%v, %d of 50 units used: %d are on record, want %d", policy, used, n, 2+used)
+			}
+			if n := l.Stats().Holds.Lost - lost; n != 1 {
+				t.Errorf("%v, %d of 50 units used: %d holds are counted as lost", policy, used, n)
+			}
+			if err := r.Reset(context.Background(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Law 3: Redis is lost, and comes back without its data. Units that a hold used in addition meanwhile are
+// charged once: by its settlement, which waited, and not again as units that Redis has lost.
+func TestLaw3ASettlementThatWaitedForARedisWithoutDataIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Start(t), redistest.Prefix()
+	l := newLimiterOn(t, server.Client(t), prefix, Deadline(time.Second), RememberDenials(0))
+	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == Healthy })
+	r := newRule(t, l, "r", limit.PerHour(200), Use(limit.SlidingLog()))
+	h := mustHold(t, r, "k", 10, time.Hour)
+	loseRedis(server, l)
+	mustSettle(t, h, 30)
+	if n := recorded(r, "k"); n != 30 {
+		t.Errorf("%d units are on record without Redis, want 30", n)
+	}
+	server.Restart()
+	redistest.Eventually(t, "it is settled", func() bool { return l.Stats().Holds.Unsettled == 0 && l.Stats().MemoryLosses == 1 })
+	mustAllow(t, r, "k", 1)
+	redistest.Eventually(t, "what was lost is charged", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
+	if n := recorded(r, "k"); n != 31 {
+		t.Errorf("%d units are on record, want 31", n)
+	}
+	if free := peekFrom(t, server, prefix, r, "k"); free != 200-31 {
+		t.Errorf("%d units are free with 31 used, want %d", free, 200-31)
+	}
+}
