@@ -39,7 +39,7 @@ func startOn(t testing.TB, redis, configDir string, settings ...string) *Server 
 		t.Fatal(err)
 	}
 	s.LookEvery = 10 * time.Millisecond
-	server, err := Start(s, slog.New(slog.DiscardHandler))
+	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,10 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -229,4 +231,45 @@ func get(t *testing.T, s *Server, what, path string) (code int, body string) {
 		t.Fatal(err)
 	}
 	return response.StatusCode, string(text)
+}
+
+// A configuration that is being read does not hold up the end.
+func TestEndWhileReading(t *testing.T) {
+	t.Parallel()
+	server := startOn(t, "", configDir(t, lossy), "REDIS_URL=")
+	server.loading.Lock() // as it is during a load
+	must(t, os.WriteFile(filepath.Join(server.settings.ConfigDir, "f0.yaml"), []byte(lossy+"  - {key: new}\n"), 0o600))
+	time.Sleep(10 * server.settings.LookEvery)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Close()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endWithin):
+		t.Error("it has not ended")
+	}
+	errorsBefore := server.stats.ConfigLoadError.Load()
+	server.loading.Unlock()
+	server.following.Wait()
+	if server.loads() != 1 || server.stats.ConfigLoadError.Load() != errorsBefore {
+		t.Errorf("%d configurations were put in force, and %d failed", server.loads(), server.stats.ConfigLoadError.Load())
+	}
+}
+
+// A start that is given up while the configuration is read ends, and nothing listens.
+func TestStartIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s, _, err := FromEnvironment([]string{"RUNTIME_ROOT=" + configDir(t, lossy), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"})
+	must(t, err)
+	var log strings.Builder
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if server, err := Start(ctx, s, slog.New(slog.NewTextHandler(&log, nil))); server != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", server, err)
+	}
+	if strings.Contains(log.String(), "listening") || strings.Contains(log.String(), "cannot be loaded") {
+		t.Error(log.String())
+	}
 }

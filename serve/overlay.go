@@ -66,6 +66,9 @@ func (w *overlayWatch) again() {
 		return
 	}
 	if err := s.lay(overlay); err != nil {
+		if s.life.Err() != nil {
+			return
+		}
 		w.refused, w.refusedAt = text, number
 		s.log.Error("the overlay does not fit the configuration; what is in force stays", "error", err)
 		return

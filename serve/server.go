@@ -55,27 +55,36 @@ type Server struct {
 	loaded  int           // how many configurations have been put in force
 	refused []config.File // the last that could not be put in force, if that was tried last
 
+	life       context.Context // ends when the service begins to end
 	stop       context.CancelFunc
+	following  sync.WaitGroup // who reads configurations
 	background sync.WaitGroup
 	failed     chan error
 	closing    sync.Once
 }
 
 // endWithin is how long requests under way may take when the server ends, and greetWithin is how long
-// handshakes may take of it: clients are told to go elsewhere when these are done.
+// handshakes may take of it: clients are told to go elsewhere when these are done. A configuration that is
+// being read is waited for no longer than readWithin, when all else has ended.
 const (
 	endWithin   = 10 * time.Second
 	greetWithin = time.Second
+	readWithin  = time.Second
 )
 
 // Start starts a service. It listens when Start returns. Without Redis, or a configuration
 // that can be read, it starts all the same: the first is an outage, and the second is waited
-// for. Errors wrap [ErrInvalidSetting], or are those of listening.
-func Start(s Settings, log *slog.Logger) (*Server, error) {
+// for. Errors wrap [ErrInvalidSetting], or are those of listening, or ctx's if it ends before the
+// service listens: it takes seconds to read hundreds of thousands of limits. Later ctx means nothing.
+func Start(ctx context.Context, s Settings, log *slog.Logger) (*Server, error) {
 	server := &Server{settings: s, log: log, stats: &stats.Set{}, listeners: make(map[string]net.Listener), failed: make(chan error, 8)}
-	ctx, stop := context.WithCancel(context.Background())
-	server.stop = stop
-	if err := server.start(ctx); err != nil {
+	server.life, server.stop = context.WithCancel(context.Background())
+	detach := context.AfterFunc(ctx, server.stop)
+	err := server.start(server.life)
+	if !detach() {
+		err = ctx.Err()
+	}
+	if err != nil {
 		server.Close()
 		return nil, err
 	}
@@ -174,20 +183,27 @@ func (s *Server) followConfig(ctx context.Context) error {
 		if err := w.begin(); err != nil {
 			return err
 		}
-		s.background.Go(func() { s.lookAgain(ctx, w.again) })
+		s.following.Go(func() { s.lookAgain(ctx, w.again) })
 	}
 	if !s.settings.UseXDS {
-		w := watch{server: s}
-		w.begin()
-		s.background.Go(func() { s.lookAgain(ctx, w.again) })
-		return nil
+		w, begun := watch{server: s}, make(chan struct{})
+		s.following.Go(func() {
+			w.begin()
+			close(begun)
+			s.lookAgain(ctx, w.again)
+		})
+		select {
+		case <-begun:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
 	}
 	connection, err := s.settings.XDS.dial()
 	if err != nil {
 		return err
 	}
 	_ = connection.Close() // the settings can be used
-	s.background.Go(func() { (&subscription{server: s}).run(ctx) })
+	s.following.Go(func() { (&subscription{server: s}).run(ctx) })
 	return nil
 }
 
@@ -434,9 +450,13 @@ func (s *Server) loads() int {
 // minutes, and keep it for longer.
 const manyLimits = 10_000
 
-// put is for who holds loading.
+// put is for who holds loading. When the service ends it gives up, and that is no error of the
+// configuration.
 func (s *Server) put(files []config.File, overlay *config.Overlay) error {
-	c, err := config.Load(files, s.settings.MergeDomains, overlay)
+	c, err := config.Load(s.life, files, s.settings.MergeDomains, overlay)
+	if s.life.Err() != nil {
+		return s.life.Err()
+	}
 	if err == nil {
 		err = s.service.Load(c)
 	}
@@ -494,30 +514,39 @@ func (s *Server) Close() {
 				continue
 			}
 			ending.Go(func() {
-				waitUntilCharged(limiter, began)
+				chargeRest(limiter, endWithin+lostWithin-time.Since(began))
 				if err := limiter.Close(); err != nil {
 					s.log.Warn("ending", "error", err)
 				}
 			})
 		}
 		ending.Wait()
+		read := make(chan struct{})
+		go func() {
+			s.following.Wait()
+			close(read)
+		}()
+		select {
+		case <-read:
+		case <-time.After(readWithin):
+		}
 	})
 }
 
-// lostWithin is how long a service that ends waits for a Redis that is lost, if units are still to be
-// charged there. A Redis that has just come back counts as lost until it has answered some probes.
-const lostWithin = 3 * time.Second
-
-// waitUntilCharged waits until Redis has been charged for what was granted without it, but not beyond
-// the time that is stated for the end, which began at the given time. [tiered.Limiter.Close] by itself
-// takes less than a second for it, and does not wait for a Redis that is lost.
-func waitUntilCharged(limiter *tiered.Limiter, began time.Time) {
-	until, lostUntil := began.Add(endWithin+lostWithin), time.Now().Add(lostWithin)
-	for limiter.Stats().UnchargedUnits > 0 {
-		now := time.Now()
-		if now.After(until) || limiter.Degraded() && now.After(lostUntil) {
-			return
+// chargeRest waits until Redis has been charged for what was granted without it, but no longer than within,
+// and not for a Redis that is lost after lostWithin.
+func chargeRest(limiter *tiered.Limiter, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	lost := time.AfterFunc(lostWithin, func() {
+		if limiter.Degraded() {
+			cancel()
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	})
+	defer lost.Stop()
+	_ = limiter.ChargeRest(ctx) // Close tells what is left
 }
+
+// lostWithin is how long a service that ends waits for a Redis that is lost, if units are still to be
+// charged there.
+const lostWithin = 3 * time.Second

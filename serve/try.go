@@ -42,7 +42,7 @@ func Check(dir, overlayFile string, environ []string, w io.Writer) error {
 			return err
 		}
 	}
-	c, err := config.Load(files, merge, overlay)
+	c, err := config.Load(context.Background(), files, merge, overlay)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,9 @@ func (w *watch) load() {
 	s := w.server
 	w.tried, w.loaded = true, w.seen
 	if err := s.load(w.seen); err != nil {
+		if s.life.Err() != nil {
+			return
+		}
 		s.log.Error("the configuration cannot be loaded; what is in force stays", "error", err)
 		return
 	}

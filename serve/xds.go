@@ -172,7 +172,9 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 		}
 		received = true
 		answer := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL, ResponseNonce: response.GetNonce()}
-		if err := s.load(response); err != nil {
+		if err := s.load(response); ctx.Err() != nil {
+			return received, ctx.Err()
+		} else if err != nil {
 			s.server.log.Error("the control plane's configuration cannot be loaded; what is in force stays", "version", response.GetVersionInfo(), "error", err)
 			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 		} else {

@@ -343,7 +343,7 @@ func TestOverlayAtStart(t *testing.T) {
 		}
 		s, _, err := FromEnvironment([]string{"TIERLIMIT_OVERLAY=" + path, "GRPC_HOST=127.0.0.1", "GRPC_PORT=0"})
 		must(t, err)
-		if _, err := Start(s, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInvalidSetting) || !strings.Contains(err.Error(), path) {
+		if _, err := Start(t.Context(), s, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInvalidSetting) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -97,8 +97,11 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		go boundGarbage(ctx)
 	}
-	server, err := serve.Start(settings, log)
-	if err != nil {
+	server, err := serve.Start(ctx, settings, log)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil
+	case err != nil:
 		return err
 	}
 	defer server.Close()

@@ -67,7 +67,7 @@ func TestBrokenFiles(t *testing.T) {
 		"bomb":                  {bomb(), `lists, fields and aliases lie too deep in each other`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Load([]File{{"f.yaml", []byte(c.text)}}, false, nil)
+			_, err := Load(t.Context(), []File{{"f.yaml", []byte(c.text)}}, false, nil)
 			var p *Problem
 			if err == nil || !strings.Contains(err.Error(), "f.yaml"+c.want) && !(strings.HasPrefix(c.want, "lists") && strings.Contains(err.Error(), c.want)) {
 				t.Fatalf("%v\nwant %s", err, c.want)
@@ -92,7 +92,7 @@ func bomb() string {
 
 // Causes can be told apart, several mistakes are told at once, and not without end.
 func TestSeveralMistakes(t *testing.T) {
-	_, err := Load([]File{
+	_, err := Load(t.Context(), []File{
 		{"a.yaml", []byte("domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, algorithm: x}}, {value: v}]")},
 		{"b.yaml", []byte("domain: b\ndescriptors: [" + strings.Repeat("{value: v}, ", 1000) + "]")},
 	}, false, nil)
@@ -102,7 +102,7 @@ func TestSeveralMistakes(t *testing.T) {
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != mostProblems+1 || !strings.Contains(err.Error(), "982 more mistakes are not shown") {
 		t.Errorf("%d lines: %v", lines, err)
 	}
-	if _, err := Load([]File{{"large.yaml", make([]byte, maxBytes+1)}}, false, nil); !errors.Is(err, ErrInvalid) {
+	if _, err := Load(t.Context(), []File{{"large.yaml", make([]byte, maxBytes+1)}}, false, nil); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -112,7 +112,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(nested))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := Load([]File{{"f", text}}, false, nil)
+		c, err := Load(t.Context(), []File{{"f", text}}, false, nil)
 		if (c == nil) == (err == nil) {
 			t.Errorf("%v, %v", c, err)
 		}

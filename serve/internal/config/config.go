@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,13 +45,16 @@ type pattern struct {
 
 // Load reads all files. A domain may come once, unless domains are merged. What the overlay says
 // is merged into the limits; nil is none. The error wraps [ErrInvalid] and tells up to twenty
-// mistakes, each with its place.
-func Load(files []File, mergeDomains bool, overlay *Overlay) (*Config, error) {
+// mistakes, each with its place. If ctx ends before all files are read, the error is ctx's.
+func Load(ctx context.Context, files []File, mergeDomains bool, overlay *Overlay) (*Config, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	c := &Config{domains: make(map[string]*node)}
 	p := &problems{}
 	for _, f := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		p.file = f.Name
 		r := p.root(f.Text)
 		if r == nil || r.domain == "" {

@@ -12,7 +12,7 @@ import (
 
 func load(t testing.TB, text string) *Config {
 	t.Helper()
-	c, err := Load([]File{{"f.yaml", []byte(text)}}, false, nil)
+	c, err := Load(t.Context(), []File{{"f.yaml", []byte(text)}}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestMergedDomains(t *testing.T) {
 		{"b.yaml", []byte("domain: d\ndescriptors: [{key: k2, rate_limit: {unit: hour, requests_per_unit: 2}}]")},
 		{"a.yaml", []byte("domain: d\ndescriptors: [{key: k1, rate_limit: {unit: hour, requests_per_unit: 1}}]")},
 	}
-	c, err := Load(files, true, nil)
+	c, err := Load(t.Context(), files, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,10 +234,10 @@ func TestMergedDomains(t *testing.T) {
 			t.Errorf("%s: %+v", asked, l)
 		}
 	}
-	if _, err := Load(files, false, nil); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
+	if _, err := Load(t.Context(), files, false, nil); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
 		t.Error(err)
 	}
-	if _, err := Load(append(files, files[0]), true, nil); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
+	if _, err := Load(t.Context(), append(files, files[0]), true, nil); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ limits:
   - {match: "shop.*", outage: allow}
   - {match: "nobody", outage: allow}
 `)
-	c, err := Load([]File{{"f.yaml", []byte(`
+	c, err := Load(t.Context(), []File{{"f.yaml", []byte(`
 domain: shop
 descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}
@@ -82,7 +82,7 @@ descriptors:
 // What does not fit a limit is a mistake, which tells both places.
 func TestOverlayThatDoesNotFit(t *testing.T) {
 	o := overlay(t, `limits: [{match: "*", unit_multiplier: 400}]`)
-	_, err := Load([]File{{"f.yaml", []byte("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 5}}")}}, false, o)
+	_, err := Load(t.Context(), []File{{"f.yaml", []byte("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 5}}")}}, false, o)
 	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml:3:26: ") || !strings.HasSuffix(err.Error(), "(with what o.yaml:1:10 says of it)") {
 		t.Error(err)
 	}

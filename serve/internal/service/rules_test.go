@@ -16,7 +16,7 @@ func TestLimitsShareRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer limiter.Close()
-	c, err := config.Load([]config.File{{Name: "f", Text: []byte(`
+	c, err := config.Load(t.Context(), []config.File{{Name: "f", Text: []byte(`
 domain: d
 descriptors:
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}

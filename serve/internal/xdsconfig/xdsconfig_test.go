@@ -39,7 +39,7 @@ func TestAnyText(t *testing.T) {
 			t.Errorf("%.20q: %v", text, err)
 			continue
 		}
-		c, err := config.Load(files, false, nil)
+		c, err := config.Load(t.Context(), files, false, nil)
 		if err != nil {
 			t.Errorf("%.20q: %v", text, err)
 			continue
