@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 )
 
 const checkUsage = `Usage: tierlimit check FILE...
@@ -31,11 +33,11 @@ func runCheck(args []string, stdout, stderr io.Writer) error {
 			}
 			continue
 		}
-		fmt.Fprintf(stdout, "%s: %s, no mistakes\n", path, count(len(r.names), "rule"))
+		fmt.Fprintf(stdout, "%s: %s, no mistakes\n", path, page.Count(len(r.names), "rule"))
 		r.close()
 	}
 	if mistakes > 0 {
-		return fmt.Errorf("%s in rules files", count(mistakes, "mistake"))
+		return fmt.Errorf("%s in rules files", page.Count(mistakes, "mistake"))
 	}
 	return nil
 }

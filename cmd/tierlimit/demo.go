@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/demo"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -95,7 +96,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Fprintf(stdout, "%s of %s, %d times as fast; limit %v; Redis: %s\n",
-		count(len(tr.Events), "request"), count(tr.Keys, "key"), f.speed, f.limit, found.shown)
+		page.Count(len(tr.Events), "request"), page.Count(tr.Keys, "key"), f.speed, f.limit, found.shown)
 	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 	select {
 	case <-ctx.Done():

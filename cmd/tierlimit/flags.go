@@ -105,14 +105,6 @@ func boundFlags(set *flag.FlagSet, most *trace.Bounds) {
 	set.Func("max-keys", fmt.Sprintf("refuse a log of more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
 }
 
-// count is a number of things in words, like "1 key" or "2 keys".
-func count[N int | int64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // part reads a part of a whole: "0.05" or "5%".
 func part(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/rulesfile"
@@ -277,7 +278,7 @@ func TestShowAndTopOnACluster(t *testing.T) {
 	url := "redis://" + cluster.Addrs()[0] + "?addr=" + cluster.Addrs()[1]
 	says(t, []string{"top", "-redis", url, "r"}, "8 keys", `8 - "key 7"`, `1 - "key 0"`)
 	for i := range 8 {
-		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, "used "+count(i+1, "unit"))
+		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, "used "+page.Count(i+1, "unit"))
 	}
 	_, _, err := command(t, nil, "top", "-redis", "redis://"+cluster.Addrs()[0], "r")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 )
@@ -12,7 +13,7 @@ import (
 // printPicks writes what is chosen, which is what most people ask for.
 func printPicks(w io.Writer, p planned, f planFlags) error {
 	fmt.Fprintf(w, "limit %s; %s, with names of %s\n\nWhat is chosen for what is needed (bytes are calculated):\n\n",
-		p.Limit, count(p.Keys, "key"), count(f.nameBytes, "byte"))
+		p.Limit, page.Count(p.Keys, "key"), page.Count(f.nameBytes, "byte"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	most := "most in any window"
 	if f.limit.IsConcurrent() {

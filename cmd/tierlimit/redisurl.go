@@ -62,7 +62,7 @@ func findRedis(url string, stderr io.Writer) (server, error) {
 	if url == "" {
 		embedded, err := standin.Start()
 		if err != nil {
-			return server{}, fmt.Errorf("starting the embedded Redis: %w", err)
+			return server{}, fmt.Errorf("starting the embedded Redis: %w (-redis URL, or $REDIS_URL)", err)
 		}
 		return server{embedded.Options(), "embedded", embedded.Close}, nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/limit"
@@ -270,7 +271,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: left out %d of %s, of no known format; the first:\n", fileName(name), n, count(reader.Lines(), "line"))
+		fmt.Fprintf(stderr, "%s: left out %d of %s, of no known format; the first:\n", fileName(name), n, page.Count(reader.Lines(), "line"))
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
@@ -282,7 +283,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; make lines of a time, a space and a key of any other", fileName(name))
 	}
 	if tr.Unnamed > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, count(len(tr.Events), "request"), strings.TrimSuffix(string(f.key), "+path"))
+		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(len(tr.Events), "request"), strings.TrimSuffix(string(f.key), "+path"))
 	}
 	return tr, nil
 }

@@ -66,12 +66,12 @@ func firstRequests(p study.Point, most int) *trace.Trace {
 // summary says on the terminal what the page says first.
 func (r *reporter) summary(w io.Writer, p page.Page) error {
 	fmt.Fprintf(w, "%s of %s, %s; the real script agreed with the models on all of %s\n\n%v\n",
-		count(p.Requests, "request"), count(p.Keys, "key"), count(len(p.Points), "configuration"), count(p.Checked, "request"), p.Plan)
+		page.Count(p.Requests, "request"), page.Count(p.Keys, "key"), page.Count(len(p.Points), "configuration"), page.Count(p.Checked, "request"), p.Plan)
 	fmt.Fprintf(w, "Of these requests it decides %.3g %% unlike the exact log, at %.0f bytes a key.\n", 100*p.Chosen.WrongPart(), p.Chosen.BytesPerKey)
 	for _, proposal := range p.Proposals {
 		fmt.Fprintf(w, "Per %s: %d would have limited %s; %d would have denied %s.\n",
-			proposal.ByKeys.Limit.WindowString(), proposal.ByKeys.Limit.Quota(), count(proposal.ByKeys.Affected, "key"),
-			proposal.ByRequests.Limit.Quota(), count(proposal.ByRequests.Denied, "request"))
+			proposal.ByKeys.Limit.WindowString(), proposal.ByKeys.Limit.Quota(), page.Count(proposal.ByKeys.Affected, "key"),
+			proposal.ByRequests.Limit.Quota(), page.Count(proposal.ByRequests.Denied, "request"))
 	}
 	_, err := fmt.Fprintf(w, "\nwritten to %s\n", r.flags.out)
 	return err

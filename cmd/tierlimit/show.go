@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/internal/state"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -192,7 +193,7 @@ func (k *keyShown) print(w io.Writer) error {
 	}
 	for _, lease := range k.leases {
 		if k.State != nil && lease.Ends > k.State.Now {
-			fmt.Fprintf(w, "  on lease     %s, counted as used; lease %016x ends in %s\n", count(lease.Units, "unit"), lease.ID, duration(lease.Ends-k.State.Now))
+			fmt.Fprintf(w, "  on lease     %s, counted as used; lease %016x ends in %s\n", page.Count(lease.Units, "unit"), lease.ID, duration(lease.Ends-k.State.Now))
 		}
 	}
 	if k.unheld != nil {
@@ -217,16 +218,16 @@ func (k *keyShown) printState(w io.Writer) {
 	s := k.State
 	fmt.Fprintf(w, "  state        %s: %s", s.Algorithm, s.Encoding)
 	if s.Bytes > 0 {
-		fmt.Fprintf(w, ", %s", count(s.Bytes, "byte"))
+		fmt.Fprintf(w, ", %s", page.Count(s.Bytes, "byte"))
 	}
 	fmt.Fprintln(w)
 	switch window := time.Duration(s.Window) * time.Microsecond; {
 	case s.Quota > 0:
 		fmt.Fprintf(w, "  written for  %v\n", limit.Per(s.Quota, window))
 	case s.Window > 0:
-		fmt.Fprintf(w, "  written for  a window of %s in %s\n", duration(s.Window), count(s.Buckets, "sub-window"))
+		fmt.Fprintf(w, "  written for  a window of %s in %s\n", duration(s.Window), page.Count(s.Buckets, "sub-window"))
 	}
-	fmt.Fprintf(w, "  used         %s", count(s.Used(), "unit"))
+	fmt.Fprintf(w, "  used         %s", page.Count(s.Used(), "unit"))
 	if k.limit != (limit.Limit{}) {
 		fmt.Fprintf(w, " of %d", k.limit.Quota())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/internal/state"
 )
 
@@ -27,7 +28,7 @@ func (k *keyShown) printHolders(w io.Writer) error {
 		rest += h.Units
 	}
 	if rest > 0 {
-		fmt.Fprintf(t, "  %d\t%s\t\n", rest, count(len(k.State.Holders)-len(shown), "other"))
+		fmt.Fprintf(t, "  %d\t%s\t\n", rest, page.Count(len(k.State.Holders)-len(shown), "other"))
 	}
 	return t.Flush()
 }
@@ -53,7 +54,7 @@ func (k *keyShown) printHolds(w io.Writer) error {
 		for _, h := range left {
 			units += h.Units
 		}
-		fmt.Fprintf(t, "  %d\t%s\t\tearlier\t\n", units, count(len(left), "other"))
+		fmt.Fprintf(t, "  %d\t%s\t\tearlier\t\n", units, page.Count(len(left), "other"))
 	}
 	for _, h := range holds[len(left):] {
 		ends, then := "in "+duration(h.Ends-now), "counts until it leaves"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 )
 
@@ -23,8 +24,8 @@ func (f replayFlags) nameWidth() int {
 // printHead writes what is known before the replay.
 func printHead(w io.Writer, rep report, f replayFlags) {
 	fmt.Fprintf(w, "%s of %s (%s), %s; limit %d per %s; %s\n",
-		count(rep.Requests, "request"), count(rep.Keys, "key"), f.key, count(rep.BadLines, "bad line"),
-		rep.Limit, f.limit.WindowString(), count(rep.Instances, "instance"))
+		page.Count(rep.Requests, "request"), page.Count(rep.Keys, "key"), f.key, page.Count(rep.BadLines, "bad line"),
+		rep.Limit, f.limit.WindowString(), page.Count(rep.Instances, "instance"))
 	if rep.Redis == "embedded" {
 		fmt.Fprintf(w, "Redis: embedded (in this process; -redis URL or $REDIS_URL for a real one)\n\n")
 	} else {
@@ -50,7 +51,7 @@ func printRow(w io.Writer, requests int, f replayFlags, r replay.Result) {
 func printFoot(w io.Writer, rep report) error {
 	for _, r := range rep.Results {
 		if r.NeverFit > 0 {
-			fmt.Fprintf(w, "\n%s: denied at any time, for a cost above the limit: %s.", r.Configuration, count(r.NeverFit, "request"))
+			fmt.Fprintf(w, "\n%s: denied at any time, for a cost above the limit: %s.", r.Configuration, page.Count(r.NeverFit, "request"))
 		}
 	}
 	_, err := fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most units of one\nkey allowed in any window of the limit's length.\n")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/page"
 	"github.com/tierlimit/tierlimit/internal/state"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -131,7 +132,7 @@ func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
 	for cursor := uint64(0); ; {
 		switch {
 		case w.seen >= w.flags.mostKeys:
-			w.stopped = fmt.Sprintf("after about %s (-max-keys)", count(w.seen, "key"))
+			w.stopped = fmt.Sprintf("after about %s (-max-keys)", page.Count(w.seen, "key"))
 			return nil
 		case time.Now().After(w.until):
 			w.stopped = fmt.Sprintf("after %s (-time)", limit.Per(1, w.flags.within).WindowString())
@@ -188,7 +189,7 @@ func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) erro
 }
 
 func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) error {
-	fmt.Fprintf(out, "rule %q: %s", w.flags.rule, count(w.ofRule, "key"))
+	fmt.Fprintf(out, "rule %q: %s", w.flags.rule, page.Count(w.ofRule, "key"))
 	if w.stopped != "" {
 		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
 	}

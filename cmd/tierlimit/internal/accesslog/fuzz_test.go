@@ -16,6 +16,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(zipped(f, good+"\n"+good))
 	f.Add(zipped(f, good)[:30])
 	f.Add([]byte("1795348800.5 k 3\n{\"time\":1795348800,\"key\":\"k\",\"cost\":2,\"path\":\" /x\"}\n2026-11-22T12:00:00Z k"))
+	f.Add([]byte(`{"log":"1795348800 k\r\n","stream":"stdout","time":"2026-11-22T12:00:00Z"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {

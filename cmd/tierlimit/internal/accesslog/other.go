@@ -100,6 +100,9 @@ func parseJSON(line []byte) (Request, fault) {
 	if err := decoder.Decode(&fields); err != nil || decoder.More() {
 		return Request{}, fault{what: badJSON}
 	}
+	if inner, ok := dockerLine(fields); ok {
+		return parseAny(inner)
+	}
 	at, ok := jsonTime(fields)
 	if !ok {
 		return Request{}, fault{what: noJSONTime}
@@ -124,6 +127,15 @@ func parseJSON(line []byte) (Request, fault) {
 		}
 	}
 	return r, fault{}
+}
+
+// dockerLine is the line in an object as Docker's log driver json-file writes it: with the stream that
+// the line came on, and the time when it came, which is not the request's.
+func dockerLine(fields map[string]any) (line []byte, ok bool) {
+	text, _ := fields["log"].(string)
+	_, streamed := fields["stream"].(string)
+	text = strings.TrimSpace(text)
+	return []byte(text), streamed && text != "" && !strings.Contains(text, "\n")
 }
 
 // jsonTime is the first time that can be read.

@@ -40,6 +40,11 @@ func TestOtherFormats(t *testing.T) {
 		// Traefik, whose time is the end's, in whole seconds
 		`{"ClientAddr":"10.0.0.1:99","ClientHost":"10.0.0.1","ClientUsername":"-","DownstreamContentSize":7,"RequestMethod":"GET","RequestPath":"/a","StartUTC":"2026-11-22T12:00:00.25Z","time":"2026-11-22T12:00:01Z"}`: {
 			Time: at.Add(250 * time.Millisecond), Host: "10.0.0.1", User: "-", Method: "GET", Path: "/a", Bytes: 7},
+		// Docker's log driver json-file, around a line of either format
+		`{"log":"10.0.0.1 - bob [22/Nov/2026:13:00:00 +0100] \"GET /a HTTP/1.1\" 200 7 \"-\" \"-\"\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`: {
+			Time: at, Host: "10.0.0.1", User: "bob", Method: "GET", Path: "/a", Status: 200, Bytes: 7},
+		`{"log":"{\"ts\":1795348800.5,\"key\":\"k\"}\r\n","stream":"stderr","attrs":{"tag":"x"},"time":"2026-11-22T12:00:01.5Z"}`: {Time: at.Add(500 * time.Millisecond), Host: "k"},
+		`{"log":"handled","time":1795348800,"key":"k"}`: {Time: at, Host: "k"},
 		// Envoy, as Istio sets it up
 		`{"start_time":"2026-11-22T12:00:00Z","downstream_remote_address":"10.0.0.1:99","method":"GET","path":"/a","bytes_sent":7}`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a", Bytes: 7},
@@ -88,6 +93,8 @@ func TestOtherFormats(t *testing.T) {
 		"2026-11-22T12:00:00Z,alice":        noTime,
 		`{"time":1795348800,"cost":0}`:      badCost,
 		`{"time":1795348800,"cost":1.5}`:    badCost,
+		// what a program says besides its requests
+		`{"log":"listening on :80\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`: noTime,
 	} {
 		reader, err := NewReader(strings.NewReader(line))
 		if err != nil {

@@ -70,7 +70,7 @@ type Pick struct {
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey, "count": count}).Parse(source))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey, "count": Count}).Parse(source))
 
 // shownKey is a key as people can read it: anyone may choose keys, also such as turn the direction
 // of what stands behind them, and of long ones a trace has a hash only.
@@ -84,8 +84,8 @@ func shownKey(key string) string {
 	return key
 }
 
-// count is a number of things in words, like "1 key" or "2 keys".
-func count(n any, thing string) string {
+// Count is a number of things in words, like "1 key" or "2 keys".
+func Count(n any, thing string) string {
 	if number := fmt.Sprint(n); number != "1" {
 		return number + " " + thing + "s"
 	}
