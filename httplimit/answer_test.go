@@ -106,6 +106,27 @@ func TestDeniedWithoutRedis(t *testing.T) {
 	}
 }
 
+// A denial has the decisions of all limits and the names of those that deny, also in its document.
+func TestADenialBySeveralLimits(t *testing.T) {
+	l := newLimiter(t)
+	decisions := []limit.Decision{{RetryAfter: time.Second}, {HeldBack: true, Remaining: 5}, {RetryAfter: time.Minute}}
+	denial, denied := Denied(
+		Decided{Rule: newRule(t, l, "minute", limit.PerMinute(5)), Decision: decisions[0]},
+		Decided{Rule: newRule(t, l, "hour", limit.PerHour(50)), Decision: decisions[1]},
+		Decided{Rule: newRule(t, l, "day", limit.PerDay(500)), Decision: decisions[2]})
+	if !denied || denial.Status != http.StatusTooManyRequests || !slices.Equal(denial.Decisions, decisions) {
+		t.Errorf("%v, %+v", denied, denial)
+	}
+	var problem struct {
+		Status   int
+		Violated []string `json:"violated-policies"`
+	}
+	err := json.Unmarshal(denial.Problem(), &problem)
+	if want := []string{"minute", "day"}; err != nil || problem.Status != 429 || !slices.Equal(problem.Violated, want) || !slices.Equal(denial.Violated, want) {
+		t.Errorf("%v: %s", err, denial.Problem())
+	}
+}
+
 // Whatever a program makes up, nothing panics, and no header becomes another one.
 func TestFieldsOfAnything(t *testing.T) {
 	rule := newRule(t, newLimiter(t), "r", limit.PerMinute(5))

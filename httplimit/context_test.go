@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -183,10 +184,16 @@ func TestFailOpen(t *testing.T) {
 	reached := 0
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ })
 	tooMuch := func(*http.Request) int64 { return 11 }
-	if w := get(newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k"), Cost(tooMuch)))(handler)); w.Code != http.StatusOK || reached != 1 {
+	var logged bytes.Buffer
+	logger := Logger(slog.New(slog.NewTextHandler(&logged, nil)))
+	if w := get(newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k"), Cost(tooMuch)), logger)(handler)); w.Code != http.StatusOK || reached != 1 {
 		t.Errorf("a mistake: status %d, reached %d times", w.Code, reached)
 	}
-	open := newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k")), Logger(slog.New(slog.DiscardHandler)))
+	if !strings.Contains(logged.String(), "level=ERROR") {
+		t.Errorf("a mistake is logged as %q", &logged)
+	}
+	logged.Reset()
+	open := newMiddleware(t, l, FailOpen(), Limit(rule, keyed("k")), logger)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,5 +201,8 @@ func TestFailOpen(t *testing.T) {
 	open(handler).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if w.Code != http.StatusOK || reached != 2 {
 		t.Errorf("a closed limiter: status %d, reached %d times", w.Code, reached)
+	}
+	if logged.Len() > 0 {
+		t.Errorf("a closed limiter is logged as a mistake: %q", &logged)
 	}
 }

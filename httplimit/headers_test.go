@@ -1,8 +1,11 @@
 package httplimit
 
 import (
+	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -215,5 +218,85 @@ func TestWhatRemainsIsNotToldForTooShortATime(t *testing.T) {
 	p := parsed(t, w.Header(), "RateLimit")["api"]
 	if r, until := p["r"].(int64), p["t"].(int64); r != 599 || until != 599 {
 		t.Errorf("%d in %d s, at 1 per second", r, until)
+	}
+}
+
+// The fields of X-RateLimit are of the limit that denies for the longest time, or else of the one of which
+// the smallest part is left, in whatever order they are stated; the reset is rounded up.
+func TestXHeadersAreOfTheLimitThatMattersMost(t *testing.T) {
+	now := time.Unix(1_800_000_000, 1)
+	for name, c := range map[string]struct {
+		of   []limit.Decision
+		want [3]string // limit, remaining, reset
+	}{
+		"allowed": {[]limit.Decision{
+			{Allowed: true, Limit: 100, Remaining: 60, ResetAfter: time.Hour},
+			{Allowed: true, Limit: 1000, Remaining: 500, ResetAfter: 10 * time.Second},
+			{Allowed: true, Limit: 4, Remaining: 3, ResetAfter: time.Minute},
+		}, [3]string{"1000", "500", "1800000011"}},
+		"denied": {[]limit.Decision{
+			{Limit: 7, Remaining: 1, RetryAfter: time.Second, ResetAfter: time.Hour},
+			{Limit: 8, Remaining: 2, RetryAfter: 20*time.Second - 1, ResetAfter: time.Minute},
+			{HeldBack: true, Limit: 9, Remaining: 0, ResetAfter: time.Hour},
+		}, [3]string{"8", "2", "1800000020"}},
+		"on a dry run": {[]limit.Decision{
+			{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: time.Second},
+			{Allowed: true, DryRun: true, Limit: 6, Remaining: 0, ResetAfter: time.Hour},
+		}, [3]string{"5", "4", "1800000002"}},
+	} {
+		for range c.of {
+			c.of = append(c.of[1:], c.of[0])
+			decided := make([]Decided, len(c.of))
+			for i := range c.of {
+				decided[i].Decision = c.of[i]
+			}
+			want := []field{{fieldXLimit, c.want[0]}, {fieldXRemaining, c.want[1]}, {fieldXReset, c.want[2]}}
+			if got := appendX(nil, decided, now); !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", name, got, want)
+			}
+		}
+	}
+}
+
+// What RateLimit says of a decision: after a denial, t is the time until it would be another. A limit on
+// what is in flight has a t only then, and no w.
+func TestDraftHeadersOfADecision(t *testing.T) {
+	l := newLimiter(t)
+	hourly, jobs := newRule(t, l, "api", limit.PerHour(60)), newRule(t, l, "jobs", limit.Concurrent(4))
+	long := strings.Repeat("x", maxPartition)
+	for name, c := range map[string]struct {
+		of           Decided
+		policy, left string
+	}{
+		"allowed": {
+			Decided{Rule: hourly, Decision: limit.Decision{Allowed: true, Remaining: 59, ResetAfter: 59*time.Second + 1}},
+			`"api";q=60;w=3600`, `"api";r=59;t=60`,
+		},
+		"denied": {
+			Decided{Rule: hourly, Decision: limit.Decision{Remaining: 1, RetryAfter: 59*time.Second + 1, ResetAfter: time.Hour}},
+			`"api";q=60;w=3600`, `"api";r=1;t=60`,
+		},
+		"in flight, allowed": {
+			Decided{Rule: jobs, Decision: limit.Decision{Allowed: true, Remaining: 3, ResetAfter: time.Minute}},
+			`"jobs";q=4;qu="concurrent-requests"`, `"jobs";r=3`,
+		},
+		"in flight, denied": {
+			Decided{Rule: jobs, Decision: limit.Decision{RetryAfter: 50 * time.Millisecond}},
+			`"jobs";q=4;qu="concurrent-requests"`, `"jobs";r=0;t=1`,
+		},
+		"in flight, of a unit of its own": {
+			Decided{Rule: jobs, Unit: "workers", Decision: limit.Decision{Allowed: true, Remaining: 3}},
+			`"jobs";q=4;qu="workers"`, `"jobs";r=3`,
+		},
+		"a long partition key": {
+			Decided{Rule: hourly, Partition: long + "y", Decision: limit.Decision{Allowed: true, Remaining: 1, ResetAfter: time.Second}},
+			`"api";q=60;w=3600;pk=:` + base64.StdEncoding.EncodeToString([]byte(long)) + ":",
+			`"api";r=1;t=1;pk=:` + base64.StdEncoding.EncodeToString([]byte(long)) + ":",
+		},
+	} {
+		got := maps.Collect(Fields(DraftHeaders, c.of))
+		if got[fieldPolicy] != c.policy || got[fieldLimit] != c.left {
+			t.Errorf("%s: %s and %s, want %s and %s", name, got[fieldPolicy], got[fieldLimit], c.policy, c.left)
+		}
 	}
 }

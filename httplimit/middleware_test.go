@@ -98,7 +98,7 @@ func TestWhenCostAndRuleFor(t *testing.T) {
 			}
 			return nil
 		}),
-	))(done)
+	))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Reached", "1") }))
 	if got := statuses(h, 30, with("Tenant", "free")); got[200] != 2 {
 		t.Errorf("free: %v, want 2 of 200", got)
 	}
@@ -109,7 +109,7 @@ func TestWhenCostAndRuleFor(t *testing.T) {
 		t.Errorf("gold is told %s", got)
 	}
 	w := get(h, with("Tenant", "free"), with("Internal", "1"))
-	if w.Code != 200 || w.Header().Get("RateLimit") != "" {
+	if w.Code != 200 || w.Header().Get("RateLimit") != "" || w.Header().Get("Reached") == "" {
 		t.Errorf("a request that the limit is not for: %d %v", w.Code, w.Header())
 	}
 }

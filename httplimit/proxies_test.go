@@ -55,6 +55,15 @@ func TestClientBehindProxies(t *testing.T) {
 		"with port":                         {xff, "10.0.0.1:1", []string{"203.0.113.9:4711"}, "203.0.113.9"},
 		"IPv6":                              {xff, "10.0.0.1:1", []string{"2001:db8::9"}, "2001:db8::9"},
 		"IPv6 in brackets, with port":       {xff, "10.0.0.1:1", []string{"[2001:db8::9]:4711"}, "2001:db8::9"},
+		"IPv6 in brackets":                  {xff, "10.0.0.1:1", []string{"[2001:db8::9]"}, "2001:db8::9"},
+		"an open bracket":                   {xff, "10.0.0.1:1", []string{"1.1.1.1, [2001:db8::9"}, "10.0.0.1"},
+		"rubbish after the bracket":         {xff, "10.0.0.1:1", []string{"[2001:db8::9]4711"}, "10.0.0.1"},
+		"rubbish for the bracket's port":    {xff, "10.0.0.1:1", []string{"[2001:db8::9]:x"}, "10.0.0.1"},
+		"IPv4 in brackets":                  {xff, "10.0.0.1:1", []string{"[1.1.1.1]"}, "10.0.0.1"},
+		"the largest port":                  {xff, "10.0.0.1:1", []string{"203.0.113.9:65535"}, "203.0.113.9"},
+		"too long for a port":               {xff, "10.0.0.1:1", []string{"203.0.113.9:100000"}, "10.0.0.1"},
+		"no port after the colon":           {xff, "10.0.0.1:1", []string{"203.0.113.9:"}, "10.0.0.1"},
+		"rubbish for a port":                {xff, "10.0.0.1:1", []string{"203.0.113.9:1x"}, "10.0.0.1"},
 		"IPv6 proxy":                        {xff, "[2001:db8:ff::1]:1", []string{"203.0.113.9"}, "203.0.113.9"},
 		"IPv4 proxy on a socket for both":   {xff, "[::ffff:10.0.0.1]:1", []string{"203.0.113.9"}, "203.0.113.9"},
 		"IPv4 inside IPv6":                  {xff, "10.0.0.1:1", []string{"1.1.1.1, ::ffff:203.0.113.9"}, "203.0.113.9"},
@@ -74,6 +83,14 @@ func TestClientBehindProxies(t *testing.T) {
 		"Forwarded, hidden port":            {fwd, "10.0.0.1:1", []string{`for="203.0.113.9:_x"`}, "203.0.113.9"},
 		"Forwarded, two fors":               {fwd, "10.0.0.1:1", []string{"for=203.0.113.9;for=1.1.1.1"}, "10.0.0.1"},
 		"Forwarded, no for":                 {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, proto=https"}, "10.0.0.1"},
+		"Forwarded, nothing":                {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, "}, "10.0.0.1"},
+		"Forwarded, empty pairs":            {fwd, "10.0.0.1:1", []string{";; for=203.0.113.9 ;;"}, "203.0.113.9"},
+		"Forwarded, no value":               {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;proto"}, "10.0.0.1"},
+		"Forwarded, an empty value":         {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;proto="}, "10.0.0.1"},
+		"Forwarded, an empty name":          {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;=https"}, "10.0.0.1"},
+		"Forwarded, no token for a name":    {fwd, "10.0.0.1:1", []string{`for=1.1.1.1;"proto"=https`}, "10.0.0.1"},
+		"Forwarded, ends in an escape":      {fwd, "10.0.0.1:1", []string{`for=1.1.1.1;ext="a\`}, "10.0.0.1"},
+		"Forwarded, rubbish after quotes":   {fwd, "10.0.0.1:1", []string{`for="1.1.1.1"x`}, "10.0.0.1"},
 		"Forwarded, rubbish after the for":  {fwd, "10.0.0.1:1", []string{"for=203.0.113.9 1.1.1.1"}, "10.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,6 +101,16 @@ func TestClientBehindProxies(t *testing.T) {
 				t.Errorf("client is %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// A request of which it is not known where it comes from is nobody's, unless Unix sockets are trusted.
+func TestUnixSocketsAreNotTrustedUnlessStated(t *testing.T) {
+	p := newProxies(t, "X-Forwarded-For", "10.0.0.0/8")
+	for _, remote := range []string{"@", "", "unknown"} {
+		if client := p.Client(requestFrom(remote, "X-Forwarded-For", "203.0.113.9")); client.IsValid() {
+			t.Errorf("from %q: the client is %v", remote, client)
+		}
 	}
 }
 
@@ -161,9 +188,13 @@ func TestProxiesAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrInvalidOption", name, err)
 		}
 	}
-	p := newProxies(t, "Forwarded", "::ffff:10.0.0.0/104", "10.1.2.3")
-	if !p.trusts(netip.MustParseAddr("10.200.0.1")) {
-		t.Error("an IPv4 prefix written as IPv6 does not match")
+	p := newProxies(t, "Forwarded", "::ffff:10.0.0.0/104", "::ffff:192.0.2.1", "198.51.100.77/24")
+	for address, trusted := range map[string]bool{
+		"10.200.0.1": true, "11.0.0.1": false, "192.0.2.1": true, "192.0.2.2": false, "198.51.100.1": true, "198.51.101.1": false,
+	} {
+		if p.trusts(netip.MustParseAddr(address)) != trusted {
+			t.Errorf("%s is trusted: %v", address, !trusted)
+		}
 	}
 }
 

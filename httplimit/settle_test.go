@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -265,6 +266,54 @@ func TestSettleChargesWhatWasTransferredBeforeTheEnd(t *testing.T) {
 				t.Errorf("%d units are charged, want %d", got, size/1000)
 			}
 		})
+	}
+}
+
+// The function of Settle is told the status that the client gets, and the handler's response arrives as it is.
+func TestSettleIsToldWhatIsSent(t *testing.T) {
+	l := newLimiter(t)
+	send := func(w http.ResponseWriter, body string) { // by the writer's ReadFrom
+		_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(body)})
+	}
+	for name, c := range map[string]struct {
+		handler func(http.ResponseWriter)
+		status  int
+	}{
+		"nothing":               {func(http.ResponseWriter) {}, 200},
+		"a-body":                {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x"); w.WriteHeader(500) }, 200},
+		"a-status":              {func(w http.ResponseWriter) { w.WriteHeader(404); _, _ = io.WriteString(w, "x") }, 404},
+		"two":                   {func(w http.ResponseWriter) { w.WriteHeader(200); w.WriteHeader(500) }, 200},
+		"early-hints":           {func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(201) }, 201},
+		"flushed":               {func(w http.ResponseWriter) { w.(http.Flusher).Flush(); w.WriteHeader(500) }, 200},
+		"an-empty-copy":         {func(w http.ResponseWriter) { send(w, ""); w.WriteHeader(404) }, 404},
+		"a-copy":                {func(w http.ResponseWriter) { send(w, "x"); w.WriteHeader(404) }, 200},
+		"an-empty-copy-at-last": {func(w http.ResponseWriter) { w.WriteHeader(202); send(w, "") }, 202},
+	} {
+		var told Response
+		h := newMiddleware(t, l, Limit(newRule(t, l, name, limit.PerHour(10)), Everyone, Settle(func(_ *http.Request, r Response) int64 {
+			told = r
+			return 1
+		})))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.handler(w) }))
+		server := httptest.NewUnstartedServer(h)
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.Start()
+		response, err := http.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		server.Close() // and with it the handler, which settles
+		if response.StatusCode != c.status || told.Status != c.status || told.Bytes != int64(len(body)) || err != nil {
+			t.Errorf("%s: %d and %d bytes arrive, Settle is told %d and %d; want %d", name, response.StatusCode, len(body), told.Status, told.Bytes, c.status)
+		}
+	}
+	w := &recorder{ResponseWriter: httptest.NewRecorder()} // which cannot be taken over
+	if _, _, err := w.Hijack(); err == nil || w.response(false).Status != 200 {
+		t.Errorf("not taken over: %v, status %d", err, w.response(false).Status)
+	}
+	if w.WriteHeader(101); w.response(false).Status != 101 {
+		t.Errorf("another protocol: status %d", w.response(false).Status)
 	}
 }
 

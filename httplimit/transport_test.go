@@ -209,6 +209,70 @@ func TestTransportHonoursRetryAfter(t *testing.T) {
 	}
 }
 
+// upstreamStub answers every request at once.
+type upstreamStub struct {
+	status     int
+	retryAfter string
+	calls      int
+	idleClosed bool
+}
+
+func (u *upstreamStub) RoundTrip(*http.Request) (*http.Response, error) {
+	u.calls++
+	return &http.Response{StatusCode: u.status, Header: http.Header{"Retry-After": {u.retryAfter}}, Body: http.NoBody}, nil
+}
+
+func (u *upstreamStub) CloseIdleConnections() { u.idleClosed = true }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A host is left alone if it answers 429 or 503 and says for how long, which is bounded by MaxHold.
+func TestWhichAnswersHoldAHost(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "upstream", limit.PerHour(1000))
+	for name, c := range map[string]struct {
+		status     int
+		retryAfter string
+		options    []TransportOption
+		held       time.Duration
+	}{
+		"429":                      {429, "300", nil, 5 * time.Minute},
+		"503":                      {503, "300", nil, 5 * time.Minute},
+		"503 that does not say":    {503, "", nil, 0},
+		"200":                      {200, "300", nil, 0},
+		"500":                      {500, "300", nil, 0},
+		"longer than the default":  {429, "3600", nil, DefaultMaxHold},
+		"longer than it is set":    {429, "300", []TransportOption{MaxHold(2 * time.Minute)}, 2 * time.Minute},
+		"as long as it is set":     {429, "3600", []TransportOption{MaxHold(time.Hour)}, time.Hour},
+		"where no host may say so": {429, "300", []TransportOption{MaxHold(0)}, 0},
+		"until now":                {429, "0", nil, 0},
+	} {
+		base := &upstreamStub{status: c.status, retryAfter: c.retryAfter}
+		transport, err := NewTransport(base, rule, append(c.options, MaxWait(time.Second))...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "http://upstream.example/", nil)
+		if response, err := transport.RoundTrip(r); err != nil || response.StatusCode != c.status {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, err = transport.RoundTrip(r)
+		var notSent *NotSentError
+		switch held := errors.As(err, &notSent); {
+		case held != (c.held > 0) || !held && (err != nil || base.calls != 2):
+			t.Errorf("%s: error %v after %d calls", name, err, base.calls)
+		case held && (!errors.Is(err, ErrHeldBack) || base.calls != 1 || notSent.Host != "upstream.example" ||
+			notSent.RetryAfter > c.held || notSent.RetryAfter < c.held-10*time.Second):
+			t.Errorf("%s: %+v after %d calls, want to be held for %v", name, notSent, base.calls, c.held)
+		}
+		if transport.CloseIdleConnections(); !base.idleClosed {
+			t.Errorf("%s: the base transport's idle connections stay open", name)
+		}
+	}
+}
+
 // A request that waits for quota when its host asks to be left alone gives its units
 // back and waits again.
 func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
@@ -294,6 +358,32 @@ func TestHolds(t *testing.T) {
 		}
 		if h.left(b) == 0 {
 			t.Error("the longest hold was forgotten first")
+		}
+	})
+}
+
+// Of more holds than are remembered, those are forgotten that are over, or else the one that ends first.
+func TestWhichHoldsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolds(time.Hour)
+		held := func(i int) bool { return h.left(upstream{"a", fmt.Sprint(i)}) > 0 }
+		for i := range maxHolds {
+			h.hold(upstream{"a", fmt.Sprint(i)}, time.Duration(i/2*2+2)*time.Second)
+		}
+		h.hold(upstream{"a", "5"}, time.Minute) // which makes no room: it has a place
+		for i := range maxHolds {
+			if !held(i) {
+				t.Fatalf("hold %d of %d is forgotten", i, maxHolds)
+			}
+		}
+		h.hold(upstream{"b", "k"}, time.Second)
+		if left := h.left(upstream{"b", "k"}); left != time.Second || held(0) == held(1) || !held(2) {
+			t.Errorf("the newest is held for %v, the two that end first: %v and %v, the next one: %v", left, held(0), held(1), held(2))
+		}
+		time.Sleep(4 * time.Second) // after which four are over, that nobody asked for
+		h.hold(upstream{"c", "k"}, time.Second)
+		if want := maxHolds - 4 + 1; len(h.until) != want || !held(4) {
+			t.Errorf("%d are remembered, want %d; the first that is not over: %v", len(h.until), want, held(4))
 		}
 	})
 }
@@ -402,6 +492,11 @@ func TestTransportOptionsAreChecked(t *testing.T) {
 		if _, err := NewTransport(nil, rule, o); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v", name, err)
 		}
+	}
+	if transport, err := NewTransport(roundTripper(nil), rule); err != nil {
+		t.Error(err)
+	} else {
+		transport.CloseIdleConnections() // of which that one has none
 	}
 	if _, err := NewTransport(nil, nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil rule: error %v", err)
