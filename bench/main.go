@@ -45,6 +45,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
+	if s.Instructions {
+		return countInstructions(ctx, s.RedisServer, stdout)
+	}
 	url := s.RedisURL
 	if url == "" {
 		server, err := startServer(ctx, s.RedisServer)

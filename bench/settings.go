@@ -13,21 +13,22 @@ import (
 
 // settings are what the command line chose.
 type settings struct {
-	RedisServer string         `json:"-"`
-	RedisURL    string         `json:"-"` // may hold a password
-	Callers     []int          `json:"callers"`
-	Fleet       []size         `json:"fleet"`
-	Seconds     float64        `json:"seconds"`
-	Rounds      int            `json:"rounds"`
-	Keys        int            `json:"keys"`
-	Pool        int            `json:"pool"`
-	Only        string         `json:"only"`
-	JSON        string         `json:"-"`
-	Markdown    string         `json:"-"`
-	CPUProfile  string         `json:"-"`
-	Growth      string         `json:"-"`
-	span        time.Duration  // Seconds
-	only        *regexp.Regexp // Only
+	RedisServer  string         `json:"-"`
+	RedisURL     string         `json:"-"` // may hold a password
+	Callers      []int          `json:"callers"`
+	Fleet        []size         `json:"fleet"`
+	Seconds      float64        `json:"seconds"`
+	Rounds       int            `json:"rounds"`
+	Keys         int            `json:"keys"`
+	Pool         int            `json:"pool"`
+	Only         string         `json:"only"`
+	JSON         string         `json:"-"`
+	Markdown     string         `json:"-"`
+	CPUProfile   string         `json:"-"`
+	Growth       string         `json:"-"`
+	Instructions bool           `json:"-"`
+	span         time.Duration  // Seconds
+	only         *regexp.Regexp // Only
 }
 
 // errUsage is a mistake on the command line.
@@ -49,6 +50,7 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.JSON, "json", "", "write every figure to this `file`")
 	f.StringVar(&s.Markdown, "markdown", "", "write the tables to this `file`")
 	f.StringVar(&s.Growth, "growth", "", "measure how the cost of a decision grows, and nothing else, and draw it into this `folder`")
+	f.BoolVar(&s.Instructions, "instructions", false, "count the instructions that Redis executes for a decision, and nothing else; needs valgrind")
 	f.StringVar(&s.CPUProfile, "cpuprofile", "", "write a CPU profile to this `file`; samples are labelled cell=WORKLOAD/CALLERS/SUBJECT")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/zeromicro/go-zero/core/logx"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// countedCall is what Redis's instructions are counted for: one or more commands, of which the last decides.
+type countedCall struct {
+	name string
+	ask  func(ctx context.Context, key string) (allowed bool, err error)
+}
+
+const (
+	countedKeys   = 40 // each command of a pipeline has a key of its own
+	countedBefore = 20 // units, or holds, that each key has been charged before
+	countedRounds = 50 // pipelines
+)
+
+// countInstructions prints how many instructions Redis executes, in user space, for one allowed decision in
+// a pipeline. Valgrind counts them on a server of this run's own. The numbers hardly depend on what else the
+// machine does.
+func countInstructions(ctx context.Context, serverName string, stdout io.Writer) error {
+	logx.Disable() // go-zero's log of this process's memory, a line a minute
+	binary, err := findServer(serverName)
+	if err != nil {
+		return err
+	}
+	if _, err := exec.LookPath("valgrind"); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench-instructions-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	script := fmt.Sprintf("#!/bin/sh\nexec valgrind -q --tool=callgrind --callgrind-out-file='%s/out' '%s' \"$@\"\n", dir, binary)
+	wrapped := filepath.Join(dir, "server")
+	if err := os.WriteFile(wrapped, []byte(script), 0o700); err != nil {
+		return err
+	}
+	s, err := startServer(ctx, wrapped, "--hz", "1") // what Redis does in the background is counted, too
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	client, err := newControl(s.url())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	recorder := &recorder{}
+	client.AddHook(recorder)
+
+	count := func(c countedCall) error {
+		n, err := s.instructions(ctx, client, recorder, c, filepath.Join(dir, "out"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		_, err = fmt.Fprintf(stdout, "%-65s %8.0f\n", c.name, n)
+		return err
+	}
+	all, err := allCounted(ctx, client)
+	for _, c := range all {
+		if err == nil {
+			err = count(c)
+		}
+	}
+	return err
+}
+
+func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error) {
+	script := remote.NewScript(client)
+	script.Prepare(ctx)
+	var all []countedCall
+	for _, r := range []struct {
+		name      string
+		algorithm limit.Algorithm
+		quota     int64
+	}{
+		{"GCRA", limit.GCRA(), 1000},
+		{"GCRA, a unit takes no whole number of µs", limit.GCRA(), 1100},
+		{"sliding log", limit.SlidingLog(), 1000},
+		{"counter k=1, strict", limit.SlidingCounter(1, limit.Strict), 1000},
+		{"counter k=16, strict", limit.SlidingCounter(16, limit.Strict), 1000},
+		{"fixed window", limit.FixedWindow(), 1000},
+	} {
+		l := limit.PerHour(r.quota)
+		if r.algorithm.Same(limit.GCRA()) {
+			l = l.WithBurst(r.quota)
+		}
+		rule, err := remote.NewRule(l, r.algorithm)
+		if err != nil {
+			return nil, err
+		}
+		run := func(ctx context.Context, e remote.Entry) (bool, error) {
+			e.Rule, e.NotAfter = rule, time.Now().Add(time.Hour).UnixMicro()
+			replies, err := script.Run(ctx, []remote.Entry{e}, 0)
+			if err != nil {
+				return false, err
+			}
+			return replies[0].Status == remote.Allowed, replies[0].Err // a settlement is Allowed, too
+		}
+		all = append(all, countedCall{r.name, func(ctx context.Context, key string) (bool, error) {
+			return run(ctx, remote.Entry{Key: r.name + ":" + key, Cost: 1})
+		}})
+		id := uint64(0)
+		all = append(all, countedCall{r.name + ": hold and settlement", func(ctx context.Context, key string) (bool, error) {
+			id++
+			e := remote.Entry{Key: "held:" + r.name + ":" + key, Operation: lua.Hold, Cost: heldUnits, Hold: &remote.Hold{ID: id, Life: time.Minute}}
+			if _, err := run(ctx, e); err != nil && !errors.Is(err, errRecorded) {
+				return false, err
+			}
+			e.Operation, e.Cost = lua.Settle, usedUnits
+			return run(ctx, e)
+		}})
+	}
+	others := redis_rate.NewLimiter(client)
+	all = append(all, countedCall{nameRedisRate, func(ctx context.Context, key string) (bool, error) {
+		d, err := others.Allow(ctx, key, redisRateLimit(limit.PerHour(1000)))
+		return err == nil && d.Allowed == 1, err
+	}})
+	for _, floor := range []struct{ name, script string }{{"EVALSHA of plain GCRA", plainGCRA}, {"EVALSHA of return 1", "return 1"}} {
+		sha, err := client.ScriptLoad(ctx, floor.script).Result()
+		if err != nil {
+			return nil, err
+		}
+		interval := time.Hour.Microseconds() / 1000
+		all = append(all, countedCall{floor.name, func(ctx context.Context, key string) (bool, error) {
+			n, err := client.EvalSha(ctx, sha, []string{"plain:" + key}, interval, 1000*interval).Int()
+			return n == 1, err
+		}})
+	}
+	return all, nil
+}
+
+// instructions counts those of one decision.
+func (s *server) instructions(ctx context.Context, client *redis.Client, recorder *recorder, c countedCall, out string) (float64, error) {
+	key := func(i int) string { return "instructions:" + strconv.Itoa(i) }
+	check := func() error {
+		for i := range countedKeys {
+			allowed, err := c.ask(ctx, key(i))
+			if err != nil || !allowed {
+				return errors.Join(fmt.Errorf("allowed: %v", allowed), err)
+			}
+		}
+		return nil
+	}
+	for range countedBefore {
+		if err := check(); err != nil {
+			return 0, err
+		}
+	}
+	recorder.on = true
+	for i := range countedKeys {
+		if _, err := c.ask(ctx, key(i)); !errors.Is(err, errRecorded) {
+			return 0, fmt.Errorf("not recorded: %w", err)
+		}
+	}
+	recorder.on = false
+	commands := recorder.commands
+	recorder.commands = nil
+	pid := strconv.Itoa(s.process.Process.Pid)
+	if err := exec.CommandContext(ctx, "callgrind_control", "-z", pid).Run(); err != nil {
+		return 0, err
+	}
+	for range countedRounds {
+		pipe := client.Pipeline()
+		for _, args := range commands {
+			pipe.Do(ctx, args...)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := exec.CommandContext(ctx, "callgrind_control", "-d", pid).Run(); err != nil {
+		return 0, err
+	}
+	total, err := readTotal(out)
+	return total / (countedKeys * countedRounds), errors.Join(err, check())
+}
+
+// readTotal returns the number of instructions in Callgrind's newest dump, and removes all dumps.
+func readTotal(out string) (total float64, err error) {
+	dumps, err := filepath.Glob(out + ".*")
+	if err != nil {
+		return 0, err
+	}
+	for _, dump := range dumps {
+		text, err := os.ReadFile(dump)
+		if err != nil {
+			return 0, err
+		}
+		if _, after, found := strings.Cut(string(text), "totals: "); found {
+			line, _, _ := strings.Cut(after, "\n")
+			if total, err = strconv.ParseFloat(strings.TrimSpace(line), 64); err != nil {
+				return 0, err
+			}
+		}
+		if err := os.Remove(dump); err != nil {
+			return 0, err
+		}
+	}
+	if total == 0 {
+		return 0, errors.New("callgrind has written no total")
+	}
+	return total, nil
+}
+
+// recorder is a hook that, while it is on, notes commands instead of sending them.
+type recorder struct {
+	on       bool
+	commands [][]any
+}
+
+var errRecorded = errors.New("recorded")
+
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !r.on {
+			return next(ctx, cmd)
+		}
+		r.commands = append(r.commands, cmd.Args())
+		return errRecorded
+	}
+}
