@@ -47,11 +47,11 @@ func (h *history) run(ctx context.Context, inside inspect.Inside) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		h.add(momentOf(inside.Snapshot(), inside.Health()))
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			h.add(momentOf(inside.Snapshot(), inside.Health()))
 		}
 	}
 }
