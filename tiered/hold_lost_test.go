@@ -18,7 +18,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	client := cluster.Client(t)
 	for what, makes := range map[string]func(*Limiter){
 		"in the background": func(l *Limiter) {
-			if !l.sendWaiting(settledAtOnce) {
+			if !l.sendWaiting() {
 				t.Error("nothing waits for the lost master")
 			}
 		},

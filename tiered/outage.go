@@ -77,7 +77,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Met:        l.met,
 		Heartbeat:  l.script.Rest,
 		Changed:    l.config.onStateChange,
-		Turned:     l.wakeSlots,
+		Turned:     l.slots.wake.Send,
 		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
 		Counts:     l.metrics,
