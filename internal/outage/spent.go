@@ -14,12 +14,14 @@ type spent struct {
 	ended time.Time // when the limiter was closed; zero if it was not
 }
 
-// enter counts the time from now on for a state.
-func (s *spent) enter(to State, now time.Time) {
+// enter counts the time from now on for a state. It reports whether that is another one than before.
+func (s *spent) enter(to State, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	changed = to != s.state
 	s.times[s.state] += now.Sub(s.since)
 	s.state, s.since = to, now
+	return changed
 }
 
 // until returns how long each state has lasted so far.
