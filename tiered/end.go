@@ -24,7 +24,7 @@ func (q *question) end(d *limit.Decision, err error) error {
 // none, that takes only the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
-		r.metrics.failed.of(err).Inc()
+		r.metrics.failed.of(err).Add(1)
 		return
 	}
 	if n := r.metrics.decisions.add(d); d.Tier != limit.TierRedis {
