@@ -107,16 +107,9 @@ func (f *failures) stats() ErrorStats {
 	return ErrorStats{Invalid: f.invalid.Load(), Cancelled: f.cancelled.Load(), Closed: f.closed.Load(), Other: f.other.Load()}
 }
 
-// ruleMetrics are the counters of one rule, looked up once.
-type ruleMetrics struct {
-	decisions *decisionCounts
-	failed    *failures
-	holds     *holdCounts
-}
-
-// rule returns the counters of a rule, which it shares with all rules of its name; decisions on a
-// dry run are counted apart from the others.
-func (c *counters) rule(name string, dryRun bool) ruleMetrics {
+// rule returns the counters of a rule, which it shares with all rules of its name, and those of them that
+// are of its decisions, which are counted apart on a dry run.
+func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.ofName(name)
@@ -127,7 +120,7 @@ func (c *counters) rule(name string, dryRun bool) ruleMetrics {
 	if *decisions == nil {
 		*decisions = new(decisionCounts)
 	}
-	return ruleMetrics{decisions: *decisions, failed: &r.failed, holds: &r.holds}
+	return r, *decisions
 }
 
 // shadow returns the counts that the shadows of all rules of a name share.

@@ -103,7 +103,7 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
 	h.ends = began + int64(key.hold.terms.Life)
 	h.local, h.unknown = d.Degraded(), key.hold.unknown
-	r.metrics.holds.change(1, h.units)
+	r.counters.holds.change(1, h.units)
 	return h
 }
 
@@ -159,9 +159,9 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
-	h.rule.metrics.holds.change(-1, -h.units)
+	h.rule.counters.holds.change(-1, -h.units)
 	if l.now() > ends {
-		h.rule.metrics.holds.late.Add(1)
+		h.rule.counters.holds.late.Add(1)
 	}
 	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
 	if h.local && !h.unknown {

@@ -74,7 +74,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	defer k.mu.Unlock()
 	s.shard = l.shardOf(&s.key)
 	if k.ended || k.pending[s.shard] >= mostSettlements {
-		s.rule.metrics.holds.lost.Add(1)
+		s.rule.counters.holds.lost.Add(1)
 		return
 	}
 	if k.wake == nil {
@@ -83,7 +83,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	}
 	k.waiting = append(k.waiting, s)
 	k.pending[s.shard]++
-	s.rule.metrics.holds.waiting.Add(1)
+	s.rule.counters.holds.waiting.Add(1)
 	k.wake.Send()
 }
 
@@ -143,7 +143,7 @@ func (l *Limiter) sendWaiting() (left bool) {
 		for i := range batch {
 			if made[i] {
 				progress = true
-				batch[i].rule.metrics.holds.waiting.Add(-1)
+				batch[i].rule.counters.holds.waiting.Add(-1)
 				k.made(&batch[i])
 			} else {
 				k.waiting = append(k.waiting, batch[i])
@@ -176,7 +176,7 @@ func (l *Limiter) closeHolds() {
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {
 		for i := range k.waiting {
-			k.waiting[i].rule.metrics.holds.lost.Add(1)
+			k.waiting[i].rule.counters.holds.lost.Add(1)
 		}
 		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
 	}

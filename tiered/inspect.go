@@ -56,7 +56,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 // inspectedHeld returns what is held under the rule's name.
 func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 	var holds HoldStats
-	holds.add(r.metrics.holds)
+	holds.add(&r.counters.holds)
 	return inspect.Held{
 		Units: slots.Units + holds.Units, Open: holds.Open, Settled: holds.Settled,
 		Waiting: holds.Unsettled, Reclaimed: holds.Reclaimed, LostHolds: holds.Lost,
@@ -92,8 +92,8 @@ func (r *Rule) inspected() inspect.Rule {
 	if r.config.dryRun {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
 	}
-	shown.Errors = r.metrics.failed.stats().Total()
-	for _, tier := range r.metrics.decisions.stats() {
+	shown.Errors = r.counters.failed.stats().Total()
+	for _, tier := range r.decisions.stats() {
 		shown.Counts = append(shown.Counts, inspect.Count(tier))
 	}
 	return shown
