@@ -37,18 +37,13 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	if err = r.tell(&d, err); err != nil {
 		return nil, d, err
 	}
-	if slots == nil {
-		return r.onDryRun(nil, &d), d, nil
+	switch {
+	case slots != nil:
+		return slots[0], d, nil
+	case d.Allowed: // on a dry run
+		return &Slot{rule: r, dry: true}, d, nil
 	}
-	return slots[0], d, nil
-}
-
-// onDryRun returns the slot of a decision. On a dry run, all decisions have one.
-func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
-	if slot == nil && d.Allowed {
-		return &Slot{rule: r, dry: true}
-	}
-	return slot
+	return nil, d, nil
 }
 
 // acquire acquires up to count slots, each with the question's units. It returns the decision about
