@@ -166,7 +166,9 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
 	if h.local && !h.unknown {
 		s.local = true
-		l.settleLocally(&s)
+		l.record(&s)
+		h.rule.counters.holds.settled.Add(1)
+		h.rule.unitsCameBack(&s.key)
 		return nil
 	}
 	l.settle(ctx, s)

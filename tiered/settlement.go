@@ -58,13 +58,6 @@ func (l *Limiter) record(s *settlement) {
 	}
 }
 
-// settleLocally makes the settlement of a hold that was granted without Redis.
-func (l *Limiter) settleLocally(s *settlement) {
-	l.record(s)
-	s.rule.counters.holds.settled.Add(1)
-	s.rule.unitsCameBack(&s.key)
-}
-
 // send asks Redis to make a settlement. It returns false if the settlement must be sent again.
 func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	shard := l.shardOf(&s.key)
