@@ -20,7 +20,7 @@ const (
 
 // holdKeeper numbers the holds of a limiter, and sends the settlements that wait for Redis.
 type holdKeeper struct {
-	lastID atomic.Uint64 // begins anywhere
+	lastID atomic.Uint64 // begins anywhere below 2^63, and so does not come to 0, which identifies no hold
 
 	sending sync.Mutex // held while waiting settlements are sent
 	mu      sync.Mutex // guards the fields below

@@ -20,11 +20,7 @@ type holding struct {
 
 // newHolding returns a holding whose ID is, with near certainty, unique in the fleet.
 func (l *Limiter) newHolding(life time.Duration) *holding {
-	id := l.holds.lastID.Add(1)
-	for id == 0 {
-		id = l.holds.lastID.Add(1)
-	}
-	return &holding{terms: remote.Hold{ID: id, Life: life}}
+	return &holding{terms: remote.Hold{ID: l.holds.lastID.Add(1), Life: life}}
 }
 
 // ask turns an entry that charges units into one that holds them, unless h is nil.
