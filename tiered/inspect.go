@@ -37,6 +37,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 		RememberedDenials: l.rememberedDenials(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
+		Health:            l.health(),
 	}
 	if err := l.shards.Reason(); err != nil {
 		shown.Reason = err.Error()
@@ -110,9 +111,7 @@ func (i inside) RememberOwnLimits() {
 	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
 }
 
-func (i inside) Health() inspect.Health {
-	l := i.l
-	var h inspect.Health
+func (l *Limiter) health() (h inspect.Health) {
 	for _, s := range l.shards.InUse() {
 		m := inspect.Master{Address: s.Address(), State: s.State().String(), Since: s.Since()}
 		if at, err := s.LastFailure(); err != nil {
