@@ -40,10 +40,7 @@ type planFlags struct {
 func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 	f := planFlags{limit: limit.PerMinute(1000)}
 	set := newFlags("plan")
-	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)")
 	set.Int64Var(&f.keys, "keys", 1_000_000, "`number` of keys that are in use at once")
 	set.IntVar(&f.nameBytes, "name", plan.DefaultNameBytes, "`bytes` of a key's name in Redis")
 	set.IntVar(&f.holds, "holds", 0, "`number` of holds that each key has open, for costs that are known afterwards")
