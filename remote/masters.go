@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -91,11 +90,6 @@ func mode(hello any) any {
 // IsElsewhere reports whether a node of a Cluster refused a command because its keys are on another
 // node, or on several.
 func IsElsewhere(err error) bool {
-	text, ok := serverError(err)
-	for _, code := range []string{"MOVED ", "ASK ", "CROSSSLOT "} {
-		if ok && strings.HasPrefix(text, code) {
-			return true
-		}
-	}
-	return false
+	text, _ := serverError(err)
+	return beginsWithAny(text, []string{"MOVED ", "ASK ", "CROSSSLOT "})
 }
