@@ -230,7 +230,7 @@ func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *t
 			done <- log{err: err}
 			return
 		}
-		tr, err := trace.Load(reader, f.key, f.cost, f.most, nil)
+		tr, err := trace.Load(reader, f.key, f.cost, f.most)
 		done <- log{reader, tr, err}
 	}()
 	select {
