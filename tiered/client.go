@@ -56,13 +56,6 @@ func tlsHint(client redis.UniversalClient, err error) string {
 var errOneNode = errors.New("the Redis client is of one node, and the node is one of a Cluster with several masters: " +
 	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
 
-// warnOneNode logs that the limiter has such a client. Waiting does not solve that, but decisions
-// are still made; so it is logged repeatedly instead of being an error.
-func (l *Limiter) warnOneNode(err error) {
-	l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
-		"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
-}
-
 // met prepares for decisions once Redis, or a first master of a Cluster, has answered. If the first
 // trip had to look for the library, its callers would wait three round trips longer, and where Redis is
 // far away they would miss their deadline.
@@ -98,7 +91,9 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 // explain adds to an error why Redis could not be asked.
 func (l *Limiter) explain(err error) error {
 	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
-		l.warnOneNode(err)
+		// Waiting does not solve that, but decisions are still made: so it is logged, and no error.
+		l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
+			"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 		if !errors.Is(err, errOneNode) {
 			err = fmt.Errorf("%w: %w", errOneNode, err)
 		}

@@ -145,11 +145,10 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.hashTags > 0 {
 		l.keys = l.keys.WithHashTags(c.hashTags)
 	}
-	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
+	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue, Inline: inline}
 	if c.virtualClock != nil {
 		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 stands for Redis's own
 	}
-	l.batching.Inline = inline
 	if c.fleetFile != "" {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
 	}
