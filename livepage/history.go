@@ -31,8 +31,8 @@ type moment struct {
 	trips           []uint64
 }
 
-func momentOf(s inspect.Snapshot, h inspect.Health) moment {
-	m := moment{at: s.At, state: s.State, bounds: h.TripBounds, trips: h.TripCounts}
+func momentOf(s inspect.Snapshot) moment {
+	m := moment{at: s.At, state: s.State, bounds: s.Health.TripBounds, trips: s.Health.TripCounts}
 	for _, r := range s.Rules {
 		for _, c := range r.Counts {
 			m.allowed += c.Allowed
@@ -51,7 +51,7 @@ func (h *history) run(ctx context.Context, inside inspect.Inside) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			h.add(momentOf(inside.Snapshot(), inside.Health()))
+			h.add(momentOf(inside.Snapshot()))
 		}
 	}
 }

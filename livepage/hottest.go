@@ -1,6 +1,7 @@
 package livepage
 
 import (
+	"cmp"
 	"container/heap"
 	"hash/maphash"
 	"math/rand/v2"
@@ -154,15 +155,7 @@ func (h *hottest) top() []hot {
 			top = append(top, hot{e.rule, e.key, e.count / seconds, e.denied / certain})
 		}
 	}
-	slices.SortFunc(top, func(a, b hot) int {
-		switch {
-		case a.PerSecond > b.PerSecond:
-			return -1
-		case a.PerSecond < b.PerSecond:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(top, func(a, b hot) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 	return top[:min(len(top), shownHottest)]
 }
 

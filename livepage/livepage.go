@@ -137,7 +137,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	p.done = ctx.Done()
 	p.loaded = p.inside.Snapshot()
 	p.since = p.loaded
-	p.history.add(momentOf(p.loaded, p.inside.Health())) // here, so that a decision made from now on is of the last minute
+	p.history.add(momentOf(p.loaded)) // here, so that a decision made from now on is of the last minute
 	p.looking.Go(func() { p.history.run(ctx, p.inside) })
 	return p, nil
 }

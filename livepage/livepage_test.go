@@ -532,7 +532,7 @@ func TestOutage(t *testing.T) {
 func TestOneUnitIsNotMany(t *testing.T) {
 	for units, want := range map[int64]string{1: "<dd>1 unit of 1 key</dd>", 2: "<dd>2 units of 1 key</dd>"} {
 		var body strings.Builder
-		s := shown{Health: inspect.Health{WaitingUnits: units, WaitingKeys: 1}}
+		s := shown{Snapshot: inspect.Snapshot{Health: inspect.Health{WaitingUnits: units, WaitingKeys: 1}}}
 		if err := templates.ExecuteTemplate(&body, "live", s); err != nil {
 			t.Fatal(err)
 		}

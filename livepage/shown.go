@@ -31,7 +31,6 @@ type shown struct {
 	AllowReset bool
 	Hashes     bool
 	Asked      asked
-	Health     inspect.Health
 	Minute     minute
 }
 
@@ -45,10 +44,8 @@ type decisions struct {
 
 // shown is what is to be seen now, with rates since an earlier time.
 func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
-	health := p.inside.Health()
 	s := shown{
-		Health: health, Minute: p.history.until(momentOf(now, health)),
-		Snapshot: now, Decisions: compare(since, now), Over: between(since, now),
+		Snapshot: now, Minute: p.history.until(momentOf(now)), Decisions: compare(since, now), Over: between(since, now),
 		AllowReset: p.allowReset, Hashes: p.name("").Hashed, Asked: a,
 	}
 	s.HoldsBack = slices.ContainsFunc(s.Decisions, func(d decisions) bool { return d.HeldBack > 0 })

@@ -20,7 +20,7 @@ import (
 type Leases[O any] struct {
 	sets   []leaseSet[O]
 	mask   uint64
-	lastID atomic.Uint64
+	lastID atomic.Uint64 // begins anywhere below 2^63, and so does not come to 0
 	held   atomic.Int64
 }
 
@@ -107,19 +107,13 @@ func NewLeases[O any](keys int) *Leases[O] {
 		sets = 1 << bits.Len64(uint64(keys-1)/leaseWays)
 	}
 	l := &Leases[O]{sets: make([]leaseSet[O], sets), mask: sets - 1}
-	l.lastID.Store(rand.Uint64())
+	l.lastID.Store(rand.Uint64() / 2)
 	return l
 }
 
-// NextID returns an ID for a lease. IDs of one process differ; those of two processes almost
+// NextID returns an ID for a lease, which is not 0. IDs of one process differ; those of two processes almost
 // certainly do.
-func (l *Leases[O]) NextID() uint64 {
-	for {
-		if id := l.lastID.Add(1); id != 0 {
-			return id
-		}
-	}
-}
+func (l *Leases[O]) NextID() uint64 { return l.lastID.Add(1) }
 
 // Spend takes cost units of the lease of a key, if it has the units that are needed. Both numbers
 // are the same, or cost is 0 to take none. hash is the salted hash of the key.

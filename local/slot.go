@@ -14,6 +14,7 @@ type Slot[O any] struct {
 
 // end ends a slot. The lock is held.
 func (s *Slot[O]) end() {
+	s.lost.Store(true)
 	s.place = 0
 	if s.ended != nil {
 		close(s.ended)
@@ -43,7 +44,6 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 	h.slots = h.slots[:len(h.slots)-1]
 	h.units -= s.units
 	h.changes++
-	s.lost.Store(true)
 	s.end()
 	if !tell || h.doubt || h.kept || until >= h.till.Load() {
 		h.doubts(now)

@@ -168,13 +168,15 @@ func (h *Held[O]) extend(now, till int64) {
 
 // lapse marks the slots as lost if their time is over. The lock is held.
 func (h *Held[O]) lapse(now int64) {
-	if h.units == 0 || now < h.till.Load() {
-		return
+	if h.units > 0 && now >= h.till.Load() {
+		h.table.lost[h.Rule] += uint64(len(h.slots))
+		h.endAll(now) // before the time is extended: see Slot.Held
 	}
-	// Before the time is extended: see Slot.Held.
+}
+
+// endAll ends the slots in this process only. The lock is held.
+func (h *Held[O]) endAll(now int64) {
 	for _, s := range h.slots {
-		h.table.lost[h.Rule]++
-		s.lost.Store(true)
 		s.end()
 	}
 	h.slots, h.units, h.kept = nil, 0, false
@@ -200,14 +202,8 @@ func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.of {
-		for _, s := range h.slots {
-			s.lost.Store(true)
-			s.end()
-		}
 		if h.units > 0 {
-			h.slots, h.units, h.kept = nil, 0, false
-			h.changes++
-			h.doubts(now)
+			h.endAll(now)
 		}
 	}
 }

@@ -100,9 +100,8 @@ func (b *bound) observe(server, sent, received int64) (better *bound, took int64
 	return &bound{ahead: atLeast, since: received}, received - sent
 }
 
-// notAfter converts a local deadline to the clock of the server that holds key. For a Cluster node
-// that has not answered yet, the clock that is furthest behind is assumed: at worst an entry
-// expires uncharged, and its reply gives the node's clock. It returns 0 if no clock is known.
+// notAfter converts a local deadline to the clock of the server that holds key or, if that has not answered
+// yet, to the one that is furthest behind. It returns 0 if no clock is known.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
 	if !c.bySlot {
 		if b := c.only.Load(); b != nil {

@@ -46,12 +46,7 @@ func (h hooksOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		hooks := h.client.Conn()
 		hooks.AddHook(lastHook{pipeline: next})
-		pipe := hooks.Pipeline()
-		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd)
-		}
-		_, err := pipe.Exec(ctx)
-		return err
+		return sendPipelined(ctx, hooks, cmds)
 	}
 }
 

@@ -7,13 +7,13 @@
 //
 // From keys to replies:
 //
-//	keys.go      Keyspace: from rule and user key to a Redis key; slot.go: the Cluster slot of a key
-//	rule.go      Rule: a limit and its algorithm, encoded once; calendar.go, slots.go: special limits
+//	keys.go      Keyspace: from rule and user key to a Redis key; hash_slot.go: the Cluster slot of a key
+//	rule.go      Rule: a limit and its algorithm, encoded once; calendar.go, concurrent.go: special limits
 //	entry.go     Entry: what the script is asked; hold.go: holds; reply.go: Reply, the answer
 //	batcher.go   Batcher: has entries decided; lead.go: group commit, and who makes a trip
 //	trip.go      a trip: loads waiting calls (call.go, queue.go), sends them, hands out the answers
 //	batch.go     combines the calls of a trip into entries
-//	reaper.go    ends calls and trips at their deadline
+//	reaper.go    ends calls and trips (trip_context.go) at their deadline
 //	room.go      how many calls may wait; distance.go: how far away Redis is; clock.go: Redis's clock
 //	script.go    Script: runs a batch, by slot on a Cluster; script_load.go: loads the script
 //	run.go       one run that needs several commands; pack.go: a command's packed argument

@@ -77,13 +77,12 @@ func KindOf(err error) Kind {
 		return Timeout
 	}
 	if text, ok := serverError(err); ok {
-		begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
 		switch {
-		case slices.ContainsFunc(authErrors, begins):
+		case beginsWithAny(text, authErrors):
 			return Auth
-		case slices.ContainsFunc(unavailableErrors, begins):
+		case beginsWithAny(text, unavailableErrors):
 			return Unavailable
-		case slices.ContainsFunc(protocolErrors, begins):
+		case beginsWithAny(text, protocolErrors):
 			return Protocol
 		}
 		return Other
@@ -104,6 +103,10 @@ func KindOf(err error) Kind {
 		return Unreachable
 	}
 	return Other
+}
+
+func beginsWithAny(text string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // isOfCertificates reports whether a TLS handshake failed because of the server's certificate, or
@@ -201,8 +204,8 @@ func sentErrorMayHaveRun(err error) bool {
 		return onTheWay.Op != "dial"
 	}
 	if text, ok := serverError(err); ok {
-		within := slices.ContainsFunc(scriptErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
-		return within || KindOf(err) == Other // other kinds say that the script did not start, or wrote nothing
+		// Other kinds say that the script did not start, or wrote nothing.
+		return beginsWithAny(text, scriptErrors) || KindOf(err) == Other
 	}
 	return true
 }
@@ -225,9 +228,7 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: check user name and password: %w", limit.ErrAuth, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
-	}
-	switch {
-	case slices.ContainsFunc(databaseErrors, func(prefix string) bool { return strings.HasPrefix(text, prefix) }):
+	case beginsWithAny(text, databaseErrors):
 		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
 	case strings.HasPrefix(text, noClusterError):
 		return fmt.Errorf("%w: the Redis client is of a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode) and the server is not: "+

@@ -197,9 +197,9 @@ type heartbeatCmd struct{ *redis.SliceCmd }
 // NoRetry tells go-redis not to resend the command.
 func (heartbeatCmd) NoRetry() bool { return true }
 
-// run sends a heartbeat to a node; or, if it is nil or redirects, by the Cluster's client. by is the node if
+// run sends a heartbeat to a node; or, if it is nil or redirects, by the Cluster's client. It returns the node if
 // that answered.
-func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, unsettled bool, lost []Loss) (_ Heard, by *node, _ error) {
+func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, *node, error) {
 	flag := 0
 	if unsettled {
 		flag = 1
@@ -214,11 +214,11 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	for _, loss := range lost {
 		args = append(args, loss.Rule, loss.For.Microseconds())
 	}
-	cmd := f.send(ctx, &to, args)
+	cmd, by := f.send(ctx, to, args)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Heartbeats are rare: EVAL loads the script on the node that needs it.
 		args[0], args[1] = "eval", f.source
-		cmd = f.send(ctx, &to, args)
+		cmd, by = f.send(ctx, by, args)
 	}
 	values, err := cmd.Result()
 	if err != nil {
@@ -233,22 +233,21 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	for sent := f.heartbeats.Load(); sent < heard.Survived && !f.heartbeats.CompareAndSwap(sent, heard.Survived); {
 		sent = f.heartbeats.Load()
 	}
-	return heard, to, nil
+	return heard, by, nil
 }
 
-// send sends a heartbeat with these arguments. If the node redirects it, it sets the node to nil.
-func (f *Fleet) send(ctx context.Context, to **node, args []any) heartbeatCmd {
-	if *to != nil {
-		cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
-		if err := (*to).withoutHeld().send(ctx, cmd); err == nil || f.script.only != nil || !isRedirected(err) {
-			return cmd
+// send sends a heartbeat with these arguments, as run does.
+func (f *Fleet) send(ctx context.Context, to *node, args []any) (cmd heartbeatCmd, by *node) {
+	if to != nil {
+		cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
+		if err := to.withoutHeld().send(ctx, cmd); err == nil || f.script.only != nil || !isRedirected(err) {
+			return cmd, to
 		}
-		*to = nil
 		f.script.reload(ctx)
 	}
-	cmd := heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
+	cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.script.client.Process(ctx, cmd)
-	return cmd
+	return cmd, nil
 }
 
 // read decodes the script's reply; fleet.lua describes it.

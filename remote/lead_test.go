@@ -63,7 +63,7 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 		may                bool
 	}{{long / 2, 0, true}, {2 * long, 0, false}, {2 * long, long / 2, false}, {2 * long, 2 * long, true}, {5 * long, 2 * long, false}} {
 		b.mu.Lock()
-		trip := &trip{ends: localTime() - c.inFlightFor + 80*ms, entries: 1}
+		trip := &trip{flight: flight{ends: localTime() - c.inFlightFor + 80*ms, entries: 1}}
 		b.queue, b.inFlight, b.delay, b.trips, b.last = queueOf(calls...), 1, c.delay, append(b.trips, trip), cargo{asked: 1, sent: 1}
 		if may := b.mayStart(); may != c.may {
 			t.Errorf("a trip has been in flight for %d µs, and the last one was delayed by %d: another may start: %v", c.inFlightFor, c.delay, may)

@@ -30,6 +30,11 @@ func send(ctx context.Context, to sender, cmds []redis.Cmder) error {
 	if len(cmds) == 1 {
 		return to.Process(ctx, cmds[0])
 	}
+	return sendPipelined(ctx, to, cmds)
+}
+
+// sendPipelined is send for commands that go in a pipeline even if there is only one.
+func sendPipelined(ctx context.Context, to sender, cmds []redis.Cmder) error {
 	pipe := to.Pipeline()
 	for _, cmd := range cmds {
 		_ = pipe.Process(ctx, cmd)

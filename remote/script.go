@@ -156,10 +156,11 @@ const checkWithin = time.Second
 // form returns the way to run the script now. Before the library is first used, it is loaded or, if the
 // server has a library of that name, compared with it.
 func (s *Script) form(ctx context.Context) *form {
-	if s.checked.Load() && !s.plain.Load() {
-		return &s.library
-	} else if s.plain.Load() {
+	switch {
+	case s.plain.Load():
 		return &s.script
+	case s.checked.Load():
+		return &s.library
 	}
 	loaded := s.load.DoChan("check", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkWithin)

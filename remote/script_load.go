@@ -20,12 +20,11 @@ func (s *Script) Prepare(ctx context.Context) {
 // loadForm loads a form on every node. Any number of callers at once load it once.
 func (s *Script) loadForm(ctx context.Context, f *form) error {
 	_, err, _ := s.load.Do(f.verb, func() (any, error) {
-		cluster, ok := s.client.(*redis.ClusterClient)
-		if !ok {
+		if s.nodes.cluster == nil {
 			return nil, f.loadInto(ctx, s.client)
 		}
 		var loaded, foreign atomic.Bool
-		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := s.nodes.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			err := f.loadInto(ctx, node)
 			if err == nil {
 				loaded.Store(true)

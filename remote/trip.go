@@ -19,8 +19,11 @@ type trip struct {
 	full  bool  // it left some behind
 	alone bool  // it carries one call only, see load
 	takes int64 // µs, see Batcher.takes
+	flight
+}
 
-	// Guarded by the batcher's lock:
+// flight is the part of a trip that the batcher's lock guards.
+type flight struct {
 	leader   *call        // nil: a separate goroutine leads
 	entries  int          // on the trip; 0 while it is loaded
 	asked    int          // entries of the calls; 0 while it is loaded
@@ -53,7 +56,7 @@ func (b *Batcher) load(leader *call) *trip {
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
 	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
-	t.leader, t.entries, t.asked, t.ends, t.ctx, t.done, t.givenUp, t.passedOn = leader, 0, 0, 0, nil, nil, false, false
+	t.flight = flight{leader: leader}
 	most, calls := b.share(taken.entries), len(t.calls)
 	if calls > 0 {
 		b.trips = append(b.trips, t)

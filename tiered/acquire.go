@@ -37,18 +37,13 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	if err = r.tell(&d, err); err != nil {
 		return nil, d, err
 	}
-	if slots == nil {
-		return r.onDryRun(nil, &d), d, nil
+	switch {
+	case slots != nil:
+		return slots[0], d, nil
+	case d.Allowed: // on a dry run
+		return &Slot{rule: r, dry: true}, d, nil
 	}
-	return slots[0], d, nil
-}
-
-// onDryRun returns the slot of a decision. On a dry run, all decisions have one.
-func (r *Rule) onDryRun(slot *Slot, d *limit.Decision) *Slot {
-	if slot == nil && d.Allowed {
-		return &Slot{rule: r, dry: true}
-	}
-	return slot
+	return nil, d, nil
 }
 
 // acquire acquires up to count slots, each with the question's units. It returns the decision about
@@ -254,4 +249,41 @@ func (r *Rule) resetSlots(key *callKey) {
 	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })
 	r.unitsCameBack(key)
+}
+
+// peekSlots decides a Peek of a concurrency limit.
+func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
+	r, units := q.rule, q.cost
+	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
+		return limit.Decision{}, err
+	}
+	l := r.limiter
+	l.roundOfSlots()
+	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
+		return d, nil
+	}
+	s, err := q.shard(), breaker.ErrOpen
+	if s.Breaker.Closed() {
+		var reply remote.Reply
+		if reply, err = s.Decide(ctx, q.entry()); err == nil {
+			d := r.fromRedis(&reply, units, lua.Peek)
+			r.slotsDenied(&d)
+			return d, nil
+		}
+	}
+	if !l.outage(err) {
+		return limit.Decision{}, err
+	}
+	d := r.decision(s.TierWithout(err))
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
+	switch {
+	case r.config.policy == Allow:
+		d.Remaining = r.limit.Quota()
+	case r.config.policy == Approximate && !s.Breaker.Closed():
+		d.Remaining = q.roomAlone()
+	}
+	if d.Allowed = d.Remaining >= units; d.Allowed {
+		d.RetryAfter = 0
+	}
+	return d, nil
 }

@@ -15,13 +15,13 @@ import (
 // counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
 // types: a service must not link one because it limits requests. Nothing is counted by key.
 type counters struct {
-	noRoom, notInTime, ownTime counter // decisions
+	noRoom, notInTime, ownTime atomic.Uint64 // decisions
 	trips                      *histogram
 	tripCalls                  *histogram
-	errors                     map[remote.Kind]*counter // has all kinds; does not change
-	charged                    counter
-	amnesia                    counter
-	opened                     counter
+	errors                     map[remote.Kind]*atomic.Uint64 // has all kinds; does not change
+	charged                    atomic.Uint64
+	amnesia                    atomic.Uint64
+	opened                     atomic.Uint64
 
 	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters
@@ -34,37 +34,31 @@ func newCounters() *counters {
 		// A trip has few entries, but calls of one key share an entry: as many calls may
 		// share a trip as wait.
 		tripCalls: newHistogram([]float64{1, 4, 16, 64, 256, 1024, 4096, 16384}),
-		errors:    make(map[remote.Kind]*counter),
+		errors:    make(map[remote.Kind]*atomic.Uint64),
 		rules:     make(map[string]*ruleCounters),
 		sources:   make(map[string]*SourceStats),
 	}
 	for _, kind := range remote.Kinds() {
-		c.errors[kind] = new(counter)
+		c.errors[kind] = new(atomic.Uint64)
 	}
 	return c
 }
 
-// counter is safe for concurrent use.
-type counter struct{ atomic.Uint64 }
-
-// Inc adds one.
-func (c *counter) Inc() { c.Add(1) }
-
 // Opened, Forgot, Charged, Missed and Trip implement [outage.Counts].
-func (c *counters) Opened() { c.opened.Inc() }
+func (c *counters) Opened() { c.opened.Add(1) }
 
-func (c *counters) Forgot() { c.amnesia.Inc() }
+func (c *counters) Forgot() { c.amnesia.Add(1) }
 
 func (c *counters) Charged(units int64) { c.charged.Add(uint64(units)) }
 
 func (c *counters) Missed(why outage.Miss) {
 	switch why {
 	case outage.NoRoom:
-		c.noRoom.Inc()
+		c.noRoom.Add(1)
 	case outage.OwnTime:
-		c.ownTime.Inc()
+		c.ownTime.Add(1)
 	default:
-		c.notInTime.Inc()
+		c.notInTime.Add(1)
 	}
 }
 
@@ -72,7 +66,7 @@ func (c *counters) Trip(calls int, took time.Duration, err error) {
 	c.trips.observe(took.Seconds())
 	c.tripCalls.observe(float64(calls))
 	if err != nil {
-		c.errors[remote.KindOf(err)].Inc()
+		c.errors[remote.KindOf(err)].Add(1)
 	}
 }
 
@@ -89,14 +83,14 @@ type ruleCounters struct {
 // failures are calls that ended with an error, sorted by whose business it is: the
 // caller's code, the limiter's settings, the caller's caller.
 type failures struct {
-	invalid   counter // the call was a mistake
-	cancelled counter // the context ended
-	closed    counter // the limiter was closed
-	other     counter
+	invalid   atomic.Uint64 // the call was a mistake
+	cancelled atomic.Uint64 // the context ended
+	closed    atomic.Uint64 // the limiter was closed
+	other     atomic.Uint64
 }
 
 // of returns the counter of an error.
-func (f *failures) of(err error) *counter {
+func (f *failures) of(err error) *atomic.Uint64 {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case is(context.Canceled), is(context.DeadlineExceeded):
@@ -113,16 +107,9 @@ func (f *failures) stats() ErrorStats {
 	return ErrorStats{Invalid: f.invalid.Load(), Cancelled: f.cancelled.Load(), Closed: f.closed.Load(), Other: f.other.Load()}
 }
 
-// ruleMetrics are the counters of one rule, looked up once.
-type ruleMetrics struct {
-	decisions *decisionCounts
-	failed    *failures
-	holds     *holdCounts
-}
-
-// rule returns the counters of a rule, which it shares with all rules of its name; decisions on a
-// dry run are counted apart from the others.
-func (c *counters) rule(name string, dryRun bool) ruleMetrics {
+// rule returns the counters of a rule, which it shares with all rules of its name, and those of them that
+// are of its decisions, which are counted apart on a dry run.
+func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.ofName(name)
@@ -133,7 +120,7 @@ func (c *counters) rule(name string, dryRun bool) ruleMetrics {
 	if *decisions == nil {
 		*decisions = new(decisionCounts)
 	}
-	return ruleMetrics{decisions: *decisions, failed: &r.failed, holds: &r.holds}
+	return r, *decisions
 }
 
 // shadow returns the counts that the shadows of all rules of a name share.

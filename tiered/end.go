@@ -24,10 +24,10 @@ func (q *question) end(d *limit.Decision, err error) error {
 // none, that takes only the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
-		r.metrics.failed.of(err).Inc()
+		r.counters.failed.of(err).Add(1)
 		return
 	}
-	if n := r.metrics.decisions.add(d); d.Tier != limit.TierRedis {
+	if n := r.decisions.add(d); d.Tier != limit.TierRedis {
 		r.limiter.yield(n)
 	}
 	if own := r.limiter.ownLimits.Load(); own != nil {

@@ -29,7 +29,7 @@ func TestChangesOfStateSayWhy(t *testing.T) {
 	}
 	ask()
 	began := time.Now()
-	h := inside.Health()
+	h := inside.Snapshot().Health
 	if len(h.Masters) != 1 || h.Masters[0].State != "healthy" || h.Masters[0].Address != server.Addr() || h.Masters[0].LastError != "" || h.Masters[0].Since.After(began) {
 		t.Fatalf("healthy: %+v", h)
 	}
@@ -44,7 +44,7 @@ func TestChangesOfStateSayWhy(t *testing.T) {
 	server.Kill()
 	redistest.Eventually(t, "Redis counts as lost", func() bool { ask(); return l.State() == Outage })
 	ask()
-	if h = inside.Health(); h.Masters[0].State != "outage" || h.Masters[0].Since.Before(began) || h.Masters[0].LastError == "" || h.Masters[0].LastErrorAt.Before(began) || h.WaitingUnits == 0 || h.WaitingKeys != 1 {
+	if h = inside.Snapshot().Health; h.Masters[0].State != "outage" || h.Masters[0].Since.Before(began) || h.Masters[0].LastError == "" || h.Masters[0].LastErrorAt.Before(began) || h.WaitingUnits == 0 || h.WaitingKeys != 1 {
 		t.Errorf("in the outage: %+v", h)
 	}
 	server.Restart()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -103,7 +104,7 @@ func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64
 	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
 	h.ends = began + int64(key.hold.terms.Life)
 	h.local, h.unknown = d.Degraded(), key.hold.unknown
-	r.metrics.holds.change(1, h.units)
+	r.counters.holds.change(1, h.units)
 	return h
 }
 
@@ -159,14 +160,16 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
-	h.rule.metrics.holds.change(-1, -h.units)
+	h.rule.counters.holds.change(-1, -h.units)
 	if l.now() > ends {
-		h.rule.metrics.holds.late.Add(1)
+		h.rule.counters.holds.late.Add(1)
 	}
 	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
 	if h.local && !h.unknown {
 		s.local = true
-		l.settleLocally(&s)
+		l.record(&s)
+		h.rule.counters.holds.settled.Add(1)
+		h.rule.unitsCameBack(&s.key)
 		return nil
 	}
 	l.settle(ctx, s)
@@ -241,3 +244,41 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	h.ends = max(h.ends, now+int64(life))
 	return nil
 }
+
+// holding has the parameters, other than the cost, of a decision that holds units.
+type holding struct {
+	terms remote.Hold
+	// unknown means that it was decided without Redis, which may hold the units even so.
+	unknown bool
+	// granted is the Hold that is returned if units are granted. It is part of the holding so that
+	// both take one allocation.
+	granted Hold
+}
+
+// newHolding returns a holding whose ID is, with near certainty, unique in the fleet.
+func (l *Limiter) newHolding(life time.Duration) *holding {
+	return &holding{terms: remote.Hold{ID: l.holds.lastID.Add(1), Life: life}}
+}
+
+// ask turns an entry that charges units into one that holds them, unless h is nil.
+func (h *holding) ask(e *remote.Entry) {
+	if h == nil {
+		return
+	}
+	e.Hold = &h.terms
+	if e.Operation == lua.TakeUpTo {
+		e.Operation = lua.HoldUpTo
+	} else {
+		e.Operation = lua.Hold
+	}
+}
+
+// decidedWithout records that the outage policy has decided, because asking Redis ended with err. Redis
+// may hold the units even so.
+func (h *holding) decidedWithout(err error) {
+	if h != nil {
+		h.unknown = outage.MayBeCharged(err)
+	}
+}
+
+func asksToHold(e *remote.Entry) bool { return e.Operation == lua.Hold || e.Operation == lua.HoldUpTo }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/internal/wake"
 )
 
 const (
@@ -19,13 +20,13 @@ const (
 
 // holdKeeper numbers the holds of a limiter, and sends the settlements that wait for Redis.
 type holdKeeper struct {
-	lastID atomic.Uint64 // begins anywhere
+	lastID atomic.Uint64 // begins anywhere below 2^63, and so does not come to 0, which identifies no hold
 
 	sending sync.Mutex // held while waiting settlements are sent
 	mu      sync.Mutex // guards the fields below
 	waiting []settlement
 	pending map[*outage.Shard]int // settlements that wait or are in flight, by the shard that they were put for
-	wake    chan struct{}         // nil until something waits
+	wake    wake.Signal           // nil until something waits
 	ended   bool
 }
 
@@ -73,49 +74,36 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	defer k.mu.Unlock()
 	s.shard = l.shardOf(&s.key)
 	if k.ended || k.pending[s.shard] >= mostSettlements {
-		s.rule.metrics.holds.lost.Add(1)
+		s.rule.counters.holds.lost.Add(1)
 		return
 	}
 	if k.wake == nil {
-		k.wake, k.pending = make(chan struct{}, 1), make(map[*outage.Shard]int)
-		l.background.Go(l.keepSettling)
+		k.wake, k.pending = wake.NewSignal(), make(map[*outage.Shard]int)
+		l.background.Go(func() { k.wake.Run(l.ctx, l.keepSettling) })
 	}
 	k.waiting = append(k.waiting, s)
 	k.pending[s.shard]++
-	s.rule.metrics.holds.waiting.Add(1)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	s.rule.counters.holds.waiting.Add(1)
+	k.wake.Send()
 }
 
-// keepSettling runs in the background from the first put on, and sends waiting settlements.
-func (l *Limiter) keepSettling() {
-	k := &l.holds
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-k.wake:
-		}
-		for l.sendWaiting(settledAtOnce) {
-			select {
-			case <-l.ctx.Done():
-				return
-			case <-time.After(outage.ProbeEvery):
-			}
-		}
+// keepSettling runs in the background from the first put on, and sends waiting settlements. It returns the
+// pause before those that are left are sent, or 0 if none are.
+func (l *Limiter) keepSettling() (pause time.Duration) {
+	if l.sendWaiting() {
+		return outage.ProbeEvery
 	}
+	return 0
 }
 
-// sendable takes up to some settlements that can be sent now out of those that wait. It passes over
+// sendable takes up to settledAtOnce settlements that can be sent now out of those that wait. It passes over
 // those whose master is lost, so that they do not delay those of other masters.
-func (k *holdKeeper) sendable(l *Limiter, some int) (batch []settlement) {
+func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var others []settlement
 	seen := 0
-	for now := l.now(); seen < len(k.waiting) && len(batch) < some; seen++ {
+	for now := l.now(); seen < len(k.waiting) && len(batch) < settledAtOnce; seen++ {
 		s := &k.waiting[seen]
 		if s.after <= now && l.shardOf(&s.key).Breaker.Closed() {
 			batch = append(batch, *s)
@@ -136,14 +124,14 @@ func (k *holdKeeper) made(s *settlement) {
 	}
 }
 
-// sendWaiting sends waiting settlements, some at a time, until none can be sent or none of a batch can
+// sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent or none of a batch can
 // be made now. It reports whether any are left.
-func (l *Limiter) sendWaiting(some int) (left bool) {
+func (l *Limiter) sendWaiting() (left bool) {
 	k := &l.holds
 	k.sending.Lock()
 	defer k.sending.Unlock()
 	for {
-		batch := k.sendable(l, some)
+		batch := k.sendable(l)
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
 		for i := range batch {
@@ -155,7 +143,7 @@ func (l *Limiter) sendWaiting(some int) (left bool) {
 		for i := range batch {
 			if made[i] {
 				progress = true
-				batch[i].rule.metrics.holds.waiting.Add(-1)
+				batch[i].rule.counters.holds.waiting.Add(-1)
 				k.made(&batch[i])
 			} else {
 				k.waiting = append(k.waiting, batch[i])
@@ -183,12 +171,12 @@ func (l *Limiter) closeHolds() {
 	if wait := after - l.now(); wait > 0 {
 		time.Sleep(time.Duration(wait)) // no longer than the limiter's deadline
 	}
-	l.sendWaiting(settledAtOnce)
+	l.sendWaiting()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {
 		for i := range k.waiting {
-			k.waiting[i].rule.metrics.holds.lost.Add(1)
+			k.waiting[i].rule.counters.holds.lost.Add(1)
 		}
 		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
 	}

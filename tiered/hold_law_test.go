@@ -269,7 +269,7 @@ func TestLaw12CloseSettles(t *testing.T) {
 	l.holds.mu.Lock()
 	l.holds.waiting = waiting
 	l.holds.mu.Unlock()
-	r.metrics.holds.waiting.Add(int64(len(waiting)))
+	r.counters.holds.waiting.Add(int64(len(waiting)))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	client := cluster.Client(t)
 	for what, makes := range map[string]func(*Limiter){
 		"in the background": func(l *Limiter) {
-			if !l.sendWaiting(settledAtOnce) {
+			if !l.sendWaiting() {
 				t.Error("nothing waits for the lost master")
 			}
 		},
@@ -43,7 +43,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 			l.holds.mu.Lock()
 			l.holds.waiting = waiting
 			l.holds.mu.Unlock()
-			r.metrics.holds.waiting.Add(int64(len(waiting)))
+			r.counters.holds.waiting.Add(int64(len(waiting)))
 			makes(l)
 			if d := mustAllow(t, other, kept[0], 1); d.Remaining != 1000-30-1 {
 				t.Errorf("30 of 50 units were used, and 1 now: %+v", d)

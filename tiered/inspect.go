@@ -37,6 +37,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 		RememberedDenials: l.rememberedDenials(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
+		Health:            l.health(),
 	}
 	if err := l.shards.Reason(); err != nil {
 		shown.Reason = err.Error()
@@ -56,7 +57,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 // inspectedHeld returns what is held under the rule's name.
 func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 	var holds HoldStats
-	holds.add(r.metrics.holds)
+	holds.add(&r.counters.holds)
 	return inspect.Held{
 		Units: slots.Units + holds.Units, Open: holds.Open, Settled: holds.Settled,
 		Waiting: holds.Unsettled, Reclaimed: holds.Reclaimed, LostHolds: holds.Lost,
@@ -92,8 +93,8 @@ func (r *Rule) inspected() inspect.Rule {
 	if r.config.dryRun {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
 	}
-	shown.Errors = r.metrics.failed.stats().Total()
-	for _, tier := range r.metrics.decisions.stats() {
+	shown.Errors = r.counters.failed.stats().Total()
+	for _, tier := range r.decisions.stats() {
 		shown.Counts = append(shown.Counts, inspect.Count(tier))
 	}
 	return shown
@@ -110,9 +111,7 @@ func (i inside) RememberOwnLimits() {
 	i.l.ownLimits.CompareAndSwap(nil, &ownLimits{seed: maphash.MakeSeed()})
 }
 
-func (i inside) Health() inspect.Health {
-	l := i.l
-	var h inspect.Health
+func (l *Limiter) health() (h inspect.Health) {
 	for _, s := range l.shards.InUse() {
 		m := inspect.Master{Address: s.Address(), State: s.State().String(), Since: s.Since()}
 		if at, err := s.LastFailure(); err != nil {

@@ -48,7 +48,7 @@ type Limiter struct {
 	denials   *local.Denials // nil: turned off
 	ledger    *ledger.Ledger[*outage.Rule]
 	shards    *outage.Shards
-	shard     *outage.Shard // the only one, nil on a Cluster; see shardOf
+	shard     *outage.Shard // the only one, nil on a Cluster
 	leases    *lease.Keeper
 	holds     holdKeeper
 	slots     slotKeeper
@@ -134,7 +134,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.script.OnForeignLibrary(func(err error) {
 		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
-	l.holds.lastID.Store(rand.Uint64())
+	l.holds.lastID.Store(rand.Uint64() / 2)
 	l.born = l.now()
 	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -145,11 +145,10 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	if c.hashTags > 0 {
 		l.keys = l.keys.WithHashTags(c.hashTags)
 	}
-	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue}
+	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue, Inline: inline}
 	if c.virtualClock != nil {
 		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 stands for Redis's own
 	}
-	l.batching.Inline = inline
 	if c.fleetFile != "" {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
 	}

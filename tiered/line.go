@@ -70,7 +70,7 @@ func (ls *lines) join(w *waiter) *line {
 	case q.asking || q.next.IsZero() || q.first() == w:
 	case time.Since(q.asked) > lookAgain:
 		q.next = time.Time{}
-		q.first().tell()
+		q.first().told.Send()
 	default:
 		q.expel(w, time.Until(q.next), behind)
 	}
@@ -183,7 +183,7 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 		}
 	}
 	if q.waiters.Len() > 0 {
-		q.first().tell()
+		q.first().told.Send()
 	}
 	return left
 }
@@ -233,7 +233,7 @@ func (q *line) leave(w *waiter, why error) {
 		if !w.wantsTheSame(q.first()) {
 			q.next = time.Time{}
 		}
-		q.first().tell()
+		q.first().told.Send()
 	}
 }
 
@@ -242,7 +242,7 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost
 	w.place, w.decision, w.err = nil, d, err
-	w.tell()
+	w.told.Send()
 	if q.waiters.Len() == 0 {
 		q.lines.remove(q)
 	}
@@ -259,7 +259,7 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	for _, q := range ls.of[lineID{rule, key}] {
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
-		q.first().tell()
+		q.first().told.Send()
 	}
 }
 

@@ -77,7 +77,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Met:        l.met,
 		Heartbeat:  l.script.Rest,
 		Changed:    l.config.onStateChange,
-		Turned:     l.wakeSlots,
+		Turned:     l.slots.wake.Send,
 		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
 		Counts:     l.metrics,
@@ -101,12 +101,7 @@ func (l *Limiter) newShards() *outage.Shards {
 }
 
 // shardOf returns the shard of a key.
-func (l *Limiter) shardOf(key *callKey) *outage.Shard {
-	if l.shard != nil {
-		return l.shard
-	}
-	return l.shards.Of(key.inRedis())
-}
+func (l *Limiter) shardOf(key *callKey) *outage.Shard { return l.shards.Of(key.inRedis()) }
 
 // inOutageOf returns the question to a shard about a key, without a cost.
 func (r *Rule) inOutageOf(key *callKey) outage.Question {

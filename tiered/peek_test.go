@@ -13,9 +13,9 @@ func TestPeekIsNotCounted(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
 		count := func() (decisions, errors uint64) {
 			for tier := range tiers {
-				decisions += r.metrics.decisions.sum(tier, 0) + r.metrics.decisions.sum(tier, 1)
+				decisions += r.decisions.sum(tier, 0) + r.decisions.sum(tier, 1)
 			}
-			return decisions, r.metrics.failed.stats().Total()
+			return decisions, r.counters.failed.stats().Total()
 		}
 		mustAllow(t, r, "k", 7)
 		for _, cost := range []int64{1, 4, 11} { // allowed, denied, an error

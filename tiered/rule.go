@@ -29,11 +29,12 @@ type Rule struct {
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
-	metrics    ruleMetrics
-	own        bool          // made by WithLimit, for keys with their own limit
-	shadow     *shadow       // nil: none
-	lease      *lease.Rule   // nil: none
-	slotTTL    time.Duration // 0 unless the limit is a limit.Concurrent
+	counters   *ruleCounters   // of its name
+	decisions  *decisionCounts // those on a dry run, or the others
+	own        bool            // made by WithLimit, for keys with their own limit
+	shadow     *shadow         // nil: none
+	lease      *lease.Rule     // nil: none
+	slotTTL    time.Duration   // 0 unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held   bool   // Limiter.Rule has returned it
@@ -101,9 +102,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		capacity:   capacity,
 		mostCost:   a.Capacity(inRedis),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
-		metrics:    l.metrics.rule(name, c.dryRun),
 		inRedis:    inRedis,
 	}
+	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity,

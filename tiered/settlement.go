@@ -58,13 +58,6 @@ func (l *Limiter) record(s *settlement) {
 	}
 }
 
-// settleLocally makes the settlement of a hold that was granted without Redis.
-func (l *Limiter) settleLocally(s *settlement) {
-	l.record(s)
-	s.rule.metrics.holds.settled.Add(1)
-	s.rule.unitsCameBack(&s.key)
-}
-
 // send asks Redis to make a settlement. It returns false if the settlement must be sent again.
 func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	shard := l.shardOf(&s.key)
@@ -78,18 +71,18 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):
 		l.warnUnreadable(err)
-		s.rule.metrics.holds.lost.Add(1)
+		s.rule.counters.holds.lost.Add(1)
 		l.record(s)
 		return true
 	case err != nil:
 		s.sent = s.sent || !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 		return false
 	}
-	s.rule.metrics.holds.settled.Add(1)
+	s.rule.counters.holds.settled.Add(1)
 	if reply.Status != remote.Allowed && !s.sent {
 		l.unknownHold(ctx, s)
 	} else if reply.Fitted > 1 {
-		s.rule.metrics.holds.reclaimed.Add(1)
+		s.rule.counters.holds.reclaimed.Add(1)
 	}
 	l.record(s)
 	s.rule.unitsCameBack(&s.key)
@@ -102,7 +95,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 // most once.
 func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
-		s.rule.metrics.holds.lost.Add(1)
+		s.rule.counters.holds.lost.Add(1)
 	}
 	more, now := s.used-s.held, l.now()
 	givenBack := s.rule.config.unsettled == GiveBack && now > s.ends

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -60,8 +61,8 @@ type shadow struct {
 
 // shadowCounts are the results of comparisons.
 type shadowCounts struct {
-	agreed, wronglyAllowed, wronglyDenied counter
-	full, failed                          counter // comparisons left out
+	agreed, wronglyAllowed, wronglyDenied atomic.Uint64
+	full, failed                          atomic.Uint64 // comparisons left out
 }
 
 // newShadow returns nil if the rule has no shadow.
@@ -107,7 +108,7 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	select {
 	case s.limiter.comparisons <- c:
 	default:
-		s.full.Inc()
+		s.full.Add(1)
 	}
 }
 
@@ -150,7 +151,7 @@ func (l *Limiter) compareBatch(batch []comparison) {
 		if c.shard.Breaker.Closed() {
 			return false
 		}
-		c.shadow.failed.Inc()
+		c.shadow.failed.Add(1)
 		return true
 	})
 	if len(batch) == 0 {
@@ -166,7 +167,7 @@ func (l *Limiter) compareBatch(batch []comparison) {
 	for i, c := range batch {
 		switch {
 		case err != nil || replies[i].Err != nil || replies[i].Status == remote.Unreadable:
-			c.shadow.failed.Inc()
+			c.shadow.failed.Add(1)
 		default:
 			c.shadow.count(c.allowed, replies[i].Status == remote.Allowed)
 		}
@@ -176,10 +177,10 @@ func (l *Limiter) compareBatch(batch []comparison) {
 func (s *shadow) count(allowed, right bool) {
 	switch {
 	case allowed == right:
-		s.agreed.Inc()
+		s.agreed.Add(1)
 	case allowed:
-		s.wronglyAllowed.Inc()
+		s.wronglyAllowed.Add(1)
 	default:
-		s.wronglyDenied.Inc()
+		s.wronglyDenied.Add(1)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // compared is how many comparisons there have been, left out ones included.
 func (s *shadow) compared() int {
 	n := uint64(0)
-	for _, c := range []*counter{&s.agreed, &s.wronglyAllowed, &s.wronglyDenied, &s.full, &s.failed} {
+	for _, c := range []*atomic.Uint64{&s.agreed, &s.wronglyAllowed, &s.wronglyDenied, &s.full, &s.failed} {
 		n += c.Load()
 	}
 	return int(n)

@@ -74,9 +74,9 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		capacity:   lim.Quota(),
 		mostCost:   lim.Quota(),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim)),
-		metrics:    l.metrics.rule(name, c.dryRun),
 		slotTTL:    ttl,
 	}
+	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	return r, nil
 }

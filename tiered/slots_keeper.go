@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -28,7 +29,7 @@ const (
 type slotKeeper struct {
 	table  *local.Slots[*Rule]
 	holder remote.Holder
-	wake   chan struct{}
+	wake   wake.Signal
 	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: there is no rule with slots
 
 	mu     sync.Mutex // guards the fields below
@@ -38,7 +39,8 @@ type slotKeeper struct {
 
 // initSlots initializes the slot keeper. It must be called before any rule is made.
 func (l *Limiter) initSlots() {
-	l.slots.table, l.slots.wake = local.NewSlots[*Rule](l.wakeSlots), make(chan struct{}, 1)
+	l.slots.wake = wake.NewSignal()
+	l.slots.table = local.NewSlots[*Rule](l.slots.wake.Send)
 	_, _ = rand.Read(l.slots.holder[:]) // never fails
 }
 
@@ -60,16 +62,8 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 				l.background.Go(l.keepSlots)
 			}
 		}
-		l.wakeSlots()
+		l.slots.wake.Send()
 		return
-	}
-}
-
-// wakeSlots wakes the keeper. It never blocks.
-func (l *Limiter) wakeSlots() {
-	select {
-	case l.slots.wake <- struct{}{}:
-	default:
 	}
 }
 

@@ -38,7 +38,7 @@ func TestErrorsAreCountedByReason(t *testing.T) {
 		limit.ErrNotRedis:         {Other: 1},
 	} {
 		var f failures
-		f.of(fmt.Errorf("rule r: %w", err)).Inc()
+		f.of(fmt.Errorf("rule r: %w", err)).Add(1)
 		if got := f.stats(); got != want {
 			t.Errorf("%v counts as %+v, want %+v", err, got, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -34,7 +35,7 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 }
 
 func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
-	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, told: make(chan struct{}, 1)}
+	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, told: wake.NewSignal()}
 	w.deadline, _ = ctx.Deadline()
 	return w
 }
@@ -66,7 +67,7 @@ type waiter struct {
 	key      callKey
 	cost     int64
 	deadline time.Time // zero: none
-	told     chan struct{}
+	told     wake.Signal
 
 	denied   bool          // it was first and denied, which has been counted
 	place    *list.Element // nil: done
@@ -88,13 +89,6 @@ func (w *waiter) end() (limit.Decision, error) {
 		w.rule.count(w.key.said, &w.decision, w.err)
 	}
 	return w.decision, w.err
-}
-
-func (w *waiter) tell() {
-	select {
-	case w.told <- struct{}{}:
-	default: // it has been woken, but has not looked yet
-	}
 }
 
 // ask asks for the first waiter, and for those behind it that want the same.

@@ -38,10 +38,7 @@ type demoFlags struct {
 func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 	f := demoFlags{limit: limit.Per(20, 10*time.Second)}
 	set := newFlags("demo")
-	set.Func("limit", "the limit for each key, in real time, as `QUOTA/WINDOW` (default 20/10s)", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the limit for each key, in real time, as `QUOTA/WINDOW` (default 20/10s)")
 	f.logFlags.add(set)
 	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
 	redisFlag(set, &f.redis, "")

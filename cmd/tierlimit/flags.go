@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 // newFlags is the flag set of a command; what is wrong is said once, by main.
@@ -73,6 +74,14 @@ func explainedFlag(set *flag.FlagSet, err error) string {
 	return err.Error()
 }
 
+// limitFlag is the flag -limit.
+func limitFlag(set *flag.FlagSet, to *limit.Limit, usage string) {
+	set.Func("limit", usage, func(s string) (err error) {
+		*to, err = limit.Parse(s)
+		return err
+	})
+}
+
 // logFlags say which log to read, and how.
 type logFlags struct {
 	file string // "": the built-in one
@@ -103,6 +112,15 @@ func boundFlags(set *flag.FlagSet, most *trace.Bounds) {
 	}
 	set.Func("max-requests", fmt.Sprintf("refuse a log of more requests than this `number` (default %d)", most.Requests), atLeastOne(&most.Requests))
 	set.Func("max-keys", fmt.Sprintf("refuse a log of more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
+}
+
+// partFlag is a flag whose value is a part of a whole.
+func partFlag(set *flag.FlagSet, name, usage string, take func(float64)) {
+	set.Func(name, usage, func(s string) error {
+		value, err := part(s)
+		take(value)
+		return err
+	})
 }
 
 // part reads a part of a whole: "0.05" or "5%".

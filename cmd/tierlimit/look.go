@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/internal/redisurl"
-	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -31,10 +30,7 @@ func (f *lookFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.prefix, "prefix", "tl", "the `prefix` of its keys, as by tiered.Prefix")
 	set.IntVar(&f.hashTags, "hash-tags", 0, "the `number` of hash tags that keys are spread over, as by tiered.HashTags")
 	set.StringVar(&f.file, "rules", "", "the rules `file` of the services, which says what limit a key has")
-	set.Func("limit", "the rule's limit, as `QUOTA/WINDOW`, if there is no rules file", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the rule's limit, as `QUOTA/WINDOW`, if there is no rules file")
 }
 
 func (f *lookFlags) check() (err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/measure"
-	"github.com/tierlimit/tierlimit/internal/standin"
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -40,10 +40,7 @@ type planFlags struct {
 func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 	f := planFlags{limit: limit.PerMinute(1000)}
 	set := newFlags("plan")
-	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the limit for each key, as `QUOTA/WINDOW` (default 1000/1m)")
 	set.Int64Var(&f.keys, "keys", 1_000_000, "`number` of keys that are in use at once")
 	set.IntVar(&f.nameBytes, "name", plan.DefaultNameBytes, "`bytes` of a key's name in Redis")
 	set.IntVar(&f.holds, "holds", 0, "`number` of holds that each key has open, for costs that are known afterwards")
@@ -245,17 +242,9 @@ func tolerances() []plan.Need {
 	}
 }
 
-// automatic is what a rule chooses that names no algorithm and no need. It needs no Redis, where
-// a limiter would leave the fleet's generation for a year.
+// automatic is what a rule chooses that names no algorithm and no need.
 func automatic(l limit.Limit) (plan.Plan, error) {
-	server, err := standin.Start()
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	defer server.Close()
-	client := redis.NewClient(server.Options())
-	defer client.Close()
-	limiter, err := tiered.New(client, tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0))
+	limiter, err := idleLimiter()
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -264,4 +253,10 @@ func automatic(l limit.Limit) (plan.Plan, error) {
 		return plan.Plan{}, errors.Join(err, limiter.Close())
 	}
 	return rule.Plan(), limiter.Close()
+}
+
+// idleLimiter returns a limiter that decides nothing. It needs no Redis, where it would leave the fleet's
+// generation for a year.
+func idleLimiter() (*tiered.Limiter, error) {
+	return embedded.Open(tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0))
 }

@@ -52,10 +52,7 @@ type replayFlags struct {
 func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	f := replayFlags{limit: limit.PerMinute(10)}
 	set := newFlags("replay")
-	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)")
 	set.IntVar(&f.instances, "instances", 4, "`number` of limiter instances that share the Redis")
 	f.logFlags.add(set)
 	set.Func("cost", "how many units a request takes: `requests|bytes|kB` (default requests: 1, or what the log says)", func(s string) (err error) {
@@ -233,7 +230,7 @@ func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *t
 			done <- log{err: err}
 			return
 		}
-		tr, err := trace.Load(reader, f.key, f.cost, f.most, nil)
+		tr, err := trace.Load(reader, f.key, f.cost, f.most)
 		done <- log{reader, tr, err}
 	}()
 	select {

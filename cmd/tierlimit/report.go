@@ -46,10 +46,7 @@ type reportFlags struct {
 func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 	f := reportFlags{limit: limit.PerMinute(10)}
 	set := newFlags("report")
-	set.Func("limit", "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)", func(s string) (err error) {
-		f.limit, err = limit.Parse(s)
-		return err
-	})
+	limitFlag(set, &f.limit, "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)")
 	f.logFlags.add(set)
 	set.Func("load", "replay a made-up `load` instead of a log: "+synthetic.Names(), func(s string) error {
 		load, err := synthetic.Parse(s)
@@ -58,16 +55,8 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 	})
 	set.IntVar(&f.requests, "requests", 100_000, "about how many `requests` a made-up load has")
 	needFlags(set, &f.need)
-	set.Func("wrong", "need: at most this `part` of the requests decided unlike the exact log, as 0.001 or 0.1%", func(s string) error {
-		most, err := part(s)
-		f.wrong = &most
-		return err
-	})
-	set.Func("find", "propose limits that would have affected at most this `part` of keys or requests, as 0.01 or 1%", func(s string) error {
-		most, err := part(s)
-		f.find = &most
-		return err
-	})
+	partFlag(set, "wrong", "need: at most this `part` of the requests decided unlike the exact log, as 0.001 or 0.1%", func(most float64) { f.wrong = &most })
+	partFlag(set, "find", "propose limits that would have affected at most this `part` of keys or requests, as 0.01 or 1%", func(most float64) { f.find = &most })
 	redisFlag(set, &f.redis, " to check the models on")
 	set.StringVar(&f.out, "o", "tierlimit-report.html", "`file` to write, - for standard output")
 	if err := parseFlags(set, args, reportUsage, 1, stdout); err != nil {

@@ -6,13 +6,9 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tierlimit/tierlimit/internal/inspect"
-	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/rulesfile"
-	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // rules are those of a rules file, on a limiter that decides nothing.
@@ -24,23 +20,12 @@ type rules struct {
 
 // loadRules reads a rules file as a service does, with no Redis.
 func loadRules(path string) (*rules, error) {
-	server, err := standin.Start()
+	limiter, err := idleLimiter()
 	if err != nil {
 		return nil, err
 	}
-	client := redis.NewClient(server.Options())
-	quiet := slog.New(slog.DiscardHandler)
-	limiter, err := tiered.New(client, tiered.Logger(quiet), tiered.LedgerKeys(1), tiered.RememberDenials(0))
-	if err != nil {
-		_ = client.Close()
-		server.Close()
-		return nil, err
-	}
-	r := &rules{close: func() {
-		_, _ = limiter.Close(), client.Close() // nothing is lost by it
-		server.Close()
-	}}
-	if r.Rules, err = rulesfile.Load(limiter, path, rulesfile.Logger(quiet)); err != nil {
+	r := &rules{close: func() { _ = limiter.Close() }} // nothing is lost by it
+	if r.Rules, err = rulesfile.Load(limiter, path, rulesfile.Logger(slog.New(slog.DiscardHandler))); err != nil {
 		r.close()
 		return nil, err
 	}

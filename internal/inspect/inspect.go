@@ -17,8 +17,6 @@ var Of func(limiter any) Inside
 type Inside interface {
 	// Snapshot is what the limiter knows and has done by now. It makes no trip.
 	Snapshot() Snapshot
-	// Health is how the limiter and its Redis have been. It makes no trip.
-	Health() Health
 	// Watch has f called after each decision, by whoever asked for it, until stop is
 	// called. There is one watcher at most: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)
@@ -48,6 +46,7 @@ type Snapshot struct {
 	Prefix            string
 	Deadline          time.Duration
 	Rules             []Rule // by name
+	Health            Health
 }
 
 // Rule is a rule and what it has decided.

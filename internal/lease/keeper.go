@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -53,7 +54,7 @@ type Keeper struct {
 
 	mu       sync.Mutex           // guards the fields below
 	table    *local.Leases[*Rule] // nil until a rule needs it; then not changed
-	wake     chan struct{}        // signals that there are leases; made with table
+	wake     wake.Signal          // that there are leases; made with table
 	underWay int
 	closed   bool
 }
@@ -66,9 +67,9 @@ func (k *Keeper) Begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.table == nil {
-		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), make(chan struct{}, 1)
+		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), wake.NewSignal()
 		if !k.c.Virtual && !k.closed {
-			k.c.Go(k.keep)
+			k.c.Go(func() { k.wake.Run(k.c.Context, k.endIdle) })
 		}
 	}
 }
@@ -162,36 +163,20 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		k.giveBack([]local.Ended[*Rule]{{Lease: lease, Left: lease.Units}})
 		return
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Send()
 }
 
-// keep runs in the background: it gives back unused leases.
-func (k *Keeper) keep() {
-	for {
-		select {
-		case <-k.c.Context.Done():
-			return
-		case <-k.wake:
-		}
-		for k.table.Held() > 0 {
-			select {
-			case <-k.c.Context.Done():
-				return
-			case <-time.After(endIdleEvery):
-				k.endIdle()
-			}
-		}
-	}
-}
-
-func (k *Keeper) endIdle() {
+// endIdle runs in the background: it gives back unused leases. It returns the pause before it is to do so
+// again, or 0 if there are no leases.
+func (k *Keeper) endIdle() (pause time.Duration) {
 	if k.begin() {
-		defer k.end()
 		k.giveBack(k.table.EndIdle(k.c.Now()))
+		k.end()
 	}
+	if k.table.Held() == 0 {
+		return 0
+	}
+	return endIdleEvery
 }
 
 // Close gives all leases back (law 12). None is granted afterwards.

@@ -142,12 +142,3 @@ func (s *Shard) forgot(since int64) {
 		s.changed(Settling)
 	}
 }
-
-// suspect triggers a heartbeat at once, because Redis counts less than this instance alone was
-// granted. It never waits.
-func (s *Shard) suspect() {
-	select {
-	case s.suspicions <- struct{}{}:
-	default:
-	}
-}

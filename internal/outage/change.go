@@ -29,7 +29,6 @@ func (l *Shards) tell(c change) {
 
 // tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed.
 func (l *Shards) tellChanges() {
-	told := Healthy
 	for {
 		select {
 		case <-l.Context.Done():
@@ -43,12 +42,7 @@ func (l *Shards) tellChanges() {
 			for _, s := range l.InUse() {
 				state = worse(state, s.told)
 			}
-			if state == told {
-				continue
-			}
-			told = state
-			l.spent.enter(state, time.Now())
-			if l.Changed != nil {
+			if l.spent.enter(state, time.Now()) && l.Changed != nil {
 				l.Changed(state)
 			}
 		}

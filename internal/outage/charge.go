@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
@@ -24,7 +25,7 @@ const (
 
 // charger charges units in Redis that were granted without it, each once (law 3), with its age.
 type charger struct {
-	wake chan struct{}
+	wake wake.Signal
 	// busy says that units were taken out of the journal, which Redis may not have yet.
 	busy atomic.Bool
 	// taken is how many units were.
@@ -35,14 +36,6 @@ type charger struct {
 	pending  []ledger.Debt[*Rule]
 	since    time.Time
 	sequence int64
-}
-
-// wakeCharger never waits.
-func (s *Shard) wakeCharger() {
-	select {
-	case s.charger.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Owes reports whether there are units still to be charged in Redis.
@@ -80,35 +73,15 @@ func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
 func (l *Shards) hurriesCharging(lostToo bool) (waits bool) {
 	for _, s := range l.InUse() {
 		if s.Owes() && (lostToo || s.Breaker.Closed()) {
-			s.wakeCharger()
+			s.charger.wake.Send()
 			waits = true
 		}
 	}
 	return waits
 }
 
-// chargeBack runs in the background.
-func (s *Shard) chargeBack() {
-	for {
-		pause := s.chargeSome()
-		if pause == 0 {
-			select {
-			case <-s.all.Context.Done():
-				return
-			case <-s.charger.wake:
-			}
-			continue
-		}
-		select {
-		case <-s.all.Context.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
-// chargeSome charges a batch. It returns the pause before the next one, or 0 if there is nothing to
-// charge or Redis is lost.
+// chargeSome runs in the background, and charges a batch. It returns the pause before the next one, or 0
+// if there is nothing to charge or Redis is lost.
 func (s *Shard) chargeSome() (pause time.Duration) {
 	l, c := s.all, &s.charger
 	if !s.Breaker.Closed() {

@@ -83,7 +83,7 @@ func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, q.Rule.Capacity, q.Rule.Sliding
 	}
 	if s.all.Ledger.Learn(&a, now, known) {
-		s.suspect()
+		s.suspicions.Send() // it counts less than this instance alone was granted
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 	a.Charged = charged
 	s.all.Ledger.Add(&a, s.all.Now(), units)
 	if !charged {
-		s.wakeCharger()
+		s.charger.wake.Send()
 	}
 }
 

@@ -201,7 +201,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 		s.settleWithOthers()
 	}
 	if owes {
-		s.wakeCharger()
+		s.charger.wake.Send()
 	}
 	if !unsettled {
 		s.settle(heard)
@@ -242,7 +242,7 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 		s.back(s.all.Now())
 		s.all.Turned()
 		s.changed(Settling)
-		s.wakeCharger()
+		s.charger.wake.Send()
 	}
 }
 

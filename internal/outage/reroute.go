@@ -199,12 +199,7 @@ func (s *Shard) adopt(from *Shard) {
 
 // place records where the shards' masters are, and moves the fleet's key if its slot has changed.
 func (l *Shards) place(r *routes, places []where) {
-	heard := 0 // instances
-	for _, s := range l.InUse() {
-		if s.fleet.Heard() {
-			heard = max(heard, s.fleet.Size())
-		}
-	}
+	heard, _ := l.fleetSizes()
 	for i, s := range r.shards {
 		was, is := s.where.Load(), places[i]
 		if is.slots > 0 && (was.slots == 0 || was.addr == "" || was.fleet != is.fleet) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -27,11 +28,11 @@ type Shard struct {
 	memory  memory
 	misses  misses
 
-	suspicions chan struct{} // that Redis has lost its data
-	told       State         // last state reported by tellChanges
-	toldAt     time.Time     // when that was
-	unwell     time.Time     // since when it is not healthy, as reported
-	changedAt  atomic.Int64  // when the state changed last, in Unix nanoseconds
+	suspicions wake.Signal  // that Redis has lost its data
+	told       State        // last state reported by tellChanges
+	toldAt     time.Time    // when that was
+	unwell     time.Time    // since when it is not healthy, as reported
+	changedAt  atomic.Int64 // when the state changed last, in Unix nanoseconds
 
 	where atomic.Pointer[where]
 
@@ -55,8 +56,8 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 	s := &Shard{
 		all:        l,
 		index:      index,
-		charger:    charger{wake: make(chan struct{}, 1)},
-		suspicions: make(chan struct{}, 1),
+		charger:    charger{wake: wake.NewSignal()},
+		suspicions: wake.NewSignal(),
 		toldAt:     time.Now(),
 	}
 	s.changedAt.Store(s.toldAt.UnixNano())
@@ -94,7 +95,7 @@ func (s *Shard) Index() int { return s.index }
 // run starts the shard's background work.
 func (s *Shard) run() {
 	s.all.Go(s.keep)
-	s.all.Go(s.chargeBack)
+	s.all.Go(func() { s.charger.wake.Run(s.all.Context, s.chargeSome) })
 }
 
 // incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed

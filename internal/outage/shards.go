@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -180,8 +181,17 @@ func (l *Shards) every(f func(*Shard) error) error {
 
 // FleetSize returns the number of instances that share the limits: as last reported by Redis, or as
 // assumed.
-func (l *Shards) FleetSize() int {
-	assumed, heard := 0, 0
+func (l *Shards) FleetSize() int { return cmp.Or(l.fleetSizes()) }
+
+// Heard reports whether Redis has reported the fleet's size.
+func (l *Shards) Heard() bool {
+	heard, _ := l.fleetSizes()
+	return heard > 0
+}
+
+// fleetSizes returns the largest sizes of the fleet that masters have reported, 0 if none has, and that are
+// assumed for the other masters.
+func (l *Shards) fleetSizes() (heard, assumed int) {
 	for _, s := range l.InUse() {
 		if s.fleet.Heard() {
 			heard = max(heard, s.fleet.Size())
@@ -189,20 +199,7 @@ func (l *Shards) FleetSize() int {
 			assumed = max(assumed, s.fleet.Size())
 		}
 	}
-	if heard > 0 {
-		return heard
-	}
-	return assumed
-}
-
-// Heard reports whether Redis has reported the fleet's size.
-func (l *Shards) Heard() bool {
-	for _, s := range l.InUse() {
-		if s.fleet.Heard() {
-			return true
-		}
-	}
-	return false
+	return heard, assumed
 }
 
 // State returns the worst state of any shard.

@@ -69,11 +69,12 @@ func (c *credit) end() (granted int64) {
 	return granted
 }
 
-// lock locks the set of a hash, and records the grants from its credit.
-func (l *Ledger[O]) lock(hash uint64) *ledgerSet {
-	set := l.set(hash)
+// lock locks the set of a hash, and records the grants from its credit. It returns the set, and the
+// position of the hash's record in it or -1.
+func (l *Ledger[O]) lock(hash uint64) (set *ledgerSet, i int) {
+	set = l.set(hash)
 	l.lockSet(set)
-	return set
+	return set, set.find(hash)
 }
 
 func (l *Ledger[O]) lockSet(set *ledgerSet) {

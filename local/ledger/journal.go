@@ -140,17 +140,15 @@ func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 // journalRemove takes up to n units of sub-window index out of a line, whose record's
 // newest is given, and returns how many.
 func (l *Ledger[O]) journalRemove(set *ledgerSet, i int, newest, index, n int64) (removed int64) {
-	e := l.line(set, i)
+	e := l.lineAt(set, i, newest)
 	if e == nil {
 		return 0
 	}
-	l.journal.units.Add(-e.units)
-	e.advance(newest)
 	count := &e.counts[index%ledgerCounts]
 	removed = min(n, int64(*count))
 	*count -= uint32(removed)
 	e.units -= removed
-	l.journal.units.Add(e.units)
+	l.journal.units.Add(-removed)
 	if e.units == 0 {
 		l.countLine(e, -1)
 	}

@@ -85,9 +85,8 @@ func New[O any](keys int) *Ledger[O] {
 
 // Add records that cost units were granted at now without asking anyone.
 func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
-	set := l.lock(a.Hash)
+	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.find(a.Hash)
 	if i < 0 {
 		i = l.place(set, l.newRecord(a), a.Rule, now, a.Charged)
 	} else {
@@ -134,9 +133,8 @@ func (l *Ledger[O]) Free(a *Account[O], o Outage, now, cost int64) (free int64, 
 // for good, without Redis, are journaled.
 func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journaled bool) Grant {
 	length := subWindow(a.Window)
-	set := l.lock(a.Hash)
+	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.find(a.Hash)
 	var fresh record // is stored only if it is not empty
 	r := &fresh
 	var owed arrears
@@ -189,9 +187,8 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 // Used returns the recorded units of the last window.
 func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 	length := subWindow(a.Window)
-	set := l.lock(a.Hash)
+	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.find(a.Hash)
 	if i < 0 {
 		return 0
 	}
@@ -214,9 +211,8 @@ func (l *Ledger[O]) Undo(a *Account[O], now, units int64, journaled bool) {
 }
 
 func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journaled bool) {
-	set := l.lock(a.Hash)
+	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.find(a.Hash)
 	if i < 0 {
 		return
 	}

@@ -49,9 +49,8 @@ type Known struct {
 // has lost data, because it counts less than half of what this instance alone was certainly
 // granted. (It may count a little less because replies overtake each other.)
 func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
-	set := l.lock(a.Hash)
+	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	i := set.find(a.Hash)
 	if i < 0 {
 		if k.Granted == 0 {
 			return false

@@ -40,8 +40,7 @@ func (k KeyKind) Of(r Request) string {
 			host = strconv.Quote(host)
 		}
 		return host + " " + pathKey(r.Path)
-	}
-	if k == KeyUser {
+	case KeyUser:
 		return cmp.Or(r.User, "-")
 	}
 	return r.Host

@@ -1,6 +1,9 @@
 package accesslog
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The causes of a bad time.
 const (
@@ -48,35 +51,10 @@ func parseTime(b []byte) (time.Time, fault) {
 	return t, fault{}
 }
 
-func parseMonth(b []byte) time.Month {
-	switch string(b) {
-	case "Jan":
-		return time.January
-	case "Feb":
-		return time.February
-	case "Mar":
-		return time.March
-	case "Apr":
-		return time.April
-	case "May":
-		return time.May
-	case "Jun":
-		return time.June
-	case "Jul":
-		return time.July
-	case "Aug":
-		return time.August
-	case "Sep":
-		return time.September
-	case "Oct":
-		return time.October
-	case "Nov":
-		return time.November
-	case "Dec":
-		return time.December
-	}
-	return 0
-}
+var months = []string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
+
+// parseMonth returns 0 for what is no month.
+func parseMonth(b []byte) time.Month { return time.Month(slices.Index(months, string(b)) + 1) }
 
 // parseFraction reads nothing, or a point and up to nine digits, as nanoseconds.
 func parseFraction(b []byte) int64 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -63,7 +62,7 @@ func (in *instance) start(c Config, prefix string, size int, deadline time.Durat
 		tiered.Deadline(deadline),
 		tiered.LedgerKeys(10_000),
 		tiered.RememberDenials(10_000),
-		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		tiered.Logger(slog.New(slog.DiscardHandler)),
 	)
 	if err != nil {
 		return err

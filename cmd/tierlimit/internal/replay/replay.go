@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	random "math/rand/v2"
 	"strings"
@@ -177,7 +176,7 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 			tiered.Deadline(Patience),
 			tiered.LedgerKeys(1),
 			tiered.RememberDenials(10_000),
-			tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			tiered.Logger(slog.New(slog.DiscardHandler)),
 		)
 		if err != nil || !limiter.Degraded() {
 			return limiter, err

@@ -25,7 +25,7 @@ func readDay() (*simulate.Traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default, nil)
+	tr, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default)
 	if err != nil {
 		return nil, err
 	}

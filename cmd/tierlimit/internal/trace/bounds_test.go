@@ -44,7 +44,7 @@ func TestLongKeysTakeLittleMemory(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	trace, err := load(t, &strangers{n: n, length: length}, accesslog.KeyPath, nil)
+	trace, err := load(t, &strangers{n: n, length: length}, accesslog.KeyPath)
 	if err != nil || trace.Keys != n || len(trace.Events) != n {
 		t.Fatal(err, trace.Keys, len(trace.Events))
 	}
@@ -74,7 +74,7 @@ func TestBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trace, err := Load(reader, accesslog.KeyPath, accesslog.CostRequests, c.most, nil)
+		trace, err := Load(reader, accesslog.KeyPath, accesslog.CostRequests, c.most)
 		if !errors.Is(err, c.want) || len(trace.Events) > c.most.Requests || trace.Keys > c.most.Keys {
 			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, len(trace.Events), trace.Keys)
 		}
@@ -87,7 +87,7 @@ func TestMemoryOfReading(t *testing.T) {
 	var before, after runtime.MemStats
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&before)
-	trace, err := load(t, &steady{left: n}, accesslog.KeyHost, nil)
+	trace, err := load(t, &steady{left: n}, accesslog.KeyHost)
 	if err != nil || len(trace.Events) != n {
 		t.Fatal(err, len(trace.Events))
 	}

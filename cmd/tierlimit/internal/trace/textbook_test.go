@@ -17,7 +17,7 @@ func TestBuiltInDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	day, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default, nil)
+	day, err := trace.Load(log, accesslog.KeyHost, accesslog.CostRequests, trace.Default)
 	if err != nil {
 		t.Fatal(err)
 	}

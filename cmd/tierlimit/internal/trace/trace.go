@@ -42,9 +42,6 @@ type Trace struct {
 // longestKey is the longest key that is kept as it is.
 const longestKey = 64
 
-// progressEvery is how many requests lie between two reports of progress.
-const progressEvery = 10_000
-
 // Bounds are how much of a log is kept in memory at most. Neither may be 0.
 type Bounds struct {
 	// Requests, each of which takes 32 bytes, and up to some 80 while the log is read.
@@ -66,8 +63,7 @@ var (
 )
 
 // Load reads all requests that are left in r, as far as the bounds allow: its error wraps
-// [ErrRequests] or [ErrKeys] if there are more. If progress is not nil, it is
-// called from time to time, and at the end, with the number of requests so far.
+// [ErrRequests] or [ErrKeys] if there are more.
 //
 // Common Log Format has a resolution of one second: taken as they are, all
 // requests of a second would arrive at one instant. So where all stamps are
@@ -76,27 +72,23 @@ var (
 //
 // If the log cannot be read to its end, the trace of what came before is
 // returned along with the error.
-func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) (*Trace, error) {
-	if progress == nil {
-		progress = func(int) {}
-	}
+func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds) (*Trace, error) {
 	// The garbage of lines would double what the requests take.
 	usual := debug.SetGCPercent(garbagePercent)
 	if usual >= 0 && usual < garbagePercent {
 		debug.SetGCPercent(usual)
 	}
 	defer debug.SetGCPercent(usual)
-	events, keys, unnamed, err := readAll(r, key, cost, most, progress)
+	events, keys, unnamed, err := readAll(r, key, cost, most)
 	if wholeSeconds(events) {
 		spread(events)
 	}
 	// Stable, so that requests of one instant stay in the order of the log.
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-	progress(len(events))
 	return &Trace{Events: events, Keys: keys, Unnamed: unnamed, BadLines: r.BadLines()}, err
 }
 
-func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds, progress func(n int)) (events []Event, _, unnamed int, _ error) {
+func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds) (events []Event, _, unnamed int, _ error) {
 	// Each key is kept once, and apart from the log's lines, so that the trace
 	// does not hold the whole log in memory.
 	keys := make(map[string]string)
@@ -127,9 +119,6 @@ func readAll(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind
 			keys[kept] = kept
 		}
 		events = append(events, Event{At: request.Time.UnixMicro(), Key: kept, Cost: cost.Of(request)})
-		if len(events)%progressEvery == 0 {
-			progress(len(events))
-		}
 	}
 }
 

@@ -20,19 +20,19 @@ func line(host, clock, path string) string {
 	return fmt.Sprintf("%s - - [14/Nov/2023:%s +0000] \"GET %s HTTP/1.0\" 200 1\n", host, clock, path)
 }
 
-func load(t *testing.T, r io.Reader, key accesslog.KeyKind, progress func(int)) (*Trace, error) {
+func load(t *testing.T, r io.Reader, key accesslog.KeyKind) (*Trace, error) {
 	t.Helper()
 	log, err := accesslog.NewReader(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Load(log, key, accesslog.CostRequests, Default, progress)
+	return Load(log, key, accesslog.CostRequests, Default)
 }
 
 func TestWholeSecondsAreSpread(t *testing.T) {
 	log := line("c", "22:13:22", "/") + "bad\n" + line("a", "22:13:20", "/") +
 		line("b", "22:13:21", "/") + line("a", "22:13:21", "/")
-	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost, nil)
+	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 func TestFractionsAreKept(t *testing.T) {
 	log := line("c", "22:13:21", "/") + line("b", "22:13:20.000003", "/") +
 		line("z", "22:13:20", "/") + line("a", "22:13:20", "/")
-	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost, nil)
+	trace, err := load(t, strings.NewReader(log), accesslog.KeyHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		accesslog.KeyPath:        {"/x", "/x", "/x"},
 		accesslog.KeyHostAndPath: {"a /x", "a /x", "b /x"},
 	} {
-		trace, err := load(t, strings.NewReader(log), kind, nil)
+		trace, err := load(t, strings.NewReader(log), kind)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestEmptyLog(t *testing.T) {
-	trace, err := load(t, strings.NewReader(""), accesslog.KeyHost, nil)
+	trace, err := load(t, strings.NewReader(""), accesslog.KeyHost)
 	if err != nil || len(trace.Events) != 0 || trace.Keys != 0 {
 		t.Errorf("%+v, %v", trace, err)
 	}
@@ -99,15 +99,14 @@ func TestEmptyLog(t *testing.T) {
 func TestBrokenLogGivesWhatWasRead(t *testing.T) {
 	broken := errors.New("disk on fire")
 	in := io.MultiReader(strings.NewReader(line("a", "22:13:20", "/")+"half"), iotest.ErrReader(broken))
-	trace, err := load(t, in, accesslog.KeyHost, nil)
+	trace, err := load(t, in, accesslog.KeyHost)
 	if !errors.Is(err, broken) || len(trace.Events) != 1 || trace.Events[0].At == epoch {
 		t.Errorf("%+v, %v", trace, err)
 	}
 }
 
 func TestBuiltInDay(t *testing.T) {
-	var reports []int
-	first, err := load(t, nasa.Open(), accesslog.KeyHost, func(n int) { reports = append(reports, n) })
+	first, err := load(t, nasa.Open(), accesslog.KeyHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +116,7 @@ func TestBuiltInDay(t *testing.T) {
 	if !slices.IsSortedFunc(first.Events, func(a, b Event) int { return int(a.At - b.At) }) {
 		t.Error("not in the order of time")
 	}
-	if want := []int{10_000, 20_000, 30_000, 30_969}; !slices.Equal(reports, want) {
-		t.Errorf("progress %v, want %v", reports, want)
-	}
-	again, err := load(t, nasa.Open(), accesslog.KeyHost, nil)
+	again, err := load(t, nasa.Open(), accesslog.KeyHost)
 	if err != nil || !slices.Equal(first.Events, again.Events) {
 		t.Error("loaded twice, the traces differ")
 	}
