@@ -171,8 +171,8 @@ func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 	return max(1, heard.Size)
 }
 
-// IsMoving reports whether a heartbeat failed because the fleet's slot is moving from one master of
-// a Cluster to another, so that its keys are split between them. Both masters answer.
+// IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to
+// another, so that the command's keys are split between them. Both masters answer.
 func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // HeartbeatLife returns for how long Redis remembers a heartbeat, by its Sequence: a minute for each

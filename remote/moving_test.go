@@ -83,6 +83,68 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	}
 }
 
+// While a slot is moving, a key that a batch empties is not there any more for the rest of it. What gave the
+// last units back has done so, and what comes behind it in the batch is decided.
+func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	client, ctx := cluster.Client(t), context.Background()
+	script := NewScript(client)
+	slot := int(keySlot("{a}"))
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	if slot >= 16384/2 {
+		from, to = to, from
+	}
+	slots, err := NewSlotsRule(limit.Concurrent(10), time.Minute, Holder{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]*Rule{
+		"log":     newRule(t, limit.PerHour(10), limit.SlidingLog()),
+		"counter": newRule(t, limit.PerHour(10), limit.SlidingCounter(4, limit.Strict)),
+		"gcra":    newRule(t, limit.PerHour(10), limit.GCRA()),
+		"fixed":   newRule(t, limit.PerHour(10), limit.FixedWindow()),
+		"slots":   slots,
+	}
+	run := func(entries ...Entry) []Reply {
+		t.Helper()
+		replies, err := script.Run(ctx, entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range replies {
+			if r.Err != nil || r.Status != Allowed {
+				t.Errorf("entry %d, of %s: %+v", i, entries[i].Key, r)
+			}
+		}
+		return replies
+	}
+	taken := map[string]Reply{}
+	for name, rule := range rules {
+		for _, key := range []string{"{a}" + name, "{a}" + name + "2"} {
+			taken[key] = run(Entry{Key: key, Rule: rule, Cost: 1})[0]
+		}
+	}
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {
+		for name, rule := range rules {
+			for _, key := range []string{"{a}" + name, "{a}" + name + "2"} {
+				back := Entry{Key: key, Rule: rule, Operation: lua.Refund, Cost: 1, Charged: 1, Stamp: taken[key].Stamp}
+				take := Entry{Key: key, Rule: rule, Cost: 1}
+				again := run(back, take)[1]
+				back.Stamp = again.Stamp
+				run(back)
+			}
+		}
+	})
+	for name, rule := range rules {
+		for _, key := range []string{"{a}" + name, "{a}" + name + "2"} {
+			if r := run(Entry{Key: key, Rule: rule, Cost: 1})[0]; r.Remaining != 9 {
+				t.Errorf("%s: %+v, want all but one unit free", key, r)
+			}
+		}
+	}
+}
+
 // answers is a hook that answers commands in place of a server, by their names.
 type answers func(name string) error
 

@@ -224,6 +224,9 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func(error)) {
 	now := localTime()
 	took := now - started
+	if IsMoving(err) {
+		err = nil // Redis has answered, and only the calls whose keys are split have no decision
+	}
 	b.mu.Lock()
 	b.last = t.cargo
 	b.failed = err != nil
@@ -291,7 +294,9 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 	for i := range replies {
 		if r := &replies[i]; r.Err != nil {
 			r.Err = unanswered(r.Err)
-			err = r.Err
+			if err == nil || !IsMoving(r.Err) {
+				err = r.Err
+			}
 		} else if clock == 0 && r.Clock > 0 && to != nil && (server == 0 || to.clocks.bySlot) { // one server has one clock
 			server = max(server, to.clocks.observe(entries[i].redisKey(), r.Clock, sent, received))
 		}

@@ -129,6 +129,46 @@ func TestStartWithAMasterLost(t *testing.T) {
 	}
 }
 
+// While a slot moves, a group over two rules of a key whose values are on different masters is decided without
+// Redis, once it has answered that it cannot. That is no outage: the other keys of the master are Redis's.
+func TestGroupsOfASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	client := cluster.Client(t)
+	l := newLimiterOn(t, client, "tl", RememberDenials(0))
+	log := newRule(t, l, "log", limit.PerDay(1000), Use(limit.SlidingLog()))
+	counter := newRule(t, l, "counter", limit.PerDay(1000), Use(limit.SlidingCounter(limit.DefaultBuckets, limit.Strict)))
+	its, _ := keysOf(t, from, l)
+	split, other := its[0], its[1]
+	const groups = 20
+	ask := func(want limit.Tier) {
+		t.Helper()
+		for range groups {
+			ds, err := l.AllowAll(t.Context(), Request{Rule: log, Key: split, Cost: 1}, Request{Rule: counter, Key: split, Cost: 1})
+			if err != nil || !ds[0].Allowed || !ds[1].Allowed || ds[0].Tier != want || ds[1].Tier != want {
+				t.Fatalf("a group: %+v, %v; want both allowed by tier %v", ds, err, want)
+			}
+		}
+		if d := mustAllow(t, log, other, 1); d.Tier != limit.TierRedis {
+			t.Errorf("a key of another slot: %+v", d)
+		}
+	}
+	ask(limit.TierRedis)
+	slot := client.ClusterKeySlot(t.Context(), "{"+split+"}").Val()
+	cluster.MoveSlots(t, from, to, []int{int(slot)}, func() { ask(limit.TierFallback) })
+	ask(limit.TierRedis)
+	if outages := l.Stats().Outages; outages > 0 {
+		t.Errorf("Redis counted as lost %d times", outages)
+	}
+	redistest.Eventually(t, "all is charged", func() bool { return l.Stats().UnchargedUnits == 0 })
+	for _, r := range []*Rule{log, counter} {
+		if charged := r.Limit().Quota() - peek(t, r, split).Remaining; charged != 3*groups {
+			t.Errorf("%s: %d units charged, %d granted", r.Name(), charged, 3*groups)
+		}
+	}
+}
+
 // asking is one caller for each key, who asks again as soon as there is an answer.
 type asking struct {
 	stop chan struct{}
