@@ -259,9 +259,10 @@ func automatic(l limit.Limit) (plan.Plan, error) {
 	if err != nil {
 		return plan.Plan{}, err
 	}
+	defer func() { _ = limiter.Close() }() // the fleet that it may not leave in time ends with it
 	rule, err := limiter.Rule("plan", l)
 	if err != nil {
-		return plan.Plan{}, errors.Join(err, limiter.Close())
+		return plan.Plan{}, err
 	}
-	return rule.Plan(), limiter.Close()
+	return rule.Plan(), nil
 }
