@@ -181,11 +181,10 @@ func TestTransportHonoursRetryAfter(t *testing.T) {
 		}
 		return response, err
 	}
-	ctx := context.Background()
+	ctx, start := context.Background(), time.Now()
 	if response, err := do(ctx, server.URL+"/full"); err != nil || response.StatusCode != 429 {
 		t.Fatalf("the upstream's answer goes to the caller: %v, %v", response, err)
 	}
-	start := time.Now()
 	if _, err := do(ctx, other.URL); err != nil || otherCalls.Load() != 1 {
 		t.Errorf("another host: %v", err)
 	}

@@ -3,32 +3,18 @@ package remote
 import (
 	"context"
 	"errors"
-	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tierlimit/tierlimit/internal/standin"
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
 // Law 7: deadlines and contexts of waiting calls end in a bubble of testing/synctest, where time begins
 // long before this process.
 func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
-	if strconv.IntSize < 64 {
-		t.Skip("the stand-in needs a 64-bit platform")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		server, err := standin.Start()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		client := redis.NewClient(server.Options())
-		defer func() { _ = client.Close() }()
-		b, _ := newBatcher(t, client, deadline(time.Second))
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
 		rule := newRule(t, limit.PerHour(10), limit.GCRA())
 		b.mu.Lock()
 		b.inFlight, b.slow = 1, true // a trip that does not end
@@ -46,6 +32,5 @@ func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
 		b.mu.Lock()
 		b.inFlight = 0
 		b.mu.Unlock()
-		b.Close()
 	})
 }

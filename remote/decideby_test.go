@@ -14,37 +14,38 @@ import (
 // started goes on until the deadline, so that it does not count as failed, and the other calls on it
 // are answered.
 func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
-	client, late := redistest.Start(t).LateClient(t)
-	const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
-	b, trips := newBatcher(t, client, func(o *Options) { o.Deadline, o.Inline = deadline, true })
-	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
-	mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
-	late.Store(int64(slow))
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
+		b, trips := newBatcher(t, bubble.Client(t), func(o *Options) { o.Deadline, o.Inline = deadline, true })
+		rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
+		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+		bubble.Late.Store(int64(slow))
 
-	began := time.Now()
-	_, err := b.Decide(DecideBy(t.Context(), began.Add(little)), Entry{Key: "k", Rule: rule, Cost: 1})
-	if took := time.Since(began); !errors.Is(err, ErrDecideBy) || !errors.Is(err, ErrNoAnswer) || IsCallers(err) || took < little || took > slow {
-		t.Errorf("%v after %v", err, took)
-	}
-	if !MayHaveRun(err) {
-		t.Errorf("%v: it was sent", err)
-	}
-	_, err = b.Decide(DecideBy(t.Context(), time.Now().Add(little/16)), Entry{Key: "k", Rule: rule, Cost: 1})
-	if !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
-		t.Errorf("%v: it was not sent, as a trip was under way", err)
-	}
-	redistest.Eventually(t, "the trip ends", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.inFlight == 0
+		began := time.Now()
+		_, err := b.Decide(DecideBy(t.Context(), began.Add(little)), Entry{Key: "k", Rule: rule, Cost: 1})
+		if took := time.Since(began); !errors.Is(err, ErrDecideBy) || !errors.Is(err, ErrNoAnswer) || IsCallers(err) || took != little {
+			t.Errorf("%v after %v", err, took)
+		}
+		if !MayHaveRun(err) {
+			t.Errorf("%v: it was sent", err)
+		}
+		_, err = b.Decide(DecideBy(t.Context(), time.Now().Add(little/16)), Entry{Key: "k", Rule: rule, Cost: 1})
+		if !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
+			t.Errorf("%v: it was not sent, as a trip was under way", err)
+		}
+		redistest.Eventually(t, "the trip ends", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.inFlight == 0
+		})
+		bubble.Late.Store(0)
+		if r := mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1}); r.Remaining != 1000-3 {
+			t.Errorf("%d remain of 1000, and three were charged", r.Remaining)
+		}
+		if n := trips.failures(); n != 0 {
+			t.Errorf("%d trips failed", n)
+		}
 	})
-	late.Store(0)
-	if r := mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1}); r.Remaining != 1000-3 {
-		t.Errorf("%d remain of 1000, and three were charged", r.Remaining)
-	}
-	if n := trips.failures(); n != 0 {
-		t.Errorf("%d trips failed", n)
-	}
 }
 
 // If hardly any time is left, or none, Redis is not asked.

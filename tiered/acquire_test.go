@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -300,39 +301,40 @@ func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
 
 // Slots are renewed in time if the process has had rules only of a longer TTL before.
 func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
-	t.Parallel()
-	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
-	kept := mustAcquire(t, newRule(t, l, "long", limit.Concurrent(1), SlotTTL(10*time.Minute)), "k", 1)
-	time.Sleep(100 * time.Millisecond) // the next renewal of these slots is now due in some minutes
-	const ttl = time.Second
-	slot := mustAcquire(t, newRule(t, l, "short", limit.Concurrent(1), SlotTTL(ttl)), "k", 1)
-	time.Sleep(3 * ttl)
-	if !slot.Held() || !kept.Held() {
-		t.Error("it is lost, although its process lives")
-	}
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		kept := mustAcquire(t, newRule(t, l, "long", limit.Concurrent(1), SlotTTL(10*time.Minute)), "k", 1)
+		synctest.Wait() // the next renewal of these slots is now due in some minutes
+		const ttl = time.Second
+		slot := mustAcquire(t, newRule(t, l, "short", limit.Concurrent(1), SlotTTL(ttl)), "k", 1)
+		time.Sleep(3 * ttl)
+		if !slot.Held() || !kept.Held() {
+			t.Error("it is lost, although its process lives")
+		}
+	})
 }
 
 // Law 12: Close releases all slots, also if an answer is late while it does so.
 func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
-	t.Parallel()
-	server, prefix := redistest.Start(t), redistest.Prefix()
-	client, late := server.LateClient(t)
-	const deadline = 200 * time.Millisecond
-	l := newLimiterOn(t, client, prefix, Deadline(deadline))
-	r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
-	const slots = 3 * maxBatch
-	for i := range slots {
-		mustAcquire(t, r, fmt.Sprint(i), 1)
-	}
-	late.Store(int64(deadline * 5 / 4))
-	time.AfterFunc(deadline/2, func() { late.Store(0) })
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	left, err := server.Client(t).Keys(context.Background(), prefix+":*:slots").Result()
-	if err != nil || len(left) > 0 {
-		t.Errorf("%d of %d keys are left, %v", len(left), slots, err)
-	}
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const deadline = 200 * time.Millisecond
+		client, prefix := bubble.Client(t), redistest.Prefix()
+		l := newLimiterOn(t, client, prefix, Deadline(deadline))
+		r := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
+		const slots = 3 * maxBatch
+		for i := range slots {
+			mustAcquire(t, r, fmt.Sprint(i), 1)
+		}
+		bubble.Late.Store(int64(deadline * 5 / 4))
+		time.AfterFunc(deadline/2, func() { bubble.Late.Store(0) })
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		left, err := client.Keys(context.Background(), prefix+":*:slots").Result()
+		if err != nil || len(left) > 0 {
+			t.Errorf("%d of %d keys are left, %v", len(left), slots, err)
+		}
+	})
 }
 
 // After Redis has lost its data, it is told again what is held.

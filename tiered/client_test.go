@@ -13,6 +13,10 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
+// A call that waits for something that blocks takes blocks, and one that does not is over long before, on a
+// busy machine too.
+const blocks, tooLong = 20 * time.Second, 10 * time.Second
+
 // wrapped is a client of a type of the user's own, and no pointer.
 type wrapped struct{ redis.UniversalClient }
 
@@ -96,17 +100,17 @@ func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 		redistest.Eventually(t, c.name+": Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
 
 		c.server.Pause()
-		resume := time.AfterFunc(3*time.Second, c.server.Resume) // ends calls that wait for Redis
-		const tooLong = 2 * time.Second
-		for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+		var over atomic.Bool
+		resume := time.AfterFunc(blocks, func() { over.Store(true); c.server.Resume() }) // ends calls that wait for Redis
+		for l.State() != Outage && !over.Load() {
 			began := time.Now()
 			d := mustAllow(t, r, "k", 1)
 			if took := time.Since(began); took > tooLong || !d.Degraded() {
 				t.Errorf("%s, Redis is silent: tier %v after %v", c.name, d.Tier, took)
 			}
 		}
-		if l.State() != Outage {
-			t.Errorf("%s: Redis does not count as lost after %v of silence", c.name, tooLong)
+		if over.Load() {
+			t.Errorf("%s: Redis does not count as lost after %v of silence", c.name, blocks)
 		}
 		if resume.Stop() {
 			c.server.Resume()
@@ -119,7 +123,6 @@ func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 // decision may take, such as one that fetches a password. No caller waits for them.
 func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
 	t.Parallel()
-	const blocks, tooLong = 3 * time.Second, 2 * time.Second
 	for name, set := range map[string]func(o *redis.Options, block func()){
 		"CredentialsProvider": func(o *redis.Options, block func()) {
 			o.CredentialsProvider = func() (string, string) { block(); return "", "" }
@@ -149,7 +152,7 @@ func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
 			if err := server.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal").Err(); err != nil {
 				t.Fatal(err)
 			}
-			for started := time.Now(); l.State() != Outage && time.Since(started) < tooLong; {
+			for started := time.Now(); l.State() != Outage && time.Since(started) < blocks; {
 				began := time.Now()
 				mustAllow(t, r, "k", 1)
 				if took := time.Since(began); took > tooLong {

@@ -117,9 +117,9 @@ func TestChargeRest(t *testing.T) {
 	const brief, long = 300 * time.Millisecond, 30 * time.Second
 	takes := func(what string, least, most, within time.Duration, want error) {
 		t.Helper()
+		started := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		started := time.Now()
 		if err := l.ChargeRest(ctx); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}

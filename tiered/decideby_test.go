@@ -25,148 +25,148 @@ func healthy(t *testing.T, l *Limiter) {
 // Laws 3 and 6: if Redis has not decided within the time that the program gave, the outage policy
 // decides, without an error. The decision is charged once, whether Redis was asked or not.
 func TestLaws3And6DecideBy(t *testing.T) {
-	t.Parallel()
-	const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
-	client, late := redistest.Start(t).LateClient(t)
-	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(10*time.Second), FleetSize(1))
-	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
-	mustAllow(t, r, "k", 1)
-	late.Store(int64(slow))
-	for range calls {
-		began := time.Now()
-		d, err := r.Allow(DecideBy(t.Context(), began.Add(little)), "k")
-		if took := time.Since(began); took > slow {
-			t.Errorf("a decision took %v", took)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(10*time.Second), FleetSize(1))
+		r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 1)
+		bubble.Late.Store(int64(slow))
+		for range calls {
+			began := time.Now()
+			d, err := r.Allow(DecideBy(t.Context(), began.Add(little)), "k")
+			if took := time.Since(began); took != little {
+				t.Errorf("a decision took %v", took)
+			}
+			if err != nil || !d.Allowed || d.Tier != limit.TierOverload || d.ChargedAt != 0 {
+				t.Errorf("%+v, %v", d, err)
+			}
 		}
-		if err != nil || !d.Allowed || d.Tier != limit.TierOverload || d.ChargedAt != 0 {
-			t.Errorf("%+v, %v", d, err)
+		healthy(t, l)
+		if n := l.Stats().Missed.OwnTime; n != calls {
+			t.Errorf("%d decisions are counted, want %d", n, calls)
 		}
-	}
-	healthy(t, l)
-	if n := l.Stats().Missed.OwnTime; n != calls {
-		t.Errorf("%d decisions are counted, want %d", n, calls)
-	}
-	late.Store(0)
-	redistest.Eventually(t, "all is charged", func() bool {
-		d, err := r.Peek(t.Context(), "k", 1)
-		return err == nil && d.Tier == limit.TierRedis && !l.shard.Owes() && d.Remaining <= 100-1-calls
+		bubble.Late.Store(0)
+		redistest.Eventually(t, "all is charged", func() bool {
+			d, err := r.Peek(t.Context(), "k", 1)
+			return err == nil && d.Tier == limit.TierRedis && !l.shard.Owes() && d.Remaining <= 100-1-calls
+		})
+		if d := mustAllow(t, r, "k", 1); d.Remaining != 100-2-calls || d.Tier != limit.TierRedis {
+			t.Errorf("%+v, want %d remaining", d, 100-2-calls)
+		}
 	})
-	if d := mustAllow(t, r, "k", 1); d.Remaining != 100-2-calls || d.Tier != limit.TierRedis {
-		t.Errorf("%+v, want %d remaining", d, 100-2-calls)
-	}
 }
 
 // Law 11: calls that were given little time do not affect the limits of others: the breaker stays
 // closed, nothing settles, and Redis decides other calls. Their own grants are at most this
 // instance's share, in addition to what Redis grants.
 func TestLaw11DecideByIsNoMiss(t *testing.T) {
-	t.Parallel()
-	const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
-	client, late := redistest.Start(t).LateClient(t)
-	told := &states{}
-	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline), FleetSize(1), RememberDenials(0), OnStateChange(told.add))
-	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
-	mustAllow(t, r, "other", 1)
-	late.Store(int64(slow))
-	var allowed, byRedis atomic.Int64
-	var callers sync.WaitGroup
-	ask := func(ctx func() context.Context) {
-		callers.Go(func() {
-			// Misses for three deadlines would make it settle.
-			for end := time.Now().Add(5 * deadline); time.Now().Before(end); {
-				d, err := r.Allow(ctx(), "k")
-				switch {
-				case err != nil:
-					t.Error(err)
-				case d.Allowed:
-					allowed.Add(1)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
+		told := &states{}
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(deadline), FleetSize(1), RememberDenials(0), OnStateChange(told.add))
+		r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
+		mustAllow(t, r, "other", 1)
+		bubble.Late.Store(int64(slow))
+		var allowed, byRedis atomic.Int64
+		var callers sync.WaitGroup
+		ask := func(ctx func() context.Context) {
+			callers.Go(func() {
+				// Misses for three deadlines would make it settle.
+				for end := time.Now().Add(5 * deadline); time.Now().Before(end); {
+					d, err := r.Allow(ctx(), "k")
+					switch {
+					case err != nil:
+						t.Error(err)
+					case d.Allowed:
+						allowed.Add(1)
+					}
+					if d.Tier == limit.TierRedis {
+						byRedis.Add(1)
+					}
 				}
-				if d.Tier == limit.TierRedis {
-					byRedis.Add(1)
-				}
-			}
-		})
-	}
-	for range 3 {
-		ask(func() context.Context { return DecideBy(t.Context(), time.Now().Add(little)) })
-	}
-	ask(t.Context)
-	callers.Wait()
-	late.Store(0)
-	if s := l.Stats(); s.Missed.OwnTime < 20 || l.State() != Healthy || len(told.all()) > 0 {
-		t.Errorf("%v, told %v, missed %+v", l.State(), told.all(), s.Missed)
-	}
-	if n := allowed.Load(); n < quota || n > 2*quota {
-		t.Errorf("%d of %d units were granted", n, quota)
-	}
-	if byRedis.Load() == 0 {
-		t.Error("Redis decided nothing")
-	}
-	t.Logf("%d granted of %d; Redis decided %d", allowed.Load(), quota, byRedis.Load())
+			})
+		}
+		for range 3 {
+			ask(func() context.Context { return DecideBy(t.Context(), time.Now().Add(little)) })
+		}
+		ask(t.Context)
+		callers.Wait()
+		bubble.Late.Store(0)
+		if s := l.Stats(); s.Missed.OwnTime < 20 || l.State() != Healthy || len(told.all()) > 0 {
+			t.Errorf("%v, told %v, missed %+v", l.State(), told.all(), s.Missed)
+		}
+		if n := allowed.Load(); n < quota || n > 2*quota {
+			t.Errorf("%d of %d units were granted", n, quota)
+		}
+		if byRedis.Load() == 0 {
+			t.Error("Redis decided nothing")
+		}
+		t.Logf("%d granted of %d; Redis decided %d", allowed.Load(), quota, byRedis.Load())
+	})
 }
 
 // DecideBy applies to every kind of call, even if its time is already over. If the caller's own context
 // ends before, the caller gets its error.
 func TestDecideByCountsForAllCalls(t *testing.T) {
-	t.Parallel()
-	const slow, little = 2 * time.Second, 100 * time.Millisecond
-	client, late := redistest.Start(t).LateClient(t)
-	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(5*time.Second), FleetSize(1))
-	r := newRule(t, l, "r", limit.PerHour(100))
-	jobs := newRule(t, l, "jobs", limit.Concurrent(5))
-	mustAllow(t, r, "k", 1)
-	late.Store(int64(slow))
-	for _, left := range []time.Duration{little, 0} {
-		for _, call := range []struct {
-			name string
-			ask  func(context.Context) (limit.Decision, error)
-		}{ // the first is sent, and leaves its key in doubt
-			{"Acquire", func(ctx context.Context) (limit.Decision, error) {
-				_, d, err := jobs.Acquire(ctx, "k", 1)
-				return d, err
-			}},
-			{"AllowUpTo", func(ctx context.Context) (limit.Decision, error) { return r.AllowUpTo(ctx, "k", 3) }},
-			{"Peek", func(ctx context.Context) (limit.Decision, error) { return r.Peek(ctx, "k", 3) }},
-			{"Hold", func(ctx context.Context) (limit.Decision, error) {
-				_, d, err := r.Hold(ctx, "held", 1, time.Minute)
-				return d, err
-			}},
-			{"AllowEach", func(ctx context.Context) (limit.Decision, error) {
-				ds, err := l.AllowEach(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b"})
-				return ds[0], err
-			}},
-			{"AllowAll", func(ctx context.Context) (limit.Decision, error) {
-				ds, err := l.AllowAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b", Cost: 1})
-				return ds[0], err
-			}},
-			{"TakeAll", func(ctx context.Context) (limit.Decision, error) {
-				_, ds, err := l.TakeAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: jobs, Key: "k", Cost: 1})
-				return ds[0], err
-			}},
-		} {
-			began := time.Now()
-			d, err := call.ask(DecideBy(t.Context(), began.Add(left)))
-			if took := time.Since(began); err != nil || !d.Degraded() && !d.HeldBack || took > slow {
-				t.Errorf("%s with %v: %+v, %v, after %v", call.name, left, d, err, took)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const slow, little = 2 * time.Second, 100 * time.Millisecond
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(5*time.Second), FleetSize(1))
+		r := newRule(t, l, "r", limit.PerHour(100))
+		jobs := newRule(t, l, "jobs", limit.Concurrent(5))
+		mustAllow(t, r, "k", 1)
+		bubble.Late.Store(int64(slow))
+		for _, left := range []time.Duration{little, 0} {
+			for _, call := range []struct {
+				name string
+				ask  func(context.Context) (limit.Decision, error)
+			}{ // the first is sent, and leaves its key in doubt
+				{"Acquire", func(ctx context.Context) (limit.Decision, error) {
+					_, d, err := jobs.Acquire(ctx, "k", 1)
+					return d, err
+				}},
+				{"AllowUpTo", func(ctx context.Context) (limit.Decision, error) { return r.AllowUpTo(ctx, "k", 3) }},
+				{"Peek", func(ctx context.Context) (limit.Decision, error) { return r.Peek(ctx, "k", 3) }},
+				{"Hold", func(ctx context.Context) (limit.Decision, error) {
+					_, d, err := r.Hold(ctx, "held", 1, time.Minute)
+					return d, err
+				}},
+				{"AllowEach", func(ctx context.Context) (limit.Decision, error) {
+					ds, err := l.AllowEach(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b"})
+					return ds[0], err
+				}},
+				{"AllowAll", func(ctx context.Context) (limit.Decision, error) {
+					ds, err := l.AllowAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: r, Key: "b", Cost: 1})
+					return ds[0], err
+				}},
+				{"TakeAll", func(ctx context.Context) (limit.Decision, error) {
+					_, ds, err := l.TakeAll(ctx, Request{Rule: r, Key: "a", Cost: 1}, Request{Rule: jobs, Key: "k", Cost: 1})
+					return ds[0], err
+				}},
+			} {
+				began := time.Now()
+				d, err := call.ask(DecideBy(t.Context(), began.Add(left)))
+				if took := time.Since(began); err != nil || !d.Degraded() && !d.HeldBack || took > left {
+					t.Errorf("%s with %v: %+v, %v, after %v", call.name, left, d, err, took)
+				}
 			}
 		}
-	}
-	healthy(t, l)
-	ctx, cancel := context.WithTimeout(t.Context(), little)
-	defer cancel()
-	if d, err := r.Allow(DecideBy(ctx, time.Now().Add(20*little)), "k"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a caller in a hurry: %+v, %v", d, err)
-	}
-	late.Store(0)
-	if d, err := r.Wait(DecideBy(t.Context(), time.Now()), "k", 1); err != nil || d.Tier != limit.TierRedis {
-		t.Errorf("Wait: %+v, %v", d, err)
-	}
-	redistest.Eventually(t, "slots in doubt are known again", func() bool {
-		slot, d, err := jobs.Acquire(t.Context(), "k", 1)
-		if slot != nil {
-			slot.Release()
+		healthy(t, l)
+		ctx, cancel := context.WithTimeout(t.Context(), little)
+		defer cancel()
+		if d, err := r.Allow(DecideBy(ctx, time.Now().Add(20*little)), "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller in a hurry: %+v, %v", d, err)
 		}
-		return err == nil && d.Tier == limit.TierRedis
+		bubble.Late.Store(0)
+		if d, err := r.Wait(DecideBy(t.Context(), time.Now()), "k", 1); err != nil || d.Tier != limit.TierRedis {
+			t.Errorf("Wait: %+v, %v", d, err)
+		}
+		redistest.Eventually(t, "slots in doubt are known again", func() bool {
+			slot, d, err := jobs.Acquire(t.Context(), "k", 1)
+			if slot != nil {
+				slot.Release()
+			}
+			return err == nil && d.Tier == limit.TierRedis
+		})
 	})
 }
 

@@ -41,42 +41,42 @@ const (
 	farRoundTrip = 100 * time.Millisecond
 )
 
-// newFarLimiter returns a limiter that is far away from a new Redis, and its client.
-func newFarLimiter(t *testing.T) (*Limiter, *redis.Client) {
-	t.Helper()
-	client := redistest.Start(t).Client(t, func(o *redis.Options) {
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return &farConn{Conn: conn, roundTrip: farRoundTrip}, err
-		}
-	})
-	return newLimiterOn(t, client, redistest.Prefix(), Deadline(farDeadline)), client
+// farAway puts a Redis far away from a client.
+func farAway(o *redis.Options) {
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &farConn{Conn: conn, roundTrip: farRoundTrip}, err
+	}
 }
 
 // The first callers do not wait until the script is loaded: New has done that.
 func TestFirstDecisionOfAFarRedis(t *testing.T) {
-	t.Parallel()
-	l, _ := newFarLimiter(t)
-	if d := mustAllow(t, newRule(t, l, "r", limit.PerHour(10)), "k", 1); d.Tier != limit.TierRedis {
-		t.Errorf("%+v", d)
-	}
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t, farAway), redistest.Prefix(), Deadline(farDeadline))
+		if d := mustAllow(t, newRule(t, l, "r", limit.PerHour(10)), "k", 1); d.Tier != limit.TierRedis {
+			t.Errorf("%+v", d)
+		}
+	})
 }
 
 // A heartbeat that has to connect leaves its connection to the next one, which is in time.
 func TestHeartbeatsOfAFarRedis(t *testing.T) {
-	t.Parallel()
-	l, client := newFarLimiter(t)
-	for client.PoolStats().IdleConns > 0 { // as if trips used them
-		other := client.Conn()
-		defer other.Close()
-		if err := other.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		client := bubble.Client(t, farAway)
+		l := newLimiterOn(t, client, redistest.Prefix(), Deadline(farDeadline))
+		for client.PoolStats().IdleConns > 0 { // as if trips used them
+			other := client.Conn()
+			defer other.Close()
+			if err := other.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if err := l.shard.Heartbeat(farDeadline); err == nil {
-		t.Error("the first heartbeat connected in time, so the second one shows nothing")
-	}
-	if err := l.shard.Heartbeat(farDeadline); err != nil {
-		t.Errorf("the second heartbeat: %v", err)
-	}
+		if err := l.shard.Heartbeat(farDeadline); err == nil {
+			t.Error("the first heartbeat connected in time, so the second one shows nothing")
+		}
+		if err := l.shard.Heartbeat(farDeadline); err != nil {
+			t.Errorf("the second heartbeat: %v", err)
+		}
+	})
 }

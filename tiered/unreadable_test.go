@@ -66,20 +66,20 @@ func TestLaw3AllowEachBesideAnUnreadableKey(t *testing.T) {
 // Law 7: slots of a key that cannot be read are lost after their TTL, and those of other keys, which
 // are renewed in the same trips, are kept.
 func TestLaw7SlotsBesideAnUnreadableKey(t *testing.T) {
-	t.Parallel()
-	const ttl = 300 * time.Millisecond
-	server, prefix := redistest.Shared(t), redistest.Prefix()
-	client, ctx := server.Client(t), context.Background()
-	r := newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(5), SlotTTL(ttl))
-	lost, kept := mustAcquire(t, r, "a", 1), mustAcquire(t, r, "b", 1)
-	client.Set(ctx, prefix+":{a}:jobs:slots", "damaged", time.Minute)
-	redistest.Eventually(t, "the slot of the unreadable key is lost", func() bool { return !lost.Held() })
-	for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		if !kept.Held() {
-			t.Fatal("the other slot is lost, too")
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const ttl = 300 * time.Millisecond
+		client, prefix := bubble.Client(t), redistest.Prefix()
+		r := newRule(t, newLimiterOn(t, client, prefix), "jobs", limit.Concurrent(5), SlotTTL(ttl))
+		lost, kept := mustAcquire(t, r, "a", 1), mustAcquire(t, r, "b", 1)
+		client.Set(t.Context(), prefix+":{a}:jobs:slots", "damaged", time.Minute)
+		redistest.Eventually(t, "the slot of the unreadable key is lost", func() bool { return !lost.Held() })
+		for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			if !kept.Held() {
+				t.Fatal("the other slot is lost, too")
+			}
+			if lost.Held() {
+				t.Fatal("the lost slot is held again")
+			}
 		}
-		if lost.Held() {
-			t.Fatal("the lost slot is held again")
-		}
-	}
+	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
-	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -83,9 +82,6 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 // However many callers wait, Redis is asked once per release. In a bubble calls take no time, and time passes
 // only once all wait: on a slow machine units come back in pieces, each of which is a release.
 func TestWaitersAskOncePerRelease(t *testing.T) {
-	if strconv.IntSize < 64 {
-		t.Skip("the stand-in needs a 64-bit platform")
-	}
 	for name, c := range map[string]struct {
 		algorithm limit.Algorithm
 		limit     limit.Limit
@@ -96,16 +92,8 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 		"a log, which releases those of a trip":   {limit.SlidingLog(), limit.Per(50, 50*time.Millisecond), 50, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server, err := standin.Start()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer server.Close()
-				client := redis.NewClient(server.Options())
-				defer func() { _ = client.Close() }()
-				l := newLimiterOn(t, client, redistest.Prefix())
-				defer func() { _ = l.Close() }()
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
 				r := newRule(t, l, "r", c.limit, Use(c.algorithm))
 				const waiters = 1000
 				mustAllow(t, r, "k", c.capacity)

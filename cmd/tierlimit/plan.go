@@ -248,11 +248,12 @@ func automatic(l limit.Limit) (plan.Plan, error) {
 	if err != nil {
 		return plan.Plan{}, err
 	}
+	defer func() { _ = limiter.Close() }() // the fleet that it may not leave in time ends with it
 	rule, err := limiter.Rule("plan", l)
 	if err != nil {
-		return plan.Plan{}, errors.Join(err, limiter.Close())
+		return plan.Plan{}, err
 	}
-	return rule.Plan(), limiter.Close()
+	return rule.Plan(), nil
 }
 
 // idleLimiter returns a limiter that decides nothing. It needs no Redis, where it would leave the fleet's

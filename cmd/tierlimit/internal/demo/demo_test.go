@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,6 +122,21 @@ func TestCutAndRestore(t *testing.T) {
 	if s := d.shown(); s.Failed > 0 || s.LeftOut > 0 || s.Healthy != 4 || s.Cut != nil {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A demo that ends just after an instance was cut off, which then cannot leave the fleet, ends without an
+// error, and leaves nothing in Redis.
+func TestEndsWhileAnInstanceIsCutOff(t *testing.T) {
+	var d *Demo
+	t.Cleanup(func() { // once it has ended
+		client := redistest.Shared(t).Client(t)
+		if left := client.Keys(context.Background(), d.prefix+"*").Val(); len(left) > 0 {
+			t.Errorf("%q are left", left)
+		}
+	})
+	d = played(t, limit.PerSecond(100_000))
+	until(t, d, "all are healthy", func(s shown) bool { return s.Healthy == Instances })
+	d.fleet[0].wire.set(true)
 }
 
 // While Redis decides, the limit holds, by an exact count over all instances; and about

@@ -1,0 +1,65 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/standin"
+)
+
+// lateAnswers is a connection on which answers come late, by so many ns.
+type lateAnswers struct {
+	net.Conn
+	late *atomic.Int64
+}
+
+func (c lateAnswers) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(time.Duration(c.late.Load()))
+	return n, err
+}
+
+// Bubble is what a test in a bubble of testing/synctest has: a stand-in for Redis, and time that passes only
+// while all goroutines wait, so that nothing is late because the machine is busy.
+type Bubble struct {
+	Late atomic.Int64 // by how many ns answers come late
+
+	server *standin.Server
+}
+
+// InBubble runs a test in a bubble. On a 32-bit platform, for which the stand-in is not made, the test is
+// skipped.
+func InBubble(t *testing.T, test func(t *testing.T, b *Bubble)) {
+	t.Helper()
+	if strconv.IntSize < 64 {
+		t.Skip("the stand-in needs a 64-bit platform")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		server, err := standin.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		test(t, &Bubble{server: server})
+	})
+}
+
+// Client returns a client of the stand-in.
+func (b *Bubble) Client(t *testing.T, change ...func(*redis.Options)) *redis.Client {
+	connect := func(o *redis.Options) {
+		o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+			conn, err := b.server.Dial()
+			return lateAnswers{conn, &b.Late}, err
+		}
+	}
+	client := newClient(standin.Addr, append([]func(*redis.Options){connect}, change...)...)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
