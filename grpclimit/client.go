@@ -25,8 +25,9 @@ const DefaultMaxWait = time.Minute
 //
 // A call that does not fit waits, in no particular order, but not beyond its context's deadline or
 // [MaxWait]. If it would have to wait longer, it is not sent and ends at once with
-// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call is
-// charged before it is sent, and stays charged if it fails.
+// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call about
+// which the limiter returns an error is not sent either: its status is as with [OnError], and says
+// what the error is. A call is charged before it is sent, and stays charged if it fails.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc
@@ -109,7 +110,7 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
-		return errorStatus(ctx, method, err)
+		return errorStatus(err, ": "+err.Error()) // the caller is the program itself
 	}
 	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}
 	return withDetails(codes.ResourceExhausted, "not sent: the quota is used up", retryInfo(d.RetryAfter), quota)
