@@ -28,6 +28,10 @@ const DefaultMaxWait = time.Minute
 // RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call about
 // which the limiter returns an error is not sent either: its status is as with [OnError], and says
 // what the error is. A call is charged before it is sent, and stays charged if it fails.
+//
+// A call is charged once, also if gRPC sends it again: retries by the retryPolicy of a service config
+// are made behind the interceptors. If the quota must count them, turn them off with
+// grpc.WithDisableRetry, and call again in the program, which is charged each time.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc
@@ -54,7 +58,8 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 }
 
 // ClientKey sets which quota a call uses, such as that of its [Method]; by default all calls share
-// one.
+// one. [Metadata] and [Peer] are of calls that a server receives: they know nothing of the metadata
+// that a call is sent with, or of where it goes.
 func ClientKey(key KeyFunc) ClientOption {
 	return func(c *Client) error {
 		c.key = key
