@@ -204,10 +204,9 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		case t.holds.left(u) == 0:
 			return nil
 		}
-		// The upstream asked for a pause while this request waited.
-		if err := t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted); err != nil {
-			return err
-		}
+		// The upstream asked for a pause while this request waited. If Redis is lost meanwhile, the units stay
+		// charged, as those of a request that fails.
+		_ = t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted)
 	}
 }
 
