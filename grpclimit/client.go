@@ -77,7 +77,9 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 }
 
 // MaxWait bounds how long a call waits for quota; the default is [DefaultMaxWait]. With 0 no call
-// waits.
+// waits. Do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by default), except 0:
+// the time to ask Redis is part of the wait, so that while Redis is slow a call would end with
+// RESOURCE_EXHAUSTED although the quota has room, and might be charged.
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		c.maxWait = d
