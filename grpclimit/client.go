@@ -25,8 +25,13 @@ const DefaultMaxWait = time.Minute
 //
 // A call that does not fit waits, in no particular order, but not beyond its context's deadline or
 // [MaxWait]. If it would have to wait longer, it is not sent and ends at once with
-// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call is
-// charged before it is sent, and stays charged if it fails.
+// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call about
+// which the limiter returns an error is not sent either: its status is as with [OnError], and says
+// what the error is. A call is charged before it is sent, and stays charged if it fails.
+//
+// A call is charged once, also if gRPC sends it again: retries by the retryPolicy of a service config
+// are made behind the interceptors. If the quota must count them, turn them off with
+// grpc.WithDisableRetry, and call again in the program, which is charged each time.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc
@@ -53,7 +58,8 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 }
 
 // ClientKey sets which quota a call uses, such as that of its [Method]; by default all calls share
-// one.
+// one. [Metadata] and [Peer] are of calls that a server receives: they know nothing of the metadata
+// that a call is sent with, or of where it goes.
 func ClientKey(key KeyFunc) ClientOption {
 	return func(c *Client) error {
 		c.key = key
@@ -71,7 +77,9 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 }
 
 // MaxWait bounds how long a call waits for quota; the default is [DefaultMaxWait]. With 0 no call
-// waits.
+// waits. Do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by default), except 0:
+// the time to ask Redis is part of the wait, so that while Redis is slow a call would end with
+// RESOURCE_EXHAUSTED although the quota has room, and might be charged.
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		c.maxWait = d
@@ -109,7 +117,7 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
-		return errorStatus(ctx, method, err)
+		return errorStatus(err, ": "+err.Error()) // the caller is the program itself
 	}
 	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}
 	return withDetails(codes.ResourceExhausted, "not sent: the quota is used up", retryInfo(d.RetryAfter), quota)

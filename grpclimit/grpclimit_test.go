@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -301,11 +302,15 @@ func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 	cost := int64(0)
 	limited := Limit(newRule(t, l, "api", limit.PerHour(10)), Everyone,
 		Cost(func(context.Context, string, any) int64 { return cost }))
-	client, s := serve(t, newServer(t, l, limited))
+	var log strings.Builder
+	client, s := serve(t, newServer(t, l, limited, Logger(slog.New(slog.NewTextHandler(&log, nil)))))
 	for _, cost = range []int64{0, 11} {
-		if _, err := client.EmptyCall(context.Background(), &pb.Empty{}); status.Code(err) != codes.Internal {
+		if _, err := client.EmptyCall(context.Background(), &pb.Empty{}); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "cost") {
 			t.Errorf("cost %d: %v", cost, err)
 		}
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "cost") {
+		t.Errorf("%d lines logged in a moment: %s", lines, log.String())
 	}
 	cost = 1
 	var seen error
@@ -442,6 +447,37 @@ func TestClientKeepsWithinAQuota(t *testing.T) {
 		if took := time.Since(start); s.calls.Load() != 2 || took > 5*time.Second {
 			t.Errorf("%s: %d calls were sent, it took %v to say so", name, s.calls.Load(), took)
 		}
+	}
+}
+
+// A client's mistake is its program's own, which is told what it is; nothing is sent.
+func TestClientsAreToldTheirMistakes(t *testing.T) {
+	l := newLimiter(t)
+	cost := int64(0)
+	c, err := NewClient(newRule(t, l, "hourly", limit.PerHour(10)), ClientCost(func(context.Context, string, any) int64 { return cost }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, s := serve(t, nil, grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream))
+	for _, cost = range []int64{0, 11} {
+		_, unary := client.EmptyCall(t.Context(), &pb.Empty{})
+		_, stream := client.FullDuplexCall(t.Context())
+		for _, err := range []error{unary, stream} {
+			if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "cost") {
+				t.Errorf("cost %d: %v", cost, err)
+			}
+		}
+	}
+	cost = 1
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.EmptyCall(t.Context(), &pb.Empty{})
+	if code, retry, _ := details(err); code != codes.Unavailable || retry == nil || !strings.Contains(err.Error(), limit.ErrClosed.Error()) {
+		t.Errorf("closed: %v", err)
+	}
+	if s.calls.Load() != 0 {
+		t.Errorf("%d calls were sent", s.calls.Load())
 	}
 }
 

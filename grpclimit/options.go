@@ -116,8 +116,8 @@ func PerMessage() LimitOption {
 	}
 }
 
-// Logger sets the logger for failed corrections of [Settle] and [HandlerCost], at most one line a
-// second. The default is slog.Default().
+// Logger sets the logger for mistakes (see [OnError]), and for failed corrections of [Settle] and
+// [HandlerCost], at most one line a second. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(s *Server) error {
 		s.log.Logger = logger
@@ -128,9 +128,10 @@ func Logger(logger *slog.Logger) Option {
 // OnError sets a function that decides about calls for which the limiter returned an error: if it
 // returns nil the call is let through, otherwise the call ends with the returned error. A lost
 // Redis is not such an error. By default mistakes ([limit.ErrInvalidCost],
-// [limit.ErrCostExceedsLimit]) end with INTERNAL, the context's own errors with CANCELLED or
-// DEADLINE_EXCEEDED, and all others ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo. Never
-// return RESOURCE_EXHAUSTED: the client has not used up anything.
+// [limit.ErrCostExceedsLimit]) end with INTERNAL and are logged, the context's own errors with
+// CANCELLED or DEADLINE_EXCEEDED, and all others ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo.
+// The client is not told what the error is. Never return RESOURCE_EXHAUSTED: the client has not used
+// up anything.
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
 	return func(s *Server) error {
 		s.onError = decide

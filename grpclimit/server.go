@@ -29,7 +29,8 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
 	}
-	s := &Server{limiter: limiter, onError: errorStatus, log: admission.NewLog("grpclimit: ")}
+	s := &Server{limiter: limiter, log: admission.NewLog("grpclimit: ")}
+	s.onError = s.answerError
 	for _, option := range options {
 		if err := option(s); err != nil {
 			return nil, err

@@ -45,15 +45,24 @@ func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	return &errdetails.QuotaFailure_Violation{Subject: rule.Name(), Description: description}
 }
 
-// errorStatus is the default for OnError. The client is not told the error.
-func errorStatus(_ context.Context, _ string, err error) error {
+// answerError is the default for OnError. The client is not told the error.
+func (s *Server) answerError(_ context.Context, method string, err error) error {
+	if admission.IsMistake(err) {
+		s.log.Error("a limit could not be decided; calls end with INTERNAL", "method", method, "error", err)
+	}
+	return errorStatus(err, "")
+}
+
+// errorStatus returns the status of a call about which the limiter returned an error, with a reason
+// for who may know it.
+func errorStatus(err error, reason string) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	case admission.IsMistake(err):
-		return status.Error(codes.Internal, "the call could not be counted")
+		return status.Error(codes.Internal, "the call could not be counted"+reason)
 	}
-	return withDetails(codes.Unavailable, "calls cannot be counted at the moment", retryInfo(time.Second))
+	return withDetails(codes.Unavailable, "calls cannot be counted at the moment"+reason, retryInfo(time.Second))
 }
 
 func retryInfo(after time.Duration) *errdetails.RetryInfo {

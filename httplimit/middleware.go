@@ -43,6 +43,7 @@ type middleware struct {
 	names     admission.Names // of their rules
 	headers   HeaderStyle
 	settles   bool // at least one limit does
+	records   bool // at least one limit has Settle, which is told of the response
 	inContext bool // handlers may read the decisions, or set what a request used
 	onDenied  func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(http.ResponseWriter, *http.Request, error) bool
@@ -135,6 +136,9 @@ func (m *middleware) requests(r *http.Request, charges []charge, requests []tier
 // the client goes away.
 func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
+	if m.records {
+		w = recorded
+	}
 	began, aborted := time.Now(), true
 	defer func() {
 		response := recorded.response(aborted)
@@ -149,7 +153,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 			}
 		}
 	}()
-	next.ServeHTTP(recorded, r)
+	next.ServeHTTP(w, r)
 	aborted = false
 }
 

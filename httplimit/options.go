@@ -37,6 +37,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
 		}
 		m.limits = append(m.limits, l)
+		m.records = m.records || l.settle != nil
 		m.settles = m.settles || l.settle != nil || l.byHandler
 		m.inContext = m.inContext || l.byHandler
 		return nil

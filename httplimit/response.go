@@ -33,11 +33,11 @@ type recorder struct {
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) WriteHeader(status int) {
+	w.ResponseWriter.WriteHeader(status) // panics if there is no such status
 	// Informational responses (1xx) precede the final one, but 101 is final.
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
-	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorder) Write(p []byte) (int, error) {

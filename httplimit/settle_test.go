@@ -308,7 +308,15 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 			t.Errorf("%s: %d and %d bytes arrive, Settle is told %d and %d; want %d", name, response.StatusCode, len(body), told.Status, told.Bytes, c.status)
 		}
 	}
-	w := &recorder{ResponseWriter: httptest.NewRecorder()} // which cannot be taken over
+	w := &recorder{ResponseWriter: httptest.NewRecorder()}
+	func() {
+		defer func() { _ = recover() }()
+		w.WriteHeader(1000) // panics
+	}()
+	if status := w.response(true).Status; status != 500 {
+		t.Errorf("no such status: %d", status)
+	}
+	w = &recorder{ResponseWriter: httptest.NewRecorder()} // which cannot be taken over
 	if _, _, err := w.Hijack(); err == nil || w.response(false).Status != 200 {
 		t.Errorf("not taken over: %v, status %d", err, w.response(false).Status)
 	}

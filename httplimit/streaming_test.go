@@ -100,6 +100,30 @@ func TestConnectionsCanBeTakenOver(t *testing.T) {
 	})
 }
 
+// Without Settle the handler has the server's own writer. Some things in net/http look for its unexported
+// methods: http.MaxBytesReader closes the connection by one.
+func TestOnlySettleWrapsTheWriter(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "rule", limit.PerHour(100))
+	for name, c := range map[string]struct {
+		options []Option
+		wrapped bool
+	}{
+		"a limit":     {[]Option{Limit(rule, Everyone)}, false},
+		"ForHandlers": {[]Option{Limit(rule, Everyone), ForHandlers()}, false},
+		"HandlerCost": {[]Option{Limit(rule, Everyone, HandlerCost())}, false},
+		"Settle":      {[]Option{Limit(rule, Everyone, Settle(func(*http.Request, Response) int64 { return 1 }))}, true},
+	} {
+		own, wrapped := httptest.NewRecorder(), false
+		newMiddleware(t, l, c.options...)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			wrapped = w != http.ResponseWriter(own)
+		})).ServeHTTP(own, httptest.NewRequest(http.MethodGet, "/", nil))
+		if wrapped != c.wrapped {
+			t.Errorf("%s: the writer is wrapped: %v", name, wrapped)
+		}
+	}
+}
+
 // Deadlines and reading while writing reach the connection, too.
 func TestResponseControllerReachesTheConnection(t *testing.T) {
 	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {

@@ -140,7 +140,9 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 }
 
 // MaxWait bounds how long a request waits for quota; the default is [DefaultMaxWait]. With 0 no
-// request waits.
+// request waits. Do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by default),
+// except 0: the time to ask Redis is part of the wait, so that while Redis is slow a request would get
+// [ErrQuota] although the quota has room, and might be charged.
 func MaxWait(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		t.maxWait = d
@@ -204,10 +206,9 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		case t.holds.left(u) == 0:
 			return nil
 		}
-		// The upstream asked for a pause while this request waited.
-		if err := t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted); err != nil {
-			return err
-		}
+		// The upstream asked for a pause while this request waited. If Redis is lost meanwhile, the units stay
+		// charged, as those of a request that fails.
+		_ = t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -312,6 +314,65 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	if n, _ := decisions(l, "upstream"); n != 3 {
 		t.Errorf("%v decisions allowed, want the first, one given back, and the last", n)
 	}
+}
+
+// If Redis is lost just then, the units stay charged, and the request waits all the same.
+func TestAHoldDuringAWaitWhileRedisIsLost(t *testing.T) {
+	client, hook := redistest.Shared(t).Client(t), &refundLoser{}
+	client.AddHook(hook)
+	rule := newRule(t, newLimiterOn(t, client, tiered.Prefix(redistest.Prefix())), "upstream", limit.PerHour(10))
+	server, calls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
+	transport := newTransport(t, rule)
+	r, err := http.NewRequest(http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook.charged = func() { transport.holds.hold(upstream{Host(r), Host(r)}, 30*time.Second) }
+	hook.lost = func() {
+		transport.holds.mu.Lock()
+		defer transport.holds.mu.Unlock()
+		clear(transport.holds.until) // the pause is over
+	}
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatalf("after %d trips: %v", hook.trips, err)
+	}
+	_ = response.Body.Close()
+	if hook.trips != 3 || calls.Load() != 1 {
+		t.Errorf("%d trips, %d calls; want a charge, a refund that is lost, and another charge", hook.trips, calls.Load())
+	}
+	if got := used(t, rule, Host(r)); got != 2 {
+		t.Errorf("%d units are charged", got)
+	}
+}
+
+// refundLoser calls charged after the first trip for the rule "upstream", and loses the second.
+type refundLoser struct {
+	charged, lost func()
+	trips         int
+}
+
+func (h *refundLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *refundLoser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.Contains(fmt.Sprint(cmd.Args()...), ":upstream") {
+			return next(ctx, cmd) // a heartbeat
+		}
+		switch h.trips++; h.trips {
+		case 1:
+			defer h.charged()
+		case 2:
+			h.lost()
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *refundLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // decisions is how many decisions a rule has made, by outcome.

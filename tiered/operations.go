@@ -43,9 +43,10 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 // Do not refund units that were charged before the key was reset, nor across a change of the rule's
 // limit: other requests' units may then be given back instead.
 //
-// Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], or
+// Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], are ctx's own, or
 // say why Redis could not be reached; the units then stay charged until they leave
-// the window, and must not be refunded again.
+// the window, and must not be refunded again. In a server pass context.WithoutCancel(ctx): a
+// request's context ends when its client goes.
 func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
