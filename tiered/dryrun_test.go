@@ -71,8 +71,14 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	if got, want := ruleStats(l, "dry").Errors, (ErrorStats{Invalid: 3, Cancelled: 1}); got != want {
 		t.Errorf("errors are counted as %+v, want %+v", got, want)
 	}
-	if d := mustAllow(t, dry, "k", 10); !d.Allowed || d.WouldDeny {
-		t.Errorf("something was charged: %+v", d)
+	for range 2 { // what was charged is given back
+		d := mustAllow(t, dry, "k", 10)
+		if d.WouldDeny {
+			t.Errorf("something was charged: %+v", d)
+		}
+		if err := dry.Refund(context.Background(), "k", &d, 10); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
