@@ -73,14 +73,9 @@ func (r Rate) Free(s State, now int64) int64 {
 // taken in the meantime. It is 0 when they fit now. The cost must be at most the
 // burst; more never fit.
 func (r Rate) Wait(s State, now, cost int64) int64 {
-	s = settle(s, now)
 	whole, part := r.span(cost)
-	wait := s.TAT + whole - r.burstWhole - now
-	part += s.Part - r.burstPart
-	if part > 0 { // it is above -den, so otherwise it rounds up to 0
-		wait += (part + r.den - 1) / r.den
-	}
-	return max(0, wait)
+	part += s.Part - r.burstPart // is above -den, and rounded up below
+	return max(0, s.TAT+whole-r.burstWhole-now+(part+r.den-1)/r.den)
 }
 
 // Take charges cost units at now, whether they fit or not, and returns the new

@@ -15,7 +15,7 @@ func cutLastElement(line string) (before, last string, more bool) {
 	for i := len(line) - 1; i >= 0; i-- {
 		switch line[i] {
 		case '"':
-			if !quoted || !escaped(line, i) {
+			if !escaped(line, i) {
 				quoted = !quoted
 			}
 		case ',':
@@ -42,8 +42,8 @@ func forwardedFor(element string) (node string, ok bool) {
 		if rest == "" {
 			return node, found
 		}
-		name, after, hasValue := strings.Cut(rest, "=")
-		if !hasValue || !isToken(name) {
+		name, after, _ := strings.Cut(rest, "=")
+		if !isToken(name) {
 			return "", false
 		}
 		value, after, ok := cutValue(after)
@@ -129,5 +129,5 @@ func isToken(s string) bool {
 // isTokenRune reports whether r may stand in a token (RFC 9110, section 5.6.2).
 func isTokenRune(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
-		r < 128 && strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+		strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }

@@ -74,7 +74,7 @@ func TestDraftHeaders(t *testing.T) {
 	}
 }
 
-// A middleware inside another adds to the lists instead of replacing them.
+// A middleware inside another adds to the lists instead of replacing them, and only to them.
 func TestNestedMiddlewaresBothTell(t *testing.T) {
 	l := newLimiter(t)
 	inner := newMiddleware(t, l, Limit(newRule(t, l, "inner", limit.PerHour(10)), ClientAddress))(done)
@@ -83,6 +83,15 @@ func TestNestedMiddlewaresBothTell(t *testing.T) {
 	for _, field := range []string{"RateLimit", "RateLimit-Policy"} {
 		if got := parsed(t, w.Header(), field); got["inner"] == nil || got["outer"] == nil {
 			t.Errorf("%s is %v", field, got)
+		}
+	}
+	// Fields that are no lists are replaced.
+	inner = newMiddleware(t, l, Headers(XHeaders), Limit(newRule(t, l, "one", limit.PerHour(1)), ClientAddress))(done)
+	outer = newMiddleware(t, l, Headers(XHeaders), Limit(newRule(t, l, "more", limit.PerHour(20)), ClientAddress))(inner)
+	get(outer)
+	for name, values := range get(outer).Header() {
+		if len(values) != 1 {
+			t.Errorf("%s: %q", name, values)
 		}
 	}
 }

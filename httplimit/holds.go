@@ -71,16 +71,11 @@ func (h *holds) left(u upstream) time.Duration {
 	hash := maphash.Comparable(h.seed, u)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until, known := h.until[hash]
-	if !known {
-		return 0
-	}
-	left := time.Until(until)
+	left := time.Until(h.until[hash]) // far below 0 if there is no hold
 	if left <= 0 {
 		delete(h.until, hash)
-		return 0
 	}
-	return left
+	return max(0, left)
 }
 
 // retryAfter reads the header field Retry-After: seconds, or a date (RFC 9110, section 10.2.3). A
@@ -89,10 +84,7 @@ func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := strings.TrimSpace(h.Get(fieldRetryAfter))
 	if text != "" && strings.Trim(text, "0123456789") == "" {
 		const most = int64(limit.MaxWindow / time.Second) // keeps clear of overflow
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			n = most
-		}
+		n, _ := strconv.ParseInt(text, 10, 64)            // the largest number, if it is larger
 		return time.Duration(min(n, most)) * time.Second, true
 	}
 	at, err := http.ParseTime(text)

@@ -208,7 +208,7 @@ func TestKeys(t *testing.T) {
 // mux inside another has patterns of its own.
 func TestPatternsAreTheMuxs(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, pattern := range []string{"/users/{id}/", "/files/", "/files/{$}", "GET /items/{id}"} {
+	for _, pattern := range []string{"/users/{id}/", "/pages/{name}", "/pages/{name}/", "/files/", "/files/{$}", "GET /items/{id}"} {
 		mux.Handle(pattern, done)
 	}
 	outer := http.NewServeMux()
@@ -222,6 +222,7 @@ func TestPatternsAreTheMuxs(t *testing.T) {
 		{"GET", "/users/7", "/users/{id}/", "/users/{id}/"},
 		{"GET", "/users/7?x=1", "/users/{id}/", "/users/{id}/"},
 		{"GET", "/files", "/files/{$}", "/files/{$}"},
+		{"GET", "/pages/7", "/pages/{name}", "/pages/{name}"},
 		{"GET", "/files/7", "/files/", "/files/"},
 		{"GET", "/items/7", "GET /items/{id}", "GET /items/{id}"},
 		{"GET", "/unknown", "", "/v1/"},
@@ -397,15 +398,21 @@ func TestOptionsAreChecked(t *testing.T) {
 		"nil RuleForKey": {Limit(rule, Everyone, RuleForKey(nil))},
 		"two rules":      {Limit(rule, Everyone, RuleFor(func(*http.Request) *tiered.Rule { return rule }), RuleForKey(func(string) *tiered.Rule { return rule }))},
 		"nil Settle":     {Limit(rule, Everyone, Settle(nil))},
+		"two settle":     {Limit(rule, Everyone, Settle(func(*http.Request, Response) int64 { return 1 }), HandlerCost())},
+		"nothing to":     {Limit(newRule(t, l, "slots", limit.Concurrent(10)), Everyone, HandlerCost())},
+		"rules by key":   {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleFor(func(*http.Request) *tiered.Rule { return rule }))},
 		"nil partition":  {Limit(rule, Everyone, PartitionKey(nil))},
 		"unit":           {Limit(rule, Everyone, Unit(`a"b`))},
-		"style":          {ok, Headers(9)},
+		"style":          {ok, Headers(NoHeaders + 1)},
 		"nil OnDenied":   {ok, OnDenied(nil)},
 		"nil OnError":    {ok, OnError(nil)},
 		"nil Logger":     {ok, Logger(nil)},
 		"unit is empty":  {Limit(rule, Everyone, Unit(""))},
 		"unit has space": {Limit(rule, Everyone, Unit("a b"))},
 	} {
+		if name != "no limit" { // beside one that is valid
+			options = append(options, Limit(newRule(t, l, "other", limit.PerHour(10)), Everyone))
+		}
 		if _, err := New(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v, want ErrInvalidOption", name, err)
 		}

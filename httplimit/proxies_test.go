@@ -48,6 +48,7 @@ func TestClientBehindProxies(t *testing.T) {
 		"two proxies":                       {xff, "10.0.0.1:1", []string{"1.1.1.1, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
 		"two proxies, a line each":          {xff, "10.0.0.1:1", []string{"1.1.1.1", "203.0.113.9", "10.0.0.2"}, "203.0.113.9"},
 		"all are proxies":                   {xff, "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		"begins with a comma":               {xff, "10.0.0.1:1", []string{",203.0.113.9"}, "203.0.113.9"},
 		"rubbish by the client":             {xff, "10.0.0.1:1", []string{`"\,;=, 203.0.113.9`}, "203.0.113.9"},
 		"rubbish by the proxy":              {xff, "10.0.0.1:1", []string{"1.1.1.1, unknown"}, "10.0.0.1"},
 		"nothing by the proxy":              {xff, "10.0.0.1:1", []string{"1.1.1.1, "}, "10.0.0.1"},
@@ -77,6 +78,7 @@ func TestClientBehindProxies(t *testing.T) {
 		"Forwarded, quoted comma":           {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a, for=1.1.1.1", for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, escapes":                {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a\", \\", for="10.0.0\.2"`}, "203.0.113.9"},
 		"Forwarded, escaped quotes":         {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a, \"b", for=10.0.0.2`}, "203.0.113.9"},
+		"Forwarded, escaped at its end":     {fwd, "10.0.0.1:1", []string{`for=1.1.1.1, for=203.0.113.9;ext="\\\"", for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, open quotes":            {fwd, "10.0.0.1:1", []string{`for=", for=203.0.113.9`}, "203.0.113.9"},
 		"Forwarded, open quotes, and lines": {fwd, "10.0.0.1:1", []string{`for="`, `for=203.0.113.9`, `for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, hidden":                 {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, for=_hidden"}, "10.0.0.1"},
@@ -85,6 +87,7 @@ func TestClientBehindProxies(t *testing.T) {
 		"Forwarded, no for":                 {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, proto=https"}, "10.0.0.1"},
 		"Forwarded, nothing":                {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, "}, "10.0.0.1"},
 		"Forwarded, empty pairs":            {fwd, "10.0.0.1:1", []string{";; for=203.0.113.9 ;;"}, "203.0.113.9"},
+		"Forwarded, no semicolon":           {fwd, "10.0.0.1:1", []string{"for=1.1.1.1 by=10.0.0.1"}, "10.0.0.1"},
 		"Forwarded, no value":               {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;proto"}, "10.0.0.1"},
 		"Forwarded, an empty value":         {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;proto="}, "10.0.0.1"},
 		"Forwarded, an empty name":          {fwd, "10.0.0.1:1", []string{"for=1.1.1.1;=https"}, "10.0.0.1"},
@@ -194,6 +197,16 @@ func TestProxiesAreChecked(t *testing.T) {
 	} {
 		if p.trusts(netip.MustParseAddr(address)) != trusted {
 			t.Errorf("%s is trusted: %v", address, !trusted)
+		}
+	}
+}
+
+// What may stand in a token, RFC 9110 lists.
+func TestTokens(t *testing.T) {
+	const allowed = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for r := range rune(300) {
+		if isToken(string(r)) != strings.ContainsRune(allowed, r) {
+			t.Errorf("%q is a token: %v", r, isToken(string(r)))
 		}
 	}
 }

@@ -2,8 +2,10 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -316,6 +318,12 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	if status := w.response(true).Status; status != 500 {
 		t.Errorf("no such status: %d", status)
 	}
+	broken := &recorder{ResponseWriter: brokenWriter{httptest.NewRecorder()}}
+	_, written := broken.Write([]byte("x"))
+	copied, read := broken.ReadFrom(strings.NewReader("x"))
+	if written != errBroken || read != errBroken || copied != 0 || broken.FlushError() != errBroken || broken.bytes != 0 {
+		t.Errorf("of a client that has gone: %v, %v, %d bytes of %d", written, read, copied, broken.bytes)
+	}
 	w = &recorder{ResponseWriter: httptest.NewRecorder()} // which cannot be taken over
 	if _, _, err := w.Hijack(); err == nil || w.response(false).Status != 200 {
 		t.Errorf("not taken over: %v, status %d", err, w.response(false).Status)
@@ -324,6 +332,28 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 		t.Errorf("another protocol: status %d", w.response(false).Status)
 	}
 }
+
+// A charge that cannot be corrected is logged.
+func TestSettleThatFails(t *testing.T) {
+	l := newLimiter(t)
+	var logged strings.Builder
+	h := newMiddleware(t, l, Logger(slog.New(slog.NewTextHandler(&logged, nil))), Limit(newRule(t, l, "api", limit.PerHour(10)), Everyone, HandlerCost()))(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			SetCost(r.Context(), 0)
+			_ = l.Close()
+		}))
+	if w := get(h); w.Code != 200 || !strings.Contains(logged.String(), "a charge could not be corrected") || !strings.Contains(logged.String(), "rule=api") {
+		t.Errorf("%d, logged %s", w.Code, logged.String())
+	}
+}
+
+// brokenWriter is that of a client that has gone.
+type brokenWriter struct{ http.ResponseWriter }
+
+var errBroken = errors.New("broken")
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+func (brokenWriter) FlushError() error         { return errBroken }
 
 // A file is still sent by the system, and counted.
 func TestSettleCountsFiles(t *testing.T) {

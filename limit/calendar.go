@@ -82,12 +82,11 @@ func (l Limit) midnight(year int, month time.Month, day int) time.Time {
 		return t
 	}
 	// Of two, time.Date may have taken the second.
-	if since, _ := t.ZoneBounds(); !since.IsZero() {
-		_, now := t.Zone()
-		_, before := since.Add(-1).Zone()
-		if first := t.Add(time.Duration(now-before) * time.Second); first.Before(since) && before > now {
-			return first
-		}
+	since, _ := t.ZoneBounds()
+	_, now := t.Zone()
+	_, before := since.Add(-1).Zone()
+	if first := t.Add(time.Duration(now-before) * time.Second); first.Before(since) {
+		return first
 	}
 	return t
 }

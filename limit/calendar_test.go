@@ -102,7 +102,7 @@ func TestCalendarLimits(t *testing.T) {
 		word  string
 	}{
 		{PerCalendar(1, CalendarDay, nil), "zone"},
-		{PerCalendar(1, 9, time.UTC), "9"},
+		{PerCalendar(1, CalendarMonth+1, time.UTC), "unit is 4"},
 		{PerCalendar(0, CalendarDay, time.UTC), "quota is 0"},
 		{PerCalendar(5, CalendarDay, time.UTC).WithBurst(-7), "burst is -7"},
 	} {
@@ -110,8 +110,11 @@ func TestCalendarLimits(t *testing.T) {
 			t.Errorf("%v, want an error that names %q", err, tc.word)
 		}
 	}
-	for _, s := range []string{"5/year@UTC", "5/day@", "5/day@Nowhere/Town", "5/month@Local", "5/day@UTC,burst=3", "5/day@UTC,burst=0", "5/day@UTC,burst=x"} {
-		if _, err := Parse(s); !errors.Is(err, ErrInvalidLimit) {
+	for s, says := range map[string]string{
+		"5/year@UTC": `unit "year"`, "5/day@": `zone ""`, "5/day@Nowhere/Town": `zone "Nowhere/Town"`, "5/month@Local": `zone "Local"`,
+		"5/day@UTC,burst=3": `burst "3"`, "5/day@UTC,burst=0": `burst "0"`, "5/day@UTC,burst=x": `burst "x"`, "0/day@UTC": "quota is 0",
+	} {
+		if _, err := Parse(s); !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,19 @@ func TestTheBurstIsTheQuotaUnlessSet(t *testing.T) {
 	})
 }
 
+// A burst is valid if and only if it returns within MaxWindow, which products above 64 bits tell.
+func TestBurstsReturnWithinTheLongestWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		quota, burst := rapid.Int64Range(1, MaxQuota).Draw(t, "quota"), rapid.Int64Range(1, MaxQuota).Draw(t, "burst")
+		window := time.Duration(rapid.Int64Range(1000, MaxWindow.Microseconds()).Draw(t, "window")) * time.Microsecond
+		takes := new(big.Int).Mul(big.NewInt(burst), big.NewInt(int64(window)))
+		longest := new(big.Int).Mul(big.NewInt(quota), big.NewInt(int64(MaxWindow)))
+		if err := Per(quota, window).WithBurst(burst).Validate(); (err == nil) != (takes.Cmp(longest) <= 0) {
+			t.Fatalf("%d per %v, burst %d: %v", quota, window, burst, err)
+		}
+	})
+}
+
 // Law 6: what is out of range gets an error that names the field and the value;
 // the last values in range get none.
 func TestValidate(t *testing.T) {
@@ -80,7 +94,7 @@ func TestValidate(t *testing.T) {
 		{Per(1, MinWindow), ""},
 		{Per(1, MaxWindow), ""},
 		{Per(1, MaxWindow+microsecond), "window is 8784h0m0.000001s,"},
-		{Per(1, time.Second+1), "window is 1.000000001s, must be a whole number of microseconds"},
+		{Per(1, time.Second+500), "window is 1.0000005s, must be a whole number of microseconds"},
 		{Per(1, time.Second+microsecond), ""},
 
 		{PerSecond(1).WithBurst(-1), "burst is -1, must be between 1 and 1099511627776"},

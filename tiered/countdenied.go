@@ -43,9 +43,6 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 // judge turns a reply into the one under a limit of quota units. Redis was told a limit that is never
 // reached, so that it counts all units that are asked for.
 func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
-	if reply.Status > remote.Allowed {
-		return *reply
-	}
 	judged := *reply
 	used := limit.MaxQuota - reply.Remaining
 	judged.Remaining = max(0, quota-used)
@@ -61,7 +58,6 @@ func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) r
 		judged.Granted = judged.Fitted * cost
 	}
 	if judged.Fitted >= count {
-		judged.Status = remote.Allowed
 		return judged
 	}
 	judged.Status, judged.RetryAfter = remote.Denied, reply.ResetAfter

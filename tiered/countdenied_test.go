@@ -127,6 +127,13 @@ func TestCountDeniedRemembered(t *testing.T) {
 	if d := mustAllow(t, larger, "k", 2); !d.Allowed || d.Used != 4 {
 		t.Errorf("%+v", d)
 	}
+	// What Peek is told about a cost says nothing about a smaller one, of which nothing was counted.
+	if d, err := larger.Peek(context.Background(), "k", 7); err != nil || d.Allowed || d.Remaining != 6 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d := mustAllow(t, larger, "k", 6); !d.Allowed || d.Used != 10 {
+		t.Errorf("%+v", d)
+	}
 	// More than the limit is no mistake: it is denied, counted, and once nothing is left says of
 	// smaller costs, too, that they are denied.
 	if d := mustAllow(t, r, "other", 5); d.Allowed || d.Used != 5 || d.Tier != limit.TierRedis {
@@ -165,11 +172,15 @@ func TestCountDeniedRefused(t *testing.T) {
 	for name, options := range map[string][]RuleOption{
 		"log":   {CountDenied(), Use(limit.SlidingLog())},
 		"auto":  {CountDenied()},
-		"lease": {CountDenied(), Use(limit.FixedWindow()), Lease(10)},
+		"lease": {CountDenied(), Use(limit.FixedWindow()), Lease(1)},
+		"hold":  {CountDenied(), Use(limit.FixedWindow()), HoldLife(time.Minute)},
 	} {
 		if _, err := l.Rule(name, limit.PerHour(100), options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, err := l.Rule("calendar", limit.PerCalendar(100, limit.CalendarDay, time.UTC), CountDenied()); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("calendar: %v", err)
 	}
 	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.FixedWindow()), CountDenied())
 	if _, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}); !errors.Is(err, limit.ErrInvalidRule) {

@@ -71,8 +71,14 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	if got, want := ruleStats(l, "dry").Errors, (ErrorStats{Invalid: 3, Cancelled: 1}); got != want {
 		t.Errorf("errors are counted as %+v, want %+v", got, want)
 	}
-	if d := mustAllow(t, dry, "k", 10); !d.Allowed || d.WouldDeny {
-		t.Errorf("something was charged: %+v", d)
+	for range 2 { // what was charged is given back
+		d := mustAllow(t, dry, "k", 10)
+		if d.WouldDeny {
+			t.Errorf("something was charged: %+v", d)
+		}
+		if err := dry.Refund(context.Background(), "k", &d, 10); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -110,15 +116,24 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 		ctx := context.Background()
 		for range rapid.IntRange(1, 12).Draw(rt, "groups") {
 			clock.advance(time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond)
-			cost := func(name string) int64 { return rapid.Int64Range(1, 3).Draw(rt, name) }
+			cost := func(name string) int64 {
+				return rapid.SampledFrom([]int64{1, 2, 3, 1, 2, 3, 1, 2, 3, 9}).Draw(rt, name)
+			} // 9 is above the limits
 			qa, qb, qd := Request{Rule: a, Key: key, Cost: cost("a")}, Request{Rule: b, Key: key, Cost: cost("b")}, Request{Rule: dry, Key: key, Cost: rapid.Int64Range(-1, 8).Draw(rt, "dry")}
-			got, err := l.AllowAll(ctx, qa, qd, qb)
-			if err != nil {
-				rt.Fatal(err)
+			all := l.AllowAll
+			if rapid.Bool().Draw(rt, "take") {
+				all = func(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
+					_, ds, err := l.TakeAll(ctx, requests...)
+					return ds, err
+				}
 			}
-			want, err := alone.AllowAll(ctx, Request{Rule: a2, Key: key, Cost: qa.Cost}, Request{Rule: b2, Key: key, Cost: qb.Cost})
+			got, err := all(ctx, qa, qd, qb)
+			want, refused := alone.AllowAll(ctx, Request{Rule: a2, Key: key, Cost: qa.Cost}, Request{Rule: b2, Key: key, Cost: qb.Cost})
+			if fmt.Sprint(err) != fmt.Sprint(refused) {
+				rt.Fatalf("beside a dry run %v, alone %v", err, refused)
+			}
 			if err != nil {
-				rt.Fatal(err)
+				continue // and the dry run is not asked
 			}
 			for i, d := range []limit.Decision{got[0], got[2]} {
 				want[i].ChargedAt = d.ChargedAt
@@ -128,7 +143,7 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 			}
 			switch d := got[1]; {
 			case !got[0].Allowed:
-				if d.Allowed || d.WouldDeny || d.Granted != 0 || d.RetryAfter != 0 || !d.DryRun {
+				if d.Allowed || d.WouldDeny || d.Granted != 0 || d.RetryAfter != 0 || !d.DryRun || d.Tier != limit.TierLocal {
 					rt.Errorf("of a denied group: %+v", d)
 				}
 			default:

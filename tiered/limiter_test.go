@@ -114,6 +114,7 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 		"zero cost":            {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", 0); return err }},
 		"negative cost":        {limit.ErrInvalidCost, func() error { _, err := r.AllowN(ctx, "k", -1); return err }},
 		"empty key":            {limit.ErrInvalidKey, func() error { _, err := r.Allow(ctx, ""); return err }},
+		"reset of no key":      {limit.ErrInvalidKey, func() error { return r.Reset(ctx, "") }},
 		"long key": {limit.ErrInvalidKey, func() error {
 			if _, err := r.Allow(ctx, strings.Repeat("x", limit.MaxKey)); err != nil {
 				return err

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,12 @@ func TestNeedAndLimits(t *testing.T) {
 	other, err := r.WithLimit(limit.PerMinute(2))
 	if err != nil || other.Plan().WorstCase() > 3 {
 		t.Errorf("%v, %v", other.Plan(), err)
+	}
+	for _, name := range []int{1, 1000} {
+		named := newRule(t, l, fmt.Sprint("of", name), limit.PerMinute(10), Need(plan.Need{Bytes: 2000, NameBytes: name}))
+		if bytes := named.Plan().BytesAtRest; bytes > 1000 != (name == 1000) {
+			t.Errorf("%d bytes with names of %d", bytes, name)
+		}
 	}
 }
 

@@ -68,6 +68,8 @@ func TestRefundGivesBackAtMostOnce(t *testing.T) {
 		}
 		if denied := mustAllow(t, r, "k", 5); denied.Allowed {
 			t.Fatalf("%+v", denied)
+		} else if err := r.Refund(ctx, "k", &denied, 1); !errors.Is(err, limit.ErrInvalidRefund) {
+			t.Errorf("of a denial: %v", err)
 		}
 		if err := r.Refund(ctx, "k", &d, 5); err != nil || d.Granted != 3 {
 			t.Fatalf("%+v, %v", d, err)

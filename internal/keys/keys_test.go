@@ -23,20 +23,30 @@ func TestJoinedPartsNeverCollide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := parts.Draw(t, "a"), parts.Draw(t, "b")
 		joined := Join(a...)
-		if joined == "" {
-			return // all empty: no key
+		if empty := strings.Join(a, "") == ""; empty != (joined == "") {
+			t.Fatalf("%q has the key %q", a, joined)
+		} else if empty {
+			return // no key
 		}
 		if joined == Join(b...) && !slices.Equal(a, b) {
 			t.Fatalf("%q and %q share the key %q", a, b, joined)
 		}
-		// Moving a byte over a boundary is what joining with a separator falls for.
-		for i := range len(a) - 1 {
+		for i := range a {
 			if a[i] == "" {
 				continue
 			}
+			last := len(a[i]) - 1
+			changed := slices.Clone(a)
+			changed[i] = a[i][:last] + string([]byte{a[i][last] + 1})
+			if Join(changed...) == joined {
+				t.Fatalf("%q and %q share the key %q", a, changed, joined)
+			}
+			if i == len(a)-1 {
+				break
+			}
+			// Moving a byte over a boundary is what joining with a separator falls for.
 			moved := slices.Clone(a)
-			last := len(moved[i]) - 1
-			moved[i], moved[i+1] = moved[i][:last], moved[i][last:]+moved[i+1]
+			moved[i], moved[i+1] = a[i][:last], a[i][last:]+a[i+1]
 			if Join(moved...) == joined {
 				t.Fatalf("%q and %q share the key %q", a, moved, joined)
 			}
@@ -66,8 +76,12 @@ func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 		if OrNone(key) == "" {
 			t.Fatalf("%q gives an empty key", key)
 		}
-		if tooLong := OrNone(strings.Repeat("x", limit.MaxKey)); OrNone(key) == tooLong || len(OrNone(key)) > limit.MaxKey {
+		tooLong := OrNone(key + strings.Repeat("x", limit.MaxKey))
+		if OrNone(key) == tooLong || tooLong != OrNone("\x00"+strings.Repeat("y", limit.MaxKey-1)) {
 			t.Fatalf("%q gives the key %q, that of keys that are too long is %q", key, OrNone(key), tooLong)
+		}
+		if longest := key + strings.Repeat("x", limit.MaxKey-1-len(key)); OrNone(longest) == tooLong {
+			t.Fatalf("a key of %d bytes is too long", len(longest))
 		}
 	})
 }

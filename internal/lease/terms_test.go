@@ -36,6 +36,7 @@ func TestTerms(t *testing.T) {
 		{"within the limit, of a burst of the quota", limit.PerMinute(1000), gcra, 25, true, 250, 250, time.Second, limit.PerMinute(750).WithBurst(1000)},
 		{"within the limit, of the largest burst", limit.Per(10, limit.MaxWindow), gcra, 50, true, 5, 3, time.Second, limit.Per(5, limit.MaxWindow).WithBurst(5)},
 		{"within the largest limit", limit.PerSecond(limit.MaxQuota), gcra, 50, true, limit.MaxQuota / 2, limit.MaxQuota / 2, 125 * ms, limit.PerSecond(limit.MaxQuota / 2).WithBurst(limit.MaxQuota)},
+		{"within the fastest limit", limit.Per(limit.MaxQuota, 100*ms), gcra, 50, true, limit.MaxQuota / 2, limit.MaxQuota / 2, 12500 * time.Microsecond, limit.Per(limit.MaxQuota/2, 100*ms).WithBurst(limit.MaxQuota)},
 	} {
 		terms, inRedis := NewTerms(local.NewHasher(), "r", c.limit, c.algorithm, c.percent, c.within)
 		if inRedis != c.inRedis || inRedis.Validate() != nil {

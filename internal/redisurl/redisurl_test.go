@@ -25,6 +25,8 @@ func TestParse(t *testing.T) {
 		"redis://a:26379/1?master_name=m&addr=b:26379":                    {shown: "redis://a:26379,b:26379/1", addrs: []string{"a:26379", "b:26379"}, master: "m"},
 		"redis://u:s3cret@a?read_timeout=3s&route_randomly=true&addr=b:2": {shown: "redis://a:6379,b:2/0", addrs: []string{"a:6379", "b:2"}, cluster: true},
 		"redis://:s3%23cret@a:1":                                          {shown: "redis://a:1/0", addrs: []string{"a:1"}},
+		"redis://a?pool_size=2147483647":                                  {shown: "redis://a:6379/0", addrs: []string{"a:6379"}, pool: 2147483647},
+		"unix:///run/s@1.sock":                                            {shown: "unix:///run/s@1.sock/0", addrs: []string{"/run/s@1.sock"}},
 	} {
 		o, shown, err := Parse(text)
 		if err != nil || shown != want.shown {

@@ -40,7 +40,13 @@ func decode(t *rapid.T, client *redis.Client, key string, now, window int64) *st
 		}
 		s, err = state.DecodeSortedSet(members, now, window)
 	default:
-		s, err = state.Decode([]byte(client.Get(ctx, key).Val()), now, window)
+		value := []byte(client.Get(ctx, key).Val())
+		s, err = state.Decode(value, now, window)
+		for _, damaged := range [][]byte{value[:len(value)-1], append(slices.Clone(value), 0)} {
+			if _, err := state.Decode(damaged, now, window); !errors.Is(err, state.ErrDamaged) {
+				t.Fatalf("%d bytes in place of %d: %v", len(damaged), len(value), err)
+			}
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -72,19 +78,43 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 					}
 					return replies[0]
 				}
+				charged := map[int64]int64{} // units, by the key's own time
 				for range rapid.IntRange(1, 12).Draw(t, "charges") {
-					ask(lua.TakeUpTo, rapid.Int64Range(1, l.Quota()).Draw(t, "cost"))
+					reply := ask(lua.TakeUpTo, rapid.Int64Range(1, l.Quota()).Draw(t, "cost"))
+					charged[reply.Stamp] += reply.Granted
 					now += rapid.Int64Range(0, window.Microseconds()/3).Draw(t, "pause")
 					if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 						now -= rapid.Int64Range(0, window.Microseconds()/2).Draw(t, "back")
-						ask(lua.TakeUpTo, 1) // by which the key notices
+						reply := ask(lua.TakeUpTo, 1) // by which the key notices
+						charged[reply.Stamp] += reply.Granted
 					}
 				}
 				decoded := decode(t, client, key, now, window.Microseconds())
-				if decoded.Algorithm != "" && decoded.Algorithm != algorithm.Name() {
+				began, from := now, decoded.Units
+				if len(from) > 0 && decoded.Algorithm != algorithm.Name() {
 					t.Fatalf("the algorithm is %q", decoded.Algorithm)
 				}
-				began, from := now, decoded.Units
+				if decoded.Window != 0 && decoded.Window != window.Microseconds() || decoded.Quota != 0 && decoded.Quota != l.Quota() {
+					t.Fatalf("%v of %d units in %d µs", l, decoded.Quota, decoded.Window)
+				}
+				for i, u := range from {
+					if algorithm == limit.GCRA() {
+						break // does not say when units were charged
+					}
+					units := int64(0)
+					for at, granted := range charged {
+						if u.ChargedFrom <= at && at <= u.ChargedUntil {
+							units += granted
+						}
+					}
+					if units != u.Count || u.ChargedUntil > decoded.Newest || i > 0 && u.ChargedFrom <= from[i-1].ChargedUntil {
+						t.Fatalf("%d of %+v, of charges %v", i, from, charged)
+					}
+					if whole := window.Microseconds(); algorithm.Buckets() == 0 && (u.LeavesFrom != u.ChargedFrom+whole || u.LeavesUntil != u.LeavesFrom) ||
+						algorithm.Buckets() > 0 && (u.LeavesFrom < u.ChargedFrom+whole || u.LeavesFrom > u.ChargedFrom+whole+1) {
+						t.Fatalf("%d of %+v leaves at another time", i, from)
+					}
+				}
 				times := []int64{now}
 				for _, u := range from {
 					for _, at := range []int64{u.LeavesFrom, u.LeavesUntil} {
@@ -102,6 +132,10 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 							t.Fatalf("at %d: decoded %d, the script counts %d", now, s.Used(), counted)
 						}
 						continue
+					}
+					if first := append(slices.Clone(from), state.Units{})[0]; algorithm == limit.GCRA() && now+decoded.Offset <= first.LeavesFrom &&
+						(now+decoded.Offset < first.LeavesFrom) != (counted == first.Count) {
+						t.Fatalf("%d µs later the script counts %d: %+v", now-began, counted, first)
 					}
 					if s.Used() != counted {
 						t.Fatalf("%v of %v, %d µs later: decoded %d (%+v), the script counts %d", algorithm, l, now-began, s.Used(), s.Units, counted)
@@ -178,6 +212,11 @@ func TestReadOnRedis(t *testing.T) {
 	if _, err := state.Read(ctx, client, key, 0); !errors.Is(err, state.ErrUnknown) {
 		t.Errorf("a hash: %v", err)
 	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if _, err := state.Read(ended, client, key, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("without an answer: %v", err)
+	}
 }
 
 // What processes hold, and what is held for costs that are known afterwards, is decoded as it was
@@ -199,22 +238,20 @@ func TestHeldOnRedis(t *testing.T) {
 			t.Fatalf("%+v, %v", replies, err)
 		}
 	}
-	want := []state.Holder{{ID: 1, Units: 3, Until: now + ttl.Microseconds()}, {ID: 2, Units: 4, Until: now + ttl.Microseconds() + 7}}
-	for i, h := range want {
-		slots, err := remote.NewSlotsRule(limit.Concurrent(10), ttl, remote.Holder{7: byte(h.ID)})
+	want := []state.Holder{{ID: 2, Units: 3, Until: now + ttl.Microseconds()}, {ID: 1, Units: 4, Until: now + ttl.Microseconds() + 7}}
+	for _, h := range []state.Holder{want[1], want[0]} {
+		slots, err := remote.NewSlotsRule(limit.Concurrent(10), time.Duration(h.Until-now)*time.Microsecond, remote.Holder{7: byte(h.ID)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		run(now+int64(7*i), remote.Entry{Rule: slots.Named(keyspace, "r", nil), Cost: h.Units})
+		run(now, remote.Entry{Rule: slots.Named(keyspace, "r", nil), Cost: h.Units})
 	}
 	value := []byte(client.Get(ctx, related.Slots).Val())
-	for after, used := range map[int64]int64{7: 7, ttl.Microseconds() - 1: 7, ttl.Microseconds(): 4, ttl.Microseconds() + 7: 0} {
+	for after, dead := range map[int64]int{0: 0, ttl.Microseconds() - 1: 0, ttl.Microseconds(): 1, ttl.Microseconds() + 7: 2} {
 		s, err := state.Decode(value, now+after, 0)
-		if err != nil || s.Algorithm != "concurrency" || s.Used() != used {
-			t.Fatalf("%d µs later: %+v, %v; want %d units", after, s, err, used)
-		}
-		if after == 7 && !slices.Equal(s.Holders, want) {
-			t.Errorf("%+v, want %+v", s.Holders, want)
+		used := []int64{7, 4, 0}[dead]
+		if err != nil || s.Algorithm != "concurrency" || s.Used() != used || !slices.Equal(s.Holders, want[dead:]) {
+			t.Fatalf("%d µs later: %+v, %v; want %d units of %+v", after, s, err, used, want[dead:])
 		}
 	}
 
@@ -246,6 +283,44 @@ func TestHeldOnRedis(t *testing.T) {
 	for _, value := range []string{"\x0912345678901234", "\x0912345678901234x"} {
 		if _, err := state.Decode([]byte(value), now, 0); !errors.Is(err, state.ErrDamaged) {
 			t.Errorf("slots %q: %v", value, err)
+		}
+	}
+}
+
+// A value of the right length whose parameters cannot be true is damaged, and no other.
+func TestDamagedParameters(t *testing.T) {
+	check := func(damaged bool, size int, tag byte, widthsAndNumbers ...int64) {
+		t.Helper()
+		value := append([]byte{tag}, make([]byte, lua.HeaderBytes-1)...)
+		for i := 0; i < len(widthsAndNumbers); i += 2 {
+			for shift := 8 * (widthsAndNumbers[i] - 1); shift >= 0; shift -= 8 {
+				value = append(value, byte(widthsAndNumbers[i+1]>>shift))
+			}
+		}
+		if _, err := state.Decode(append(value, make([]byte, size)...), 1, 0); damaged != errors.Is(err, state.ErrDamaged) || !damaged && err != nil {
+			t.Errorf("%d %v: %v", tag, widthsAndNumbers, err)
+		}
+	}
+	const most = 1<<48 - 1
+	check(true, 0, lua.TagGCRA, 7, 1<<56-1, 6, most, 6, 1) // more units than there are numbers for
+	for a := range int64(3) {
+		for b := range int64(3) {
+			check(a < 1 || b < 1, 0, lua.TagGCRA, 7, 0, 6, a, 6, b)
+			for _, width := range []int64{0, 1, 6, 7} {
+				check(a < 1 || b < 1 || width < 1 || width > 6, int((a+1)*width), lua.TagCounter, 2, a, 1, width, 6, b, 6, 0)
+			}
+			for head := range int64(3) {
+				check(b > a || head >= max(1, a), int(5*a), lua.TagLog, 6, 1, 5, 1, 4, a, 4, head, 4, b)
+			}
+		}
+	}
+}
+
+func TestMarker(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1099511627776": 1 << 40, "": -1, "-1": -1, "1x": -1} {
+		got, err := state.DecodeMarker(text)
+		if want < 0 != errors.Is(err, state.ErrDamaged) || err == nil && got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
 }
