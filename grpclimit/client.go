@@ -23,10 +23,11 @@ const DefaultMaxWait = time.Minute
 // rules of the same name on the same Redis share it. Its methods Unary and Stream are
 // interceptors. It is immutable and safe for concurrent use.
 //
-// A call that does not fit waits, in no particular order, but not beyond its context's deadline or
-// [MaxWait]. If it would have to wait longer, it is not sent and ends at once with
-// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call is
-// charged before it is sent, and stays charged if it fails.
+// A call that does not fit waits, but not beyond its context's deadline or [MaxWait]. If it would have
+// to wait longer, it is not sent and ends at once with RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure,
+// as if the service had denied it. Calls of one process under the same key are sent first come, first
+// served; there is no order among processes (see tiered.Rule.Wait). A call is charged before it is
+// sent, and stays charged if it fails.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc

@@ -90,7 +90,7 @@ func AllowReset() Option {
 // Hosts are names that browsers may ask for the page under, like limits.example.org: without
 // scheme and port. Without it the page is served under localhost and IP addresses only, with
 // any port, and requests for any other host get status 421 (Misdirected Request): a site
-// whose name is made to resolve to this server (DNS rebinding) could else have a visitor's
+// whose name is made to resolve to this server (DNS rebinding) could otherwise have a visitor's
 // browser read keys, and reset them, as if it were the page. A reverse proxy that passes the
 // client's Host on needs it.
 func Hosts(names ...string) Option {
@@ -103,7 +103,7 @@ func Hosts(names ...string) Option {
 }
 
 // New returns the page of a limiter. Close it if it is not needed for as long as the
-// limiter; and when an http.Server shuts down, which else waits for pages that are
+// limiter, and when an http.Server shuts down, which otherwise waits for pages that are
 // being updated: server.RegisterOnShutdown(page.Close).
 //
 // Errors wrap [limit.ErrInvalidOption].
