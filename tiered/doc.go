@@ -12,7 +12,7 @@
 //	if !d.Allowed { /* try again in d.RetryAfter */ }
 //
 // Make one Limiter per process and one [Rule] per thing to be limited, at start;
-// both are safe for concurrent use, and a decision then does no planning.
+// both are safe for concurrent use. What can be prepared is prepared then, and not for each decision.
 //
 // # What errors mean
 //
