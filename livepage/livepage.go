@@ -52,9 +52,9 @@ type Page struct {
 type Option func(*Page) error
 
 // HottestKeys has the page show which keys ask most often, from a sample of the
-// decisions in about 400 kB of memory. Decisions outside of the sample then cost some
-// nanoseconds more, those in it a lock; of which there are at most a few thousand a
-// second. Of a limiter's pages one at most can have it.
+// decisions in about 400 kB of memory. A decision then costs some nanoseconds more, and one
+// in the sample, at most a few thousand a second, a lock. Only one page of a limiter can
+// have it.
 func HottestKeys() Option {
 	return func(p *Page) error {
 		p.hottest = newHottest(nil, time.Now)
@@ -63,8 +63,8 @@ func HottestKeys() Option {
 }
 
 // HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the
-// secret, which must have at least 16 bytes: enough to tell them apart, and for who
-// knows the secret to recognize them. Instances with the same secret show the same
+// secret, which must have at least 16 bytes: enough to tell them apart, and to recognize
+// them if one knows the secret. Instances with the same secret show the same
 // hashes. Keys themselves are then not kept either.
 func HashKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
