@@ -79,7 +79,7 @@ test: redis ## run all tests; installs a Redis server if there is none
 	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) $$tested; $(GO_TEST) -timeout 10m $$tested; })
 
 .PHONY: race
-race: redis ## run tests under the race detector: all that it may say something about
+race: redis ## run the tests in which the race detector may find something, with it
 	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
 
 .PHONY: soak

@@ -23,11 +23,12 @@ const DefaultMaxWait = time.Minute
 // rules of the same name on the same Redis share it. Its methods Unary and Stream are
 // interceptors. It is immutable and safe for concurrent use.
 //
-// A call that does not fit waits, in no particular order, but not beyond its context's deadline or
-// [MaxWait]. If it would have to wait longer, it is not sent and ends at once with
-// RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure, as if the service had denied it. A call about
-// which the limiter returns an error is not sent either: its status is as with [OnError], and says
-// what the error is. A call is charged before it is sent, and stays charged if it fails.
+// A call that does not fit waits, but not beyond its context's deadline or [MaxWait]. If it would have
+// to wait longer, it is not sent and ends at once with RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure,
+// as if the service had denied it. Calls of one process under the same key are sent first come, first
+// served; there is no order among processes (see tiered.Rule.Wait). A call about which the limiter
+// returns an error is not sent either: its status is as with [OnError], and says what the error is. A
+// call is charged before it is sent, and stays charged if it fails.
 //
 // A call is charged once, also if gRPC sends it again: retries by the retryPolicy of a service config
 // are made behind the interceptors. If the quota must count them, turn them off with

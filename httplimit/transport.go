@@ -55,9 +55,10 @@ const DefaultMaxHold = 10 * time.Minute
 // services it calls: all processes that use rules of the same name on the same Redis
 // share it. Make it with [NewTransport]. It is safe for concurrent use.
 //
-// A request that does not fit waits, in no particular order, but not beyond its context's deadline
-// (which an http.Client's Timeout sets, too) or [MaxWait]. If it would have to wait longer, it gets
-// a [*NotSentError] at once.
+// A request that does not fit waits, but not beyond its context's deadline (which an http.Client's
+// Timeout sets, too) or [MaxWait]. If it would have to wait longer, it gets a [*NotSentError] at once.
+// Requests of one process under the same key are sent first come, first served; there is no order
+// among processes (see tiered.Rule.Wait).
 //
 // When a host answers 429 or 503 with Retry-After, this process sends it nothing more under the
 // same key (see [TransportKey]) until then, or for [MaxHold] at most. Requests with other keys,

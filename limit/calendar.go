@@ -17,7 +17,7 @@ const (
 )
 
 // PerCalendar returns a limit of quota units in each day, week or month of the
-// calendar in a time zone, as quotas are sold and billed: it starts afresh at
+// calendar in a time zone, as quotas are sold and billed: it starts from zero at
 // midnight there. Such a limit is always counted by [FixedWindow], so around a
 // boundary up to twice the quota can pass in a short time, and in the length of the
 // longest window three times.

@@ -52,9 +52,9 @@ type Page struct {
 type Option func(*Page) error
 
 // HottestKeys has the page show which keys ask most often, from a sample of the
-// decisions in about 400 kB of memory. Decisions outside of the sample then cost some
-// nanoseconds more, those in it a lock; of which there are at most a few thousand a
-// second. Of a limiter's pages one at most can have it.
+// decisions in about 400 kB of memory. A decision then costs some nanoseconds more, and one
+// in the sample, at most a few thousand a second, a lock. Only one page of a limiter can
+// have it.
 func HottestKeys() Option {
 	return func(p *Page) error {
 		p.hottest = newHottest(nil, time.Now)
@@ -63,8 +63,8 @@ func HottestKeys() Option {
 }
 
 // HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the
-// secret, which must have at least 16 bytes: enough to tell them apart, and for who
-// knows the secret to recognize them. Instances with the same secret show the same
+// secret, which must have at least 16 bytes: enough to tell them apart, and to recognize
+// them if one knows the secret. Instances with the same secret show the same
 // hashes. Keys themselves are then not kept either.
 func HashKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
@@ -90,7 +90,7 @@ func AllowReset() Option {
 // Hosts are names that browsers may ask for the page under, like limits.example.org: without
 // scheme and port. Without it the page is served under localhost and IP addresses only, with
 // any port, and requests for any other host get status 421 (Misdirected Request): a site
-// whose name is made to resolve to this server (DNS rebinding) could else have a visitor's
+// whose name is made to resolve to this server (DNS rebinding) could otherwise have a visitor's
 // browser read keys, and reset them, as if it were the page. A reverse proxy that passes the
 // client's Host on needs it.
 func Hosts(names ...string) Option {
@@ -103,7 +103,7 @@ func Hosts(names ...string) Option {
 }
 
 // New returns the page of a limiter. Close it if it is not needed for as long as the
-// limiter; and when an http.Server shuts down, which else waits for pages that are
+// limiter, and when an http.Server shuts down, which otherwise waits for pages that are
 // being updated: server.RegisterOnShutdown(page.Close).
 //
 // Errors wrap [limit.ErrInvalidOption].

@@ -42,9 +42,10 @@ func Describe(c Candidate, nameBytes int, why string) Plan {
 
 // Choose returns the cheapest of the [Candidates] that meets the need: the one of the
 // fewest bytes per full key, of these the one of the lightest [CPU] class, of these
-// the one whose capacity returns soonest, of these the one with the lowest worst case. If the need is a budget of memory and nothing else, it returns the
-// most exact candidate that keeps to it, which is the one with the lowest worst case,
-// of these the one whose capacity returns soonest, of these the cheapest.
+// the one whose capacity returns soonest, of these the one with the lowest worst case.
+// If the need is a budget of memory and nothing else, it returns the most exact
+// candidate that keeps to it, which is the one with the lowest worst case, of these the
+// one whose capacity returns soonest, of these the cheapest.
 //
 // The error wraps [ErrUnmet] if no candidate meets it, [ErrInvalidNeed] or
 // [limit.ErrInvalidLimit].

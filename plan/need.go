@@ -47,7 +47,7 @@ type Need struct {
 	Above Tolerance
 
 	// Late is how late capacity may return, as a part of the window, see
-	// [Candidate.Late]. If neither it nor Wrong is stated, it is [DefaultLate]: else
+	// [Candidate.Late]. If neither it nor Wrong is stated, it is [DefaultLate]: otherwise
 	// the cheapest that never passes a limit would be one that lets units through one
 	// by one, evenly spaced. Say AtMost(1) for that. From a half on the choice may be GCRA
 	// with a burst below the limit, which is then the largest cost that fits.

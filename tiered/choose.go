@@ -12,8 +12,8 @@ import (
 // limit it may go, how late capacity may return, how much memory a key may take. The
 // rule takes the cheapest algorithm that meets it, see [plan.Choose], and says why in
 // [Rule.Plan]. If that is GCRA with a burst, the burst becomes a part of the rule's
-// limit. It goes with no [Use]. Of keys with a limit of their own
-// ([Rule.WithLimit]) the need is the same, and the choice may be another.
+// limit. Need cannot be combined with [Use]. For keys with a limit of their own
+// ([Rule.WithLimit]) the need is the same, but the choice may differ.
 //
 // [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if nothing meets the
 // need, or [plan.ErrInvalidNeed]. A need of few wrong decisions on given traffic is

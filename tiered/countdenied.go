@@ -14,9 +14,9 @@ import (
 // does. A flood of denied requests then causes denials for everybody else who shares the key, which
 // is why other rules do not count like this.
 //
-// It goes with [limit.FixedWindow] and windows of a length, and with no lease. Costs may be
-// larger than the limit, up to [limit.MaxQuota]: they are denied, and counted. Used of the
-// decision is the count. Units are counted by Redis; without it, while the outage policy
+// It needs [limit.FixedWindow] and a window that is not of the calendar, and cannot be combined with
+// leases. Costs may be larger than the limit, up to [limit.MaxQuota]: they are denied, and counted.
+// The decision's Used is the count. Units are counted by Redis; without it, while the outage policy
 // decides, denied ones are not. Remembered denials are not counted either, see [DenialLife].
 // Use [Limiter.AllowEach] for several requests: all or none ([Limiter.AllowAll]) does not go
 // with it. A call that waits ([Rule.Wait]) is counted at each attempt.

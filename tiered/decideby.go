@@ -18,7 +18,7 @@ import (
 // no sign of an outage: it does not open the breaker, nor make the limiter settle, and it shortens no
 // trip that others share. (A call with 15/16 of the limiter's deadline counts as one with all of it.)
 // Redis may have charged the cost if it was asked; it is not charged a second time then. What is
-// granted so comes on top of what Redis grants to others at the same time: this instance's share of
+// granted in this way comes on top of what Redis grants to others at the same time: this instance's share of
 // the limit at most, less what it was granted in the window.
 //
 // The program must choose t, and begin its time when the request has been read. Never derive it from

@@ -12,14 +12,14 @@
 //	if !d.Allowed { /* try again in d.RetryAfter */ }
 //
 // Make one Limiter per process and one [Rule] per thing to be limited, at start;
-// both are safe for concurrent use, and a decision then does no planning.
+// both are safe for concurrent use. What can be prepared is prepared then, and not for each decision.
 //
 // # What errors mean
 //
-// A denial is not an error and an error is not a denial. With the default outage policy a decision
-// has no error even when Redis is gone; what remains are mistakes of the caller (an empty key, a
-// cost that can never fit), a cancelled context, and a closed limiter. Load causes no errors:
-// decisions that Redis cannot make in time are made by the policy, too.
+// A denial is not an error and an error is not a denial. A lost Redis and load cause no errors:
+// decisions that Redis cannot make in time are made by the rule's outage policy ([OnOutage]). What
+// remains are mistakes of the caller (an empty key, a cost that can never fit), a cancelled context,
+// and a closed limiter.
 //
 // # Monitoring
 //
@@ -30,7 +30,6 @@
 // # The Redis client
 //
 // [New] takes a client as it is, with its own pool and time-outs. The limiter keeps its deadline
-// whatever they are, but a client that waits longer ties up connections in an outage; New logs
-// unsuitable settings. [Open] makes a client with suitable settings, and its documentation lists
-// them.
+// whatever they are, but a client that waits longer ties up connections in an outage. [Open] makes a
+// client with suitable settings, and its documentation lists them.
 package tiered

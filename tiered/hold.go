@@ -138,8 +138,8 @@ func (h *Hold) Units() int64 { return h.units }
 //
 // Settle takes a trip to Redis. If Redis does not answer, that is not an error: the settlement is kept
 // and sent until Redis answers, even if ctx has ended, and takes effect only once. At most 16,384
-// settlements wait for each master of a Cluster, or for a single node. If there are more, or the limiter is closed before Redis answers, the units that
-// were held stay charged.
+// settlements wait for each master of a Cluster, or for a single node. If there are more, or the
+// limiter is closed before Redis answers, the units that were held stay charged.
 //
 // A hold can be settled up to ten minutes after its end. If its units were given back before (see
 // [GiveBack]), all units that were used are charged now. Errors wrap [limit.ErrHoldEnded] if the hold

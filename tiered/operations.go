@@ -84,9 +84,8 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 
 // Reset makes a key as if never used, in Redis and, for this rule, in this process. Other processes,
 // and rules with another limit ([Rule.WithLimit]), may remember a denial for up to a second, and spend
-// their leased units. Slots stay held, and Redis is told of
-// them again: at once by this process, by others within a third of their [SlotTTL]. Errors are
-// those of [Rule.Refund].
+// their leased units. Slots stay held, and Redis is told of them again: at once by this process, by
+// others within a third of their [SlotTTL]. Errors are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.checkCall(ctx, key, 1); err != nil {
 		return err

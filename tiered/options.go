@@ -61,8 +61,9 @@ func configure(options []Option) (config, error) {
 	return c, nil
 }
 
-// Prefix sets the prefix of all Redis keys of the limiter; the default is "tl". Limiters that use the
-// same Redis and prefix share their limits and form one fleet.
+// Prefix sets the prefix of all Redis keys of the limiter, 1 to 32 letters, digits, "_", "-", "." or
+// ":"; the default is "tl". Limiters that use the same Redis and prefix share their limits and form one
+// fleet.
 func Prefix(prefix string) Option {
 	return func(c *config) error {
 		c.prefix = prefix

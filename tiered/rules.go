@@ -28,8 +28,8 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 }
 
 // PutInForce puts the rules in force under their names, all at the same moment: [Limiter.Rule]
-// returns them from then on. Rules decide whether they are in force or not, so the program must
-// then use the new ones.
+// returns them from then on. A rule that is not in force any more still decides, by its own limit, so
+// the program must then use the new ones.
 //
 // Errors wrap [limit.ErrInvalidRule], if a rule is nil or of another limiter; nothing has changed
 // then.
