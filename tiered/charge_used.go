@@ -1,0 +1,47 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// ChargeUsed charges units that were used already, whether or not they fit: they become debt of the
+// window, up to four times the limit, for which later requests wait. It is for work that turned out
+// to cost more than it was charged for. If that can be expected, use [Rule.Hold].
+//
+// They are charged at most once (law 3). If Redis was certainly not asked, they are recorded in
+// this instance, and charged once Redis answers again; if its answer was lost, it is unknown
+// whether they were charged, and they are not charged again.
+//
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own
+// if that had ended before. A context that ends later only shortens the call.
+func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
+	if err := r.check(ctx, key, 1); err != nil {
+		return err
+	}
+	if units < 1 || units > lua.MaxUnits {
+		return fmt.Errorf("%w: %d units were used, must be between 1 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
+	}
+	k := r.limiter.key(key)
+	r.chargeUsed(ctx, &k, units)
+	return nil
+}
+
+// chargeUsed charges used units of a key in Redis, and in this instance's own record.
+func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
+	s := r.limiter.shardOf(k)
+	err := breaker.ErrOpen
+	if s.Breaker.Closed() {
+		_, err = s.Decide(ctx, remote.Entry{
+			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
+		})
+	}
+	q := r.inOutageOf(k)
+	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
+}
