@@ -26,6 +26,8 @@ import (
 // what a client says there is ctx's own deadline, which ends a call with ctx's error, and decides nothing.
 //
 // It counts for all calls that ask Redis. Those that change what was charged, such as [Rule.Refund],
-// end by then as they do at the limiter's deadline. [Limiter.AllowAll] on a Cluster returns by then
+// end by then as they do at the limiter's deadline: what is given back later, such as when the request is
+// over, needs a context without it. httplimit and grpclimit do not heed it when they settle a request.
+// [Limiter.AllowAll] on a Cluster returns by then
 // while it takes back what was charged. [Rule.Wait] and [Rule.AcquireWait] do not heed it.
 func DecideBy(ctx context.Context, t time.Time) context.Context { return remote.DecideBy(ctx, t) }
