@@ -89,7 +89,7 @@ func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted,
 	}
 	began, result := time.Now(), Result{Panicked: true}
 	defer func() {
-		ctx := context.WithoutCancel(ctx)
+		ctx := admission.Afterwards(ctx)
 		for i, l := range a.limits {
 			var actual int64
 			switch known := false; {

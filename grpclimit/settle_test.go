@@ -6,11 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -150,6 +153,27 @@ func TestSettleChargesWhatACallTook(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A time by which the program has its decisions made (tiered.DecideBy) is long over when the call is. It
+// does not keep what was reserved.
+func TestSettleDoesNotHeedDecideBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		rule := newRule(t, l, "rule", limit.PerHour(100))
+		server := newServer(t, l, Limit(rule, Everyone, Cost(func(context.Context, string, any) int64 { return 10 }), says(3)))
+		handle(func(context.Context) error {
+			time.Sleep(time.Minute)
+			return nil
+		}).unary(server, tiered.DecideBy(t.Context(), time.Now().Add(time.Second)))
+		if got := used(t, rule, "all"); got != 3 {
+			t.Errorf("%d units are charged", got)
+		}
+	})
 }
 
 // What a call took beyond what was free is not lost: it is debt, for which the next calls wait

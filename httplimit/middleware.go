@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -142,7 +141,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 	began, aborted := time.Now(), true
 	defer func() {
 		response := recorded.response(aborted)
-		ctx := context.WithoutCancel(r.Context())
+		ctx := admission.Afterwards(r.Context())
 		for i, c := range charges {
 			actual, known := c.limit.actual(said, func() int64 { return c.limit.settle(r, response) })
 			if !known {

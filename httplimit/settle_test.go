@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -354,6 +356,33 @@ var errBroken = errors.New("broken")
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 func (brokenWriter) FlushError() error         { return errBroken }
+
+// A time by which the program has its decisions made (tiered.DecideBy) is long over when the request is. It
+// does not keep what was reserved.
+func TestSettleDoesNotHeedDecideBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		settled, said := newRule(t, l, "settled", limit.PerHour(100)), newRule(t, l, "said", limit.PerHour(100))
+		ten := Cost(func(*http.Request) int64 { return 10 })
+		h := newMiddleware(t, l,
+			Limit(settled, Everyone, ten, Settle(func(*http.Request, Response) int64 { return 3 })),
+			Limit(said, Everyone, ten, HandlerCost()),
+		)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			SetCost(r.Context(), 13)
+			time.Sleep(time.Minute)
+		}))
+		get(h, func(r *http.Request) {
+			*r = *r.WithContext(tiered.DecideBy(r.Context(), time.Now().Add(time.Second)))
+		})
+		if used(t, settled, "all") != 3 || used(t, said, "all") != 13 {
+			t.Errorf("%d and %d units are charged", used(t, settled, "all"), used(t, said, "all"))
+		}
+	})
+}
 
 // A file is still sent by the system, and counted.
 func TestSettleCountsFiles(t *testing.T) {

@@ -209,7 +209,7 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		}
 		// The upstream asked for a pause while this request waited. If Redis is lost meanwhile, the units stay
 		// charged, as those of a request that fails.
-		_ = t.rule.Refund(context.WithoutCancel(ctx), u.key, &d, d.Granted)
+		_ = t.rule.Refund(admission.Afterwards(ctx), u.key, &d, d.Granted)
 	}
 }
 

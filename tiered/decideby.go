@@ -26,6 +26,9 @@ import (
 // what a client says there is ctx's own deadline, which ends a call with ctx's error, and decides nothing.
 //
 // It counts for all calls that ask Redis. Those that change what was charged, such as [Rule.Refund],
-// end by then as they do at the limiter's deadline. [Limiter.AllowAll] on a Cluster returns by then
+// end by then as they do at the limiter's deadline: units that are given back, and holds that are extended,
+// when the time is over need a context without it. httplimit and grpclimit do not heed it when they settle a
+// request, but each message of a stream does (grpclimit.PerMessage).
+// [Limiter.AllowAll] on a Cluster returns by then
 // while it takes back what was charged. [Rule.Wait] and [Rule.AcquireWait] do not heed it.
 func DecideBy(ctx context.Context, t time.Time) context.Context { return remote.DecideBy(ctx, t) }

@@ -6,8 +6,15 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/tiered"
 )
+
+// Afterwards returns the context in which a charge is corrected that was made in ctx. It does not end
+// with ctx, and the time by which the charge was to be decided ([tiered.DecideBy]) does not count.
+func Afterwards(ctx context.Context) context.Context {
+	return remote.WithoutDecideBy(context.WithoutCancel(ctx))
+}
 
 // Settle makes what was charged for a call, a time ago, what it took.
 func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
