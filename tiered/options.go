@@ -94,7 +94,8 @@ func HashTags(tags int) Option {
 
 // Deadline sets how long a decision may take at most, 1 ms to 10 s; the default is 50 ms. If Redis
 // has not answered by then, the outage policy decides. A context with an earlier deadline ends a call
-// earlier, but with an error; to have the outage policy decide earlier, see [DecideBy].
+// earlier, with the context's error if it leaves less than three quarters of d; to have the outage
+// policy decide earlier, see [DecideBy].
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
 		if d < time.Millisecond || d > 10*time.Second {

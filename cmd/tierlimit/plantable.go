@@ -71,8 +71,8 @@ func printHeld(w io.Writer, p planned, f planFlags) {
 		printDebt(w, p, f)
 	}
 	if f.limit.IsConcurrent() {
-		fmt.Fprint(w, "\nThe limit is on what is in flight: it has no window, and the most holds at any instant. A key takes 22 bytes for\n"+
-			"each process that holds units. At rest one process does; a full key has as many as units, or 1,000, which is the most.\n")
+		fmt.Fprint(w, "\nThe limit is on what is in flight. It has no window: the most is what can be held at any instant. A key\n"+
+			"takes 22 bytes for each process that holds units: at rest for one, when full for as many as there are units, 1,000 at most.\n")
 	}
 }
 

@@ -26,9 +26,10 @@ import (
 
 const replayUsage = `Usage: tierlimit replay [flags] [FILE]
 
-Replays a log of requests (plain or gzip, "-" for standard input) through a fleet of limiters that share one Redis, in virtual time,
-once per algorithm, and shows what each did against the textbook's exact log.
-Without FILE it replays a day of the NASA web server of 1995.
+Replays a log of requests (plain or gzip, "-" for standard input) through a fleet of
+limiters that share one Redis, in virtual time, once per algorithm, and shows what each
+did against the textbook's exact log. Without FILE it replays a day of the NASA web server
+of 1995.
 
 The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
 time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time

@@ -23,9 +23,10 @@ import (
 
 const reportUsage = `Usage: tierlimit report [flags] [FILE]
 
-Replays a log of requests (as replay takes it, "-" for standard input), or a made-up load, against every configuration of every algorithm, and
-writes what each decided and what it costs as one HTML file that opens without a
-network. Without FILE and -load it replays a day of the NASA web server of 1995.
+Replays a log of requests (as replay takes it, "-" for standard input), or a made-up load,
+against every configuration of every algorithm, and writes what each decided and what it
+costs as one HTML file that opens without a network. Without FILE and -load it replays a day
+of the NASA web server of 1995.
 
 Flags:
 `

@@ -22,7 +22,8 @@ const showUsage = `Usage: tierlimit show [flags] RULE KEY
 
 Shows what Redis holds for a key under a rule, or under all rules of a rules file: how
 many units count, when they were charged and when they leave, what is out on lease or
-held, by whom and until when, and which charges after an outage were made. It reads only, and never all keys (no SCAN).
+held, by whom and until when, and which charges after an outage were made. It only
+reads, and never goes through all keys (no SCAN).
 
 KEY is the key as the service says it, like "user 17". A service's own way to make keys,
 as of httplimit, is a part of it: see "tierlimit top", which prints keys.

@@ -20,9 +20,10 @@ import (
 
 const topUsage = `Usage: tierlimit top [flags] RULE
 
-Lists the keys of a rule of which most units count, or are held, at the moment. It walks over all keys
-of the Redis by SCAN, and reads those of the rule, until it has seen as many keys or taken
-as long as the flags say; then it says that there may be fuller ones. It changes nothing.
+Lists the keys of a rule of which most units count, or are held, at the moment. It goes
+through all keys of the Redis by SCAN, and reads those of the rule, until it has seen as
+many keys or taken as long as the flags say; then it says that there may be fuller ones.
+It changes nothing.
 
 Flags:
 `
