@@ -36,10 +36,10 @@ func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
 	return newLimiterOf(t, inspect.Of(l).Snapshot().Prefix)
 }
 
-func newLimiterOf(t *testing.T, prefix string) (*tiered.Limiter, *tiered.Rule) {
+func newLimiterOf(t *testing.T, prefix string, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
-	l, err := tiered.New(redistest.Shared(t).Client(t), tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
-		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
+	l, err := tiered.New(redistest.Shared(t).Client(t), append(options, tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,8 @@ func contains(t *testing.T, body string, wanted ...string) {
 
 // Without a script, the page says it all.
 func TestPage(t *testing.T) {
-	l, r := newLimiter(t)
+	now := time.Now() // stands still: a denial is remembered
+	l, r := newLimiterOf(t, redistest.Prefix(), tiered.VirtualClock(func() time.Time { return now }))
 	_, page := mounted(t, l, HottestKeys())
 	allow(t, r, "alice", 4)
 	redistest.Eventually(t, "the denial is remembered", func() bool {

@@ -122,27 +122,29 @@ func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, ctx := redistest.Start(t).Client(t), context.Background()
-			fleets := make([]*Fleet, instances)
-			for i := range fleets {
-				fleets[i] = newFleet(t, client, fmt.Sprint(i), ttl)
-				mustHeartbeat(t, fleets[i], false)
-			}
-			first := fleets[0]
-			for range 2 {
-				mustHeartbeat(t, first, false)
-			}
-			lose(ctx, client, first)
-			for range 2 {
-				if heard := mustHeartbeat(t, first, false); heard.Size != instances || first.Size() != instances {
-					t.Errorf("right after the loss: %+v, want size %d", heard, instances)
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				client, ctx := bubble.Client(t), context.Background()
+				fleets := make([]*Fleet, instances)
+				for i := range fleets {
+					fleets[i] = newFleet(t, client, fmt.Sprint(i), ttl)
+					mustHeartbeat(t, fleets[i], false)
 				}
-			}
-			if heard := mustHeartbeat(t, newFleet(t, client, "new", ttl), false); heard.Size != 2 {
-				t.Errorf("an instance that knows nothing of before heard %+v", heard)
-			}
-			redistest.Eventually(t, "those who do not come back count no longer", func() bool {
-				return mustHeartbeat(t, first, false).Size == 1
+				first := fleets[0]
+				for range 2 {
+					mustHeartbeat(t, first, false)
+				}
+				lose(ctx, client, first)
+				for range 2 {
+					if heard := mustHeartbeat(t, first, false); heard.Size != instances || first.Size() != instances {
+						t.Errorf("right after the loss: %+v, want size %d", heard, instances)
+					}
+				}
+				if heard := mustHeartbeat(t, newFleet(t, client, "new", ttl), false); heard.Size != 2 {
+					t.Errorf("an instance that knows nothing of before heard %+v", heard)
+				}
+				redistest.Eventually(t, "those who do not come back count no longer", func() bool {
+					return mustHeartbeat(t, first, false).Size == 1
+				})
 			})
 		})
 	}

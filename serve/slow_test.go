@@ -104,11 +104,11 @@ func TestSlowRedis(t *testing.T) {
 }
 
 // All trips of a request have one time together: no request, whatever it needs, takes longer than
-// the deadline, but for the time that its way through gRPC takes. Those that Redis has not
-// decided by then are decided without it, which is no error.
+// the deadline, but for the time that its way through gRPC takes, and a busy machine. If each trip had the
+// deadline, two that are late would take twice as long. What Redis has not decided by then is decided
+// without it, which is no error.
 func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
 	const deadline = 900 * time.Millisecond
-	const way = 250 * time.Millisecond // and what a busy machine takes
 	dir := configDir(t, lossy+"  - {key: second, rate_limit: {unit: second, requests_per_unit: 1000}}\n")
 	back := asking("d counted=a log=a log=b counted=b")
 	back.Descriptors[1].IsNegativeHits, back.Descriptors[3].IsNegativeHits = true, true
@@ -130,7 +130,7 @@ func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
 				perSecond.delay(late)
 				began := time.Now()
 				a := ask(t, client, request)
-				if took := time.Since(began); a.err != nil || took > deadline+way {
+				if took := time.Since(began); a.err != nil || took >= 2*deadline {
 					t.Errorf("%v after %v", a.err, took)
 				}
 				if server.stats.Degraded.Load() != 1 {

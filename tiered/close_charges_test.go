@@ -21,12 +21,14 @@ func TestLaws11And12CloseCharges(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t), prefix, LedgerKeys(4000))
 	const quota, keys = 10, 400 // of which a batch charges 64
 	r := newRule(t, l, "r", limit.PerHour(quota))
+	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	for i := range keys {
 		if d := mustAllow(t, r, fmt.Sprint(i), quota); !d.Allowed || !d.Degraded() {
 			t.Fatalf("%+v", d)
 		}
 	}
+	server.Resume()
 	redistest.Eventually(t, "Redis is back", func() bool { return l.shard.Breaker.Closed() })
 	started := time.Now()
 	if err := l.Close(); err != nil {
@@ -80,28 +82,28 @@ func TestCloseSaysWhatIsNotCharged(t *testing.T) {
 // Units that were sent to Redis to be charged, and of which it is not known whether they were, count as
 // uncharged, and a limiter that is closed then says so.
 func TestUnknownChargesAreUncharged(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	var log strings.Builder
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond), LedgerKeys(4000), Logger(slog.New(slog.NewTextHandler(&log, nil))))
-	const keys = 400 // of which a batch charges 64
-	r := newRule(t, l, "r", limit.PerHour(10))
-	l.shard.Breaker.ForceOpen(errors.New("lost"))
-	for i := range keys {
-		mustAllow(t, r, fmt.Sprint(i), 1)
-	}
-	redistest.Eventually(t, "it is being charged", func() bool { return l.Stats().ChargedBackUnits > 0 })
-	server.Pause()
-	timeouts := l.Stats().Trips.Errors["timeout"]
-	redistest.Eventually(t, "a trip fails", func() bool { return l.Stats().Trips.Errors["timeout"] > timeouts })
-	redistest.Eventually(t, "each unit is charged or uncharged", func() bool {
-		stats := l.Stats()
-		return stats.UnchargedUnits > 0 && stats.UnchargedUnits+int64(stats.ChargedBackUnits) == keys
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		var log strings.Builder
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond), LedgerKeys(4000), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		const keys = 400 // of which a batch charges 64
+		r := newRule(t, l, "r", limit.PerHour(10))
+		l.shard.Breaker.ForceOpen(errors.New("lost"))
+		for i := range keys {
+			mustAllow(t, r, fmt.Sprint(i), 1)
+		}
+		redistest.Eventually(t, "it is being charged", func() bool { return l.Stats().ChargedBackUnits > 0 })
+		bubble.Late.Store(int64(10 * time.Second))
+		timeouts := l.Stats().Trips.Errors["timeout"]
+		redistest.Eventually(t, "a trip fails", func() bool { return l.Stats().Trips.Errors["timeout"] > timeouts })
+		redistest.Eventually(t, "each unit is charged or uncharged", func() bool {
+			stats := l.Stats()
+			return stats.UnchargedUnits > 0 && stats.UnchargedUnits+int64(stats.ChargedBackUnits) == keys
+		})
+		_ = l.Close()
+		if want := fmt.Sprintf("units=%d\n", l.Stats().UnchargedUnits); !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
 	})
-	_ = l.Close()
-	if want := fmt.Sprintf("units=%d\n", l.Stats().UnchargedUnits); !strings.Contains(log.String(), want) {
-		t.Errorf("the log has no %q:\n%s", want, log.String())
-	}
 }
 
 // ChargeRest waits for a Redis that is lost until its context ends, charges one that comes back, and then

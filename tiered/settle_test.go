@@ -70,10 +70,12 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	other(true)
 	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 
+	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	if d := mustAllow(t, r, "k", 4); !d.Allowed || !d.Degraded() {
 		t.Fatalf("%+v", d)
 	}
+	server.Resume()
 	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
 	redistest.Eventually(t, "the 4 are charged", func() bool { units, _ := l.ledger.Waiting(); return units == 0 && !l.shard.Owes() })
 	if remaining := peekFrom(t, server, prefix, r, "k"); remaining != 6 {

@@ -49,12 +49,15 @@ func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 // Law 6: while Redis does not know of all grants, most callers that are denied by this instance's
 // share, and ask again at once, are answered only at the end of their time.
 func TestLaw6CallersDeniedByShareDoNotSpin(t *testing.T) {
-	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
 	r, other := newRule(t, l, "r", limit.PerHour(10)), another(t, l)
 	other(true)
 	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
+	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
 	mustAllow(t, r, "k", 5) // all of its share
+	server.Resume()
 	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -46,8 +46,12 @@ func InBubble(t *testing.T, test func(t *testing.T, b *Bubble)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(server.Close)
-		test(t, &Bubble{server: server})
+		b := &Bubble{server: server}
+		t.Cleanup(func() {
+			time.Sleep(time.Duration(b.Late.Load())) // what waits for answers ends with the bubble
+			server.Close()
+		})
+		test(t, b)
 	})
 }
 
