@@ -479,7 +479,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		"nil RuleFor": {Limit(rule, Everyone, RuleFor(nil))}, "nil OnError": {ok, OnError(nil)},
 		"nil RuleForKey": {Limit(rule, Everyone, RuleForKey(nil))},
 		"two rules":      {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleForKey(func(string) *tiered.Rule { return rule }))},
+		"rules by key":   {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleFor(func(context.Context, string) *tiered.Rule { return rule }))},
+		"messages":       {Limit(newRule(t, l, "slots", limit.Concurrent(1)), Everyone, PerMessage())},
 	} {
+		if name != "no limit" { // beside one that is valid
+			options = append(options, Limit(newRule(t, l, "other", limit.PerHour(10)), Everyone))
+		}
 		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v", name, err)
 		}
