@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -466,6 +467,52 @@ func TestClientWaitsForRoom(t *testing.T) {
 	cancel()
 	if err := c.wait(ctx, "/a", nil); status.Code(err) != codes.Canceled {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// The error of a handler, of an upstream and of a stream's end is passed on as it is.
+func TestErrorsArePassedOn(t *testing.T) {
+	l, failed, ctx := newLimiter(t), status.Error(codes.NotFound, "no such item"), t.Context()
+	rule := newRule(t, l, "api", limit.PerHour(10))
+	server := newServer(t, l, Limit(rule, Everyone, says(1)))
+	_, unary := server.Unary(ctx, request, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, failed })
+	stream := server.Stream(nil, &messages{ctx: ctx}, &grpc.StreamServerInfo{}, func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(&pb.SimpleRequest{}); err != io.EOF {
+			t.Errorf("a stream ends with %v", err)
+		}
+		return failed
+	})
+	client, err := NewClient(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := client.Unary(ctx, "/a/Unary", request, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return failed })
+	_, open := client.Stream(ctx, nil, nil, "/a/Stream", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+		return nil, failed
+	})
+	for what, err := range map[string]error{"a server's call": unary, "a server's stream": stream, "a client's call": call, "a client's stream": open} {
+		if err != failed {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A peer's key is its address, of IPv6 the network, and whoever has no address has no key.
+func TestPeer(t *testing.T) {
+	for want, addr := range map[string]net.Addr{
+		"192.0.2.7":         &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1},
+		"2001:db8:1:2::/64": &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2::3"), Port: 1},
+		"192.0.2.8":         &net.UDPAddr{IP: net.ParseIP("192.0.2.8"), Port: 1}, // as of QUIC
+		"":                  &net.UnixAddr{Name: "@"},
+	} {
+		if got := Peer(peer.NewContext(t.Context(), &peer.Peer{Addr: addr}), "/a/b"); got != want {
+			t.Errorf("%v: %q, want %q", addr, got, want)
+		}
+	}
+	for _, ctx := range []context.Context{t.Context(), peer.NewContext(t.Context(), &peer.Peer{})} {
+		if got := Peer(ctx, "/a/b"); got != "" {
+			t.Errorf("no address: %q", got)
+		}
 	}
 }
 
