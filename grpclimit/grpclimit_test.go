@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -505,6 +506,52 @@ func TestClientWaitsForRoom(t *testing.T) {
 	}
 }
 
+// The error of a handler, of an upstream and of a stream's end is passed on as it is.
+func TestErrorsArePassedOn(t *testing.T) {
+	l, failed, ctx := newLimiter(t), status.Error(codes.NotFound, "no such item"), t.Context()
+	rule := newRule(t, l, "api", limit.PerHour(10))
+	server := newServer(t, l, Limit(rule, Everyone, says(1)))
+	_, unary := server.Unary(ctx, request, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, failed })
+	stream := server.Stream(nil, &messages{ctx: ctx}, &grpc.StreamServerInfo{}, func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(&pb.SimpleRequest{}); err != io.EOF {
+			t.Errorf("a stream ends with %v", err)
+		}
+		return failed
+	})
+	client, err := NewClient(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := client.Unary(ctx, "/a/Unary", request, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return failed })
+	_, open := client.Stream(ctx, nil, nil, "/a/Stream", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+		return nil, failed
+	})
+	for what, err := range map[string]error{"a server's call": unary, "a server's stream": stream, "a client's call": call, "a client's stream": open} {
+		if err != failed {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A peer's key is its address, of IPv6 the network, and whoever has no address has no key.
+func TestPeer(t *testing.T) {
+	for want, addr := range map[string]net.Addr{
+		"192.0.2.7":         &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1},
+		"2001:db8:1:2::/64": &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2::3"), Port: 1},
+		"192.0.2.8":         &net.UDPAddr{IP: net.ParseIP("192.0.2.8"), Port: 1}, // as of QUIC
+		"":                  &net.UnixAddr{Name: "@"},
+	} {
+		if got := Peer(peer.NewContext(t.Context(), &peer.Peer{Addr: addr}), "/a/b"); got != want {
+			t.Errorf("%v: %q, want %q", addr, got, want)
+		}
+	}
+	for _, ctx := range []context.Context{t.Context(), peer.NewContext(t.Context(), &peer.Peer{})} {
+		if got := Peer(ctx, "/a/b"); got != "" {
+			t.Errorf("no address: %q", got)
+		}
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "api", limit.PerHour(10))
@@ -515,7 +562,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		"nil RuleFor": {Limit(rule, Everyone, RuleFor(nil))}, "nil OnError": {ok, OnError(nil)},
 		"nil RuleForKey": {Limit(rule, Everyone, RuleForKey(nil))},
 		"two rules":      {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleForKey(func(string) *tiered.Rule { return rule }))},
+		"rules by key":   {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleFor(func(context.Context, string) *tiered.Rule { return rule }))},
+		"messages":       {Limit(newRule(t, l, "slots", limit.Concurrent(1)), Everyone, PerMessage())},
 	} {
+		if name != "no limit" { // beside one that is valid
+			options = append(options, Limit(newRule(t, l, "other", limit.PerHour(10)), Everyone))
+		}
 		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v", name, err)
 		}

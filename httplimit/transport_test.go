@@ -130,6 +130,43 @@ func TestTransportFailsClearly(t *testing.T) {
 	}
 }
 
+// A request that could not be charged is not sent.
+func TestTransportSendsNothingUncharged(t *testing.T) {
+	l := newLimiter(t)
+	upstream, cost := &upstreamStub{status: 429, retryAfter: "30"}, int64(1)
+	transport, err := NewTransport(upstream, newRule(t, l, "upstream", limit.PerHour(5)), TransportCost(func(*http.Request) int64 { return cost }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	send := func(url string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = transport.RoundTrip(r)
+		return err
+	}
+	if err := send("http://a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want   error
+		url    string
+		change func()
+	}{
+		{limit.ErrInvalidCost, "http://b", func() { cost = 0 }},
+		{limit.ErrCostExceedsLimit, "http://b", func() { cost = 6 }},
+		{limit.ErrClosed, "http://b", func() { cost = 1; _ = l.Close() }},
+		{context.Canceled, "http://a", cancel}, // which asked to be left alone
+	} {
+		c.change()
+		if err := send(c.url); !errors.Is(err, c.want) || upstream.calls != 1 {
+			t.Errorf("%v, %d calls; want %v", err, upstream.calls, c.want)
+		}
+	}
+}
+
 // closable tells whether it was closed.
 type closable struct {
 	io.Reader
@@ -529,6 +566,7 @@ func TestHost(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://API.example/a": "api.example", "https://api.example:443": "api.example",
 		"http://api.example:80/": "api.example", "http://api.example:443/": "api.example:443",
+		"https://api.example:80/": "api.example:80", "https://api.example:8443/": "api.example:8443",
 		"https://api.example.:443/": "api.example", "https://api.example:/": "api.example", "http://api.example:080/": "api.example",
 		"http://[::1]:80/": "[::1]", "http://[0:0::0001]:8080/": "[::1]:8080", "http://[FE80::1%25eth0]/": "[fe80::1%eth0]",
 		"http://127.0.0.1:8080/": "127.0.0.1:8080",

@@ -37,6 +37,9 @@ func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range candidates {
+			if c.AtRest(0) != c.Bytes(1, plan.DefaultNameBytes) {
+				t.Errorf("%v %v: %d bytes at rest, %d of one unit", l, c, c.AtRest(0), c.Bytes(1, plan.DefaultNameBytes))
+			}
 			rule, err := remote.NewRule(c.Limit, c.Algorithm)
 			if err != nil {
 				t.Fatal(err)

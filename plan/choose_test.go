@@ -226,6 +226,33 @@ func TestLateHolds(t *testing.T) {
 	})
 }
 
+// Parts are told as whole numbers or with three digits, never with an exponent.
+func TestPartsAreToldAsPercentages(t *testing.T) {
+	for part, want := range map[float64]string{0.0004: "0.04 %", 0.125: "12.5 %", 0.9996: "100 %", 1.5: "150 %", 9.99: "999 %", 9.996: "1000 %", 25: "2500 %"} {
+		p, err := plan.Choose(limit.PerMinute(10), plan.Need{Above: plan.AtMost(part)})
+		if err != nil || !strings.Contains(p.Why, "at most "+want+" above the limit") {
+			t.Errorf("%v: %v, %v, want %s", part, p, err, want)
+		}
+	}
+}
+
+// A plan says in words how much of Redis's time its algorithm takes, and what may pass.
+func TestPlansSayWhatTheyCost(t *testing.T) {
+	for c, want := range map[plan.Candidate]string{
+		{Limit: limit.PerMinute(1), Algorithm: limit.SlidingLog()}:                        "At most 1 unit in any window, no capacity returns late; CPU heavy",
+		{Limit: limit.PerMinute(10), Algorithm: limit.SlidingCounter(32, limit.Strict)}:   "At most 10 units in any window, capacity returns up to 3.12 % of the window late; CPU medium",
+		{Limit: limit.PerMinute(10), Algorithm: limit.SlidingCounter(48, limit.Estimate)}: "At most 19 units in any window, capacity returns up to 2.08 % of the window late; CPU heavy",
+		{Limit: limit.PerMinute(10), Algorithm: limit.GCRA()}:                             "At most 19 units in any window, no capacity returns late; CPU light",
+		{Limit: limit.PerMinute(10), Algorithm: limit.FixedWindow()}:                      "At most 20 units in any window, no capacity returns late; CPU light",
+	} {
+		p := plan.Describe(c, 0, "So it is.")
+		passes, cpu, _ := strings.Cut(want, "; CPU ")
+		if text := p.String(); !strings.Contains(text, "So it is. "+passes+"; ") || !strings.HasSuffix(text, "Redis CPU "+cpu+".") {
+			t.Errorf("%s\nwant %s", text, want)
+		}
+	}
+}
+
 func TestWhatCannotBeNeeded(t *testing.T) {
 	recorded := traffic.New([]traffic.Request{{At: time.Unix(1, 0), Key: "k"}})
 	for name, tc := range map[string]struct {
@@ -242,11 +269,17 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 		"wrong on a nil log":    {plan.Need{Wrong: plan.AtMost(0.1), Traffic: (*traffic.Log)(nil)}, "no Traffic"},
 		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: recorded}, "Wrong does not say"},
 		"negative bytes":        {plan.Need{Bytes: -1}, "-1 bytes"},
+		"negative millions":     {plan.Need{BytesPerMillion: -1}, "-1 a million"},
 		"negative name":         {plan.Need{Bytes: 1, NameBytes: -1}, "names of -1"},
 	} {
 		_, err := plan.Choose(limit.PerMinute(10), tc.need)
 		if !errors.Is(err, plan.ErrInvalidNeed) || !strings.Contains(err.Error(), tc.words) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, l := range []limit.Limit{limit.Concurrent(10), limit.PerCalendar(10, limit.CalendarDay, time.UTC)} {
+		if _, err := plan.Choose(l, plan.Need{Wrong: plan.AtMost(0.1), Traffic: recorded}); !errors.Is(err, plan.ErrInvalidNeed) {
+			t.Errorf("%v, wrong decisions: %v", l, err)
 		}
 	}
 	if _, err := plan.Choose(limit.PerMinute(0), plan.Need{Bytes: 300}); !errors.Is(err, limit.ErrInvalidLimit) {

@@ -153,7 +153,7 @@ func percent(part float64) string {
 		return "0 %"
 	}
 	text := fmt.Sprintf("%.3g", part*100)
-	if part >= 10 {
+	if part >= 1 {
 		text = fmt.Sprintf("%.0f", part*100)
 	}
 	return text + " %"

@@ -56,6 +56,15 @@ func TestDocsExample(t *testing.T) {
 	}
 }
 
+// A field that says no is as if it were not there, and a need has all of its parts.
+func TestFieldsThatDecide(t *testing.T) {
+	f := newRulesFile(t, "rules: {a: {limit: 5000/1m, dry_run: false, need: {above: 0, late: 0.02}}}")
+	a := rule(t, f.load(newLimiter(t)), "a")
+	if r := a.For("k"); a.Name() != "a" || r.IsDryRun() || r.Algorithm() != limit.SlidingCounter(60, limit.Strict) {
+		t.Errorf("%s: dry run %v, %v", a.Name(), r.IsDryRun(), r.Algorithm())
+	}
+}
+
 // What was charged goes on to count, under another limit and on another plan.
 func TestReloadKeepsWhatWasCharged(t *testing.T) {
 	f := newRulesFile(t, "rules: {search: {limit: 10/1h, plans: {gold: 20/1h}}}")
@@ -196,11 +205,14 @@ func TestLoadRefuses(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, good)
 	for name, option := range map[string]Option{
-		"logger": Logger(nil), "function": OnLoad(nil), "every 0s": Every(0), "every 2h": Every(2 * time.Hour),
+		"logger": Logger(nil), "function": OnLoad(nil), "every 9.9": Every(10*time.Millisecond - 1), "every 1h0m0.0": Every(time.Hour + 1),
 	} {
 		if _, err := Load(limiter, f.path, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), strings.Fields(name)[0]) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if rules := f.load(limiter, Every(time.Hour)); rules.every != time.Hour {
+		t.Errorf("every %v", rules.every)
 	}
 	if _, err := Load(nil, f.path); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("%v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -143,14 +144,11 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			_, err := l.Rule("l", limit.PerHour(1<<30), Use(limit.SlidingLog()))
 			return err
 		}},
-		"bad option": {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), Deadline(0)); return err }},
-		"cold":       {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), ColdStart(-1)); return err }},
-		"no file":    {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), FleetFile("")); return err }},
-		"no tags":    {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), HashTags(0)); return err }},
-		"many tags": {limit.ErrInvalidOption, func() error {
-			_, err := New(redistest.Shared(t).Client(t), HashTags(16385))
-			return err
-		}},
+		"bad option":  {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), Deadline(0)); return err }},
+		"no file":     {limit.ErrInvalidOption, func() error { _, err := New(redistest.Shared(t).Client(t), FleetFile("")); return err }},
+		"nil logger":  {limit.ErrInvalidOption, func() error { return Logger(nil)(new(config)) }},
+		"nil change":  {limit.ErrInvalidOption, func() error { return OnStateChange(nil)(new(config)) }},
+		"nil clock":   {limit.ErrInvalidOption, func() error { return VirtualClock(nil)(new(config)) }},
 		"before 1970": {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(-1, 0) })(new(config)) }},
 		"zero time":   {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Time{} })(new(config)) }},
 		"far future":  {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(1<<32, 0) })(new(config)) }},
@@ -164,5 +162,47 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+// Law 6: options of limiters and rules take what their comments say, both ends included, and of anything
+// else say so.
+func TestLaw6OptionsHaveBounds(t *testing.T) {
+	ofDuration := func(option func(time.Duration) Option) func(int64) Option {
+		return func(n int64) Option { return option(time.Duration(n)) }
+	}
+	ofInt := func(option func(int) Option) func(int64) Option {
+		return func(n int64) Option { return option(int(n)) }
+	}
+	ofRule := func(option func(n int64) RuleOption) func(int64) Option {
+		return func(n int64) Option { return func(*config) error { return option(n)(&ruleConfig{}) } }
+	}
+	for name, o := range map[string]struct {
+		option      func(int64) Option
+		least, most int64
+		step        int64
+	}{
+		"HashTags":         {ofInt(HashTags), 1, 16_384, 1},
+		"Deadline":         {ofDuration(Deadline), int64(time.Millisecond), int64(10 * time.Second), 1},
+		"Thresholds":       {func(n int64) Option { return Thresholds(n, n) }, 0, 100_000, 1},
+		"the second":       {func(n int64) Option { return Thresholds(100, n) }, 100, math.MaxInt64 - 1, 1},
+		"FleetSize":        {ofInt(FleetSize), 1, 1_000_000, 1},
+		"ColdStart":        {ofDuration(ColdStart), 0, int64(limit.MaxWindow), 1},
+		"RememberDenials":  {ofInt(RememberDenials), 0, 100_000_000, 1},
+		"LedgerKeys":       {ofInt(LedgerKeys), 1, 100_000_000, 1},
+		"QueueLength":      {ofInt(QueueLength), 1, 10_000_000, 1},
+		"DenialLife":       {ofRule(func(n int64) RuleOption { return DenialLife(time.Duration(n)) }), 0, int64(time.Second), 1},
+		"HoldLife":         {ofRule(func(n int64) RuleOption { return HoldLife(time.Duration(n)) }), int64(time.Millisecond), int64(24 * time.Hour), 1},
+		"SlotTTL":          {ofRule(func(n int64) RuleOption { return SlotTTL(time.Duration(n)) }), int64(100 * time.Millisecond), int64(10 * time.Minute), 1000},
+		"Lease":            {ofRule(func(n int64) RuleOption { return Lease(int(n)) }), 1, 50, 1},
+		"LeaseWithinLimit": {ofRule(func(n int64) RuleOption { return LeaseWithinLimit(int(n)) }), 1, 50, 1},
+		"VirtualClock": {func(n int64) Option { return VirtualClock(func() time.Time { return time.Unix(n, 0) }) },
+			0, time.Date(2100, 12, 31, 23, 59, 59, 0, time.UTC).Unix(), 1},
+	} {
+		for n, valid := range map[int64]bool{o.least: true, o.most: true, o.least - o.step: false, o.most + o.step: name == "the second"} {
+			if err := o.option(n)(&config{}); valid && err != nil || !valid && !errors.Is(err, limit.ErrInvalidOption) {
+				t.Errorf("%s(%d): %v", name, n, err)
+			}
+		}
 	}
 }

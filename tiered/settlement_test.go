@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -67,14 +68,17 @@ func TestLaw7AnUnreadableHoldIsGivenUp(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix)
 	r := newRule(t, l, "r", limit.PerHour(100))
-	h := mustHold(t, r, "k", 10, time.Minute)
-	server.Client(t).Set(t.Context(), prefix+":{k}:r", "damaged", time.Minute)
-	mustSettle(t, h, 4)
-	if c := l.Stats().Holds; c.Lost != 1 || c.Unsettled != 0 || c.Open != 0 || c.Settled != 0 {
-		t.Errorf("%+v", c)
-	}
-	if n := recorded(r, "k"); n != 4 {
-		t.Errorf("%d units are on record, want 4", n)
+	for i, used := range []int64{4, 15} {
+		key := fmt.Sprint("k", i)
+		h := mustHold(t, r, key, 10, time.Minute)
+		server.Client(t).Set(t.Context(), prefix+":{"+key+"}:r", "damaged", time.Minute)
+		mustSettle(t, h, used)
+		if c := l.Stats().Holds; c.Lost != int64(i+1) || c.Unsettled != 0 || c.Open != 0 || c.Settled != 0 {
+			t.Errorf("%+v", c)
+		}
+		if n := recorded(r, key); n != used {
+			t.Errorf("%d units are on record, want %d", n, used)
+		}
 	}
 }
 
@@ -105,6 +109,15 @@ func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 			}
 			if n := l.Stats().Holds.Lost - lost; n != 1 {
 				t.Errorf("%v, %d of 50 units used: %d holds are counted as lost", policy, used, n)
+			}
+			// Of a hold that Redis has forgotten before its end, only what it used in addition is charged.
+			again := mustHold(t, r, "k", 2, time.Minute)
+			if err := r.Reset(context.Background(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			mustSettle(t, again, used)
+			if n := left(t, r, "k"); n != 100-max(0, used-2) || recorded(r, "k") != 100-n {
+				t.Errorf("%v, %d of 2 units used of a key that was reset: %d are free, %d on record", policy, used, n, recorded(r, "k"))
 			}
 			if err := r.Reset(context.Background(), "k"); err != nil {
 				t.Fatal(err)
