@@ -15,6 +15,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // losing loses what goes to Redis, or comes back: a part of the commands is run and its reply
@@ -215,5 +217,24 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	t.Logf("%d acquired, %d denied, %d answers lost, at most %d units held", acquired.Load(), denied.Load(), lose.lost.Load(), believe.most)
 	if believe.most < n {
 		t.Errorf("at most %d units of %d were held: the test shows little", believe.most, n)
+	}
+}
+
+// A group that waits until one of its keys is no longer in doubt leaves nothing registered for the others.
+func TestAGroupThatWaitsRegistersNothing(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "jobs", limit.Concurrent(5))
+	defer mustAcquire(t, r, "b", 1).Release()
+	a, b := r.ask("a", 1, lua.Take), r.ask("b", 1, lua.Take)
+	redistest.Eventually(t, "a key is in doubt", func() bool {
+		l.slots.table.Doubt(l.now(), func(local.HeldKey) bool { return true })
+		entered, wait := l.tryEnter([]*question{&a, &b})
+		for _, h := range entered {
+			h.Left(l.now(), -1)
+		}
+		return wait != nil
+	})
+	if n := l.slots.table.Keys(); n != 1 {
+		t.Errorf("%d keys are registered, want that of the slot", n)
 	}
 }

@@ -198,6 +198,7 @@ func TestNumbersInWords(t *testing.T) {
 		}
 	}
 	says(t, []string{"plan", "-limit", "1/1s", "-keys", "1", "-name", "1"}, "limit 1/1s; 1 key, with names of 1 byte\n")
+	says(t, []string{"plan", "-limit", "100/1m,burst=2000", "-keys", "5434000"}, " 2099 1999 % 0 % 184 184 1000 MB 1000 MB")
 	log1 := filepath.Join(t.TempDir(), "one.log")
 	if err := os.WriteFile(log1, []byte("2026-11-22T12:00:00.5Z alice\n"), 0o600); err != nil {
 		t.Fatal(err)

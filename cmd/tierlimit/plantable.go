@@ -54,7 +54,7 @@ func printCandidates(w io.Writer, p planned) error {
 	fmt.Fprintln(t, "configuration\tmost in any\tabove\tlate, of\tbytes per key\t\tall keys\t\t"+times[0])
 	fmt.Fprintln(t, "\twindow\tthe limit\tthe window\tat rest\tfull\tat rest\tfull\t"+times[1])
 	for _, c := range p.Candidates {
-		fmt.Fprintf(t, "%s\t%d\t%.3g %%\t%.3g %%\t%d\t%d\t%s\t%s\t", c.Configuration, c.WorstCase, 100*c.Above, 100*c.Late,
+		fmt.Fprintf(t, "%s\t%d\t%s %%\t%s %%\t%d\t%d\t%s\t%s\t", c.Configuration, c.WorstCase, digits(100*c.Above), digits(100*c.Late),
 			c.BytesAtRest, c.BytesFull, size(c.TotalAtRest), size(c.TotalFull))
 		if measured {
 			fmt.Fprintf(t, "%.1f\t%s\t", c.AllowedMicros, orDash(c.DeniedMicros))
@@ -111,5 +111,13 @@ func size(bytes int64) string {
 		value /= 1000
 		unit++
 	}
-	return fmt.Sprintf("%.3g %s", value, units[unit])
+	return digits(value) + " " + units[unit]
+}
+
+// digits is a number with three digits, or all of a larger whole one: %g would write 1000 as 1e+03.
+func digits(value float64) string {
+	if value >= 100 {
+		return fmt.Sprintf("%.0f", value)
+	}
+	return fmt.Sprintf("%.3g", value)
 }
