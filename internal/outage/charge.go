@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,11 @@ type charger struct {
 	pending  []ledger.Debt[*Rule]
 	since    time.Time
 	sequence int64
+	// torn are charges that a Cluster refused because their slot is moving, and which were certainly not
+	// made, and since when there are any. They wait until nothing else does, since a slot may be moving for
+	// long.
+	torn      []ledger.Debt[*Rule]
+	tornSince time.Time
 }
 
 // Owes reports whether there are units still to be charged in Redis.
@@ -90,21 +96,26 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	c.busy.Store(true)
 	defer func() {
 		c.count()
-		c.busy.Store(len(c.pending) > 0)
+		c.busy.Store(len(c.pending)+len(c.torn) > 0)
 	}()
 	c.pending = l.remaining(c.pending)
 	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
 		// Redis may no longer remember whether it has charged them.
-		for _, d := range c.pending {
-			l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
-		}
+		l.lose(c.pending)
 		c.pending = nil
 	}
-	again := len(c.pending) > 0
+	if len(c.torn) > 0 && time.Since(c.tornSince) > remote.ChargeRepeats/2 {
+		l.lose(c.torn) // others wait for this instance to have charged all
+		c.torn = nil
+	}
+	again, torn := len(c.pending) > 0, false
 	if !again {
 		c.sequence = l.sequences.Add(1)
 		c.since = time.Now()
-		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce, l.Now()); len(c.pending) == 0 {
+		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce-len(c.torn), l.Now()); len(c.pending) == 0 {
+			c.pending, c.torn, torn = l.remaining(c.torn), nil, true
+		}
+		if len(c.pending) == 0 {
 			s.hasRepaid()
 			return 0
 		}
@@ -112,21 +123,31 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	}
 	started := time.Now()
 	losses := s.memory.lossesSoFar()
-	unknown, oldest := s.charge(c.pending, c.sequence, again)
+	unknown, refused, oldest := s.charge(c.pending, c.sequence, again)
 	if s.memory.charged(oldest, losses) {
-		c.pending = unknown
+		if len(c.torn) == 0 && !torn {
+			c.tornSince = started
+		}
+		c.pending, c.torn = unknown, append(c.torn, refused...)
 	}
 	pause = chargePauses * time.Since(started)
-	if len(c.pending) > 0 {
+	if len(c.pending) > 0 || torn {
 		pause += ProbeEvery
 	}
 	return max(time.Millisecond, pause)
 }
 
-// count counts the pending units.
+// lose gives up debts: their rules settle for a window.
+func (l *Shards) lose(debts []ledger.Debt[*Rule]) {
+	for _, d := range debts {
+		l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
+	}
+}
+
+// count counts the units of the pending and the torn charges.
 func (c *charger) count() {
 	var units int64
-	for _, d := range c.pending {
+	for _, d := range slices.Concat(c.pending, c.torn) {
 		for _, p := range d.Parts {
 			units += p.Units
 		}
@@ -145,9 +166,9 @@ func (l *Shards) remaining(debts []ledger.Debt[*Rule]) (left []ledger.Debt[*Rule
 }
 
 // charge charges debts in Redis. It returns those of which it is not known whether they were
-// charged, and when the oldest unit of the others was granted, 0 if there are none. again says that
-// they were sent before.
-func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown []ledger.Debt[*Rule], oldest int64) {
+// charged, those that were not because their slot is moving, and when the oldest unit of the others was
+// granted, 0 if there are none. again says that they were sent before.
+func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown, torn []ledger.Debt[*Rule], oldest int64) {
 	l := s.all
 	var mu sync.Mutex // guards the results
 	var trips sync.WaitGroup
@@ -177,13 +198,15 @@ func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (
 				l.Counts.Charged(units)
 			case errors.Is(err, remote.ErrUnreadable):
 				l.Unreadable(err)
+			case remote.IsMoving(err) && !again:
+				torn = append(torn, d)
 			default:
 				unknown = append(unknown, d)
 			}
 		})
 	}
 	trips.Wait()
-	return unknown, oldest
+	return unknown, torn, oldest
 }
 
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets

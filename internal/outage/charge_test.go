@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,11 +98,11 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		}
 		before := remaining()
 		debts := []ledger.Debt[*Rule]{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}}
-		if unknown, _ := s.charge(debts, 5, false); unknown != nil {
+		if unknown, _, _ := s.charge(debts, 5, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		counted := l.charged.Load()
-		if unknown, _ := s.charge(debts, 5, true); unknown != nil { // as if that answer had not come
+		if unknown, _, _ := s.charge(debts, 5, true); unknown != nil { // as if that answer had not come
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		if counted = l.charged.Load() - counted; counted != 7 {
@@ -110,7 +111,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		if n := remaining(); n != before-7 {
 			t.Errorf("%v: %d remain of %d, want 7 less", a, n, before)
 		}
-		if unknown, _ := s.charge(debts, 6, false); unknown != nil {
+		if unknown, _, _ := s.charge(debts, 6, false); unknown != nil {
 			t.Fatalf("%v: not charged: %+v", a, unknown)
 		}
 		if n := remaining(); n != before-14 {
@@ -137,6 +138,56 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 	if s.chargeSome() != 0 {
 		t.Error("there is more to be charged")
+	}
+}
+
+// tryAgain is what a node of a Cluster answers about keys whose slot is moving.
+type tryAgain struct{}
+
+func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
+func (tryAgain) RedisError()   {}
+
+// Law 3: charges to a key whose slot is moving wait until it has moved, for five minutes at most, and are
+// then made once. Those to other keys do not wait for them.
+func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.Ledger.RuleNumber(r.Name)
+	m.refused = map[string]error{"k0": tryAgain{}, "k1": tryAgain{}}
+	const keys = 10
+	for i := range keys {
+		s.Without(question(r, remote.UserKey(fmt.Sprint("k", i)), 1), l.Now(), errLost)
+		for range 3 {
+			s.chargeSome()
+		}
+	}
+	if m.units() != keys-2 || !s.Owes() || l.Uncharged() != 2 {
+		t.Fatalf("%d units charged, %d not, owes %v; want all but those of the two keys whose slot is moving", m.units(), l.Uncharged(), s.Owes())
+	}
+	s.Without(question(r, "k0", 5), l.Now(), errLost)
+	m.refused = nil
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if m.units() != keys+5 || l.Uncharged() != 0 {
+		t.Errorf("%d units charged, %d not, want %d", m.units(), l.Uncharged(), keys+5)
+	}
+	last := map[string]int64{}
+	for _, e := range m.charged {
+		if e.Sequence <= last[e.Key] {
+			t.Errorf("%q is charged with sequence %d after %d, which Redis takes for a repetition", e.Key, e.Sequence, last[e.Key])
+		}
+		last[e.Key] = e.Sequence
+	}
+
+	m.refused = map[string]error{"k2": tryAgain{}}
+	s.Without(question(r, "k2", 1), l.Now(), errLost)
+	s.chargeSome()
+	s.charger.tornSince = time.Now().Add(-remote.ChargeRepeats)
+	if s.chargeSome(); s.Owes() || len(s.lostRules()) != 1 {
+		t.Errorf("the instance owes %v, and has lost records of %v; want those of a slot that stays torn to be given up", s.Owes(), s.lostRules())
 	}
 }
 

@@ -32,8 +32,9 @@ type master struct {
 	told    []remote.Loss // in the last heartbeat
 	owed    bool          // whether that said that the instance has not settled
 	met     bool
-	moved   int    // how often the fleet was
-	after   func() // what happens between a charge and its answer, once
+	moved   int              // how often the fleet was
+	after   func()           // what happens between a charge and its answer, once
+	refused map[string]error // by key
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -66,6 +67,9 @@ func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.
 func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.refused[e.Key]; err != nil {
+		return remote.Reply{}, err
+	}
 	m.charged = append(m.charged, e)
 	if after := m.after; after != nil {
 		m.after = nil
