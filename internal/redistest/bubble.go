@@ -39,7 +39,8 @@ func (c *lateAnswers) Read(p []byte) (int, error) {
 }
 
 // Bubble is what a test in a bubble of testing/synctest has: a stand-in for Redis, and time that passes only
-// while all goroutines wait, so that nothing is late because the machine is busy.
+// while all goroutines wait, so that nothing is late because the machine is busy. Unlike Redis, the stand-in
+// runs a client's own commands while it runs the script, too.
 type Bubble struct {
 	Late atomic.Int64 // by how many ns answers come late
 
