@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"net"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -14,20 +15,32 @@ import (
 	"github.com/tierlimit/tierlimit/internal/standin"
 )
 
-// lateAnswers is a connection on which answers come late, by so many ns.
+// lateAnswers is a connection on which answers come late, by so many ns, unless its deadline comes first.
 type lateAnswers struct {
 	net.Conn
-	late *atomic.Int64
+	late     *atomic.Int64
+	deadline time.Time // 0: none
 }
 
-func (c lateAnswers) Read(p []byte) (int, error) {
+func (c *lateAnswers) SetReadDeadline(t time.Time) error {
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *lateAnswers) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	time.Sleep(time.Duration(c.late.Load()))
+	late := time.Duration(c.late.Load())
+	if left := time.Until(c.deadline); !c.deadline.IsZero() && left < late {
+		time.Sleep(left)
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(late)
 	return n, err
 }
 
 // Bubble is what a test in a bubble of testing/synctest has: a stand-in for Redis, and time that passes only
-// while all goroutines wait, so that nothing is late because the machine is busy.
+// while all goroutines wait, so that nothing is late because the machine is busy. Unlike Redis, the stand-in
+// runs a client's own commands while it runs the script, too.
 type Bubble struct {
 	Late atomic.Int64 // by how many ns answers come late
 
@@ -60,7 +73,7 @@ func (b *Bubble) Client(t *testing.T, change ...func(*redis.Options)) *redis.Cli
 	connect := func(o *redis.Options) {
 		o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 			conn, err := b.server.Dial()
-			return lateAnswers{conn, &b.Late}, err
+			return &lateAnswers{Conn: conn, late: &b.Late}, err
 		}
 	}
 	client := newClient(standin.Addr, append([]func(*redis.Options){connect}, change...)...)
