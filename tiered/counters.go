@@ -15,13 +15,13 @@ import (
 // counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
 // types: a service must not link one because it limits requests. Nothing is counted by key.
 type counters struct {
-	noRoom, notInTime, ownTime atomic.Uint64 // decisions
-	trips                      *histogram
-	tripCalls                  *histogram
-	errors                     map[remote.Kind]*atomic.Uint64 // has all kinds; does not change
-	charged                    atomic.Uint64
-	amnesia                    atomic.Uint64
-	opened                     atomic.Uint64
+	missed    [outage.OwnTime + 1]atomic.Uint64 // decisions, by why
+	trips     *histogram
+	tripCalls *histogram
+	errors    map[remote.Kind]*atomic.Uint64 // has all kinds; does not change
+	charged   atomic.Uint64
+	amnesia   atomic.Uint64
+	opened    atomic.Uint64
 
 	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters
@@ -51,16 +51,7 @@ func (c *counters) Forgot() { c.amnesia.Add(1) }
 
 func (c *counters) Charged(units int64) { c.charged.Add(uint64(units)) }
 
-func (c *counters) Missed(why outage.Miss) {
-	switch why {
-	case outage.NoRoom:
-		c.noRoom.Add(1)
-	case outage.OwnTime:
-		c.ownTime.Add(1)
-	default:
-		c.notInTime.Add(1)
-	}
-}
+func (c *counters) Missed(why outage.Miss) { c.missed[why].Add(1) }
 
 func (c *counters) Trip(calls int, took time.Duration, err error) {
 	c.trips.observe(took.Seconds())

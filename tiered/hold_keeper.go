@@ -78,7 +78,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 		return
 	}
 	if k.wake == nil {
-		k.wake, k.pending = wake.NewSignal(), make(map[*outage.Shard]int)
+		k.wake = wake.NewSignal()
 		l.background.Go(func() { k.wake.Run(l.ctx, l.keepSettling) })
 	}
 	k.waiting = append(k.waiting, s)
@@ -115,15 +115,6 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	return batch
 }
 
-// made makes room for another settlement in place of one that was made. The lock is held.
-func (k *holdKeeper) made(s *settlement) {
-	if k.pending[s.shard] > 1 {
-		k.pending[s.shard]--
-	} else {
-		delete(k.pending, s.shard)
-	}
-}
-
 // sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent or none of a batch can
 // be made now. It reports whether any are left.
 func (l *Limiter) sendWaiting() (left bool) {
@@ -144,7 +135,7 @@ func (l *Limiter) sendWaiting() (left bool) {
 			if made[i] {
 				progress = true
 				batch[i].rule.counters.holds.waiting.Add(-1)
-				k.made(&batch[i])
+				k.pending[batch[i].shard]--
 			} else {
 				k.waiting = append(k.waiting, batch[i])
 			}

@@ -117,7 +117,7 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	redistest.Eventually(t, "no more wait", func() bool {
 		l.holds.mu.Lock()
 		defer l.holds.mu.Unlock()
-		return len(l.holds.pending) == 1
+		return l.holds.pending[l.shardOf(&hold.key)] == 0
 	})
 	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
 		t.Errorf("afterwards: %+v", c)

@@ -135,6 +135,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
 	})
 	l.holds.lastID.Store(rand.Uint64() / 2)
+	l.holds.pending = make(map[*outage.Shard]int)
 	l.born = l.now()
 	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -199,7 +200,9 @@ func (l *Limiter) Stats() Stats {
 		TimeInState: l.shards.TimeSpent(),
 		FleetSize:   l.FleetSize(),
 		Trips:       TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
-		Missed:      MissedStats{NoRoom: c.noRoom.Load(), NotInTime: c.notInTime.Load(), OwnTime: c.ownTime.Load()},
+		Missed: MissedStats{
+			NoRoom: c.missed[outage.NoRoom].Load(), NotInTime: c.missed[outage.NotInTime].Load(), OwnTime: c.missed[outage.OwnTime].Load(),
+		},
 
 		Outages:           c.opened.Load(),
 		MemoryLosses:      c.amnesia.Load(),

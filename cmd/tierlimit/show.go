@@ -136,20 +136,8 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 			k.redisKey, k.Key, k.broken = slots.redisKey, slots.Key, slots.broken
 		}
 	}
-	switch raw, err := node.Get(ctx, related.Holds).Bytes(); {
-	case errors.Is(err, redis.Nil):
-	case err != nil:
-		k.unheld = err
-	default:
-		k.holds, k.unheld = state.DecodeHolds(raw)
-	}
-	switch raw, err := node.Get(ctx, related.Lease).Bytes(); {
-	case errors.Is(err, redis.Nil):
-	case err != nil:
-		k.lost = err
-	default:
-		k.leases, k.lost = state.DecodeLeases(raw)
-	}
+	k.holds, k.unheld = readBeside(ctx, node, related.Holds, state.DecodeHolds)
+	k.leases, k.lost = readBeside(ctx, node, related.Lease, state.DecodeLeases)
 	// The markers are found by the instances that the fleet has now.
 	instances, err := client.ZRange(ctx, related.Fleet, 0, 999).Result()
 	if err != nil {
@@ -165,6 +153,18 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 		}
 	}
 	return nil
+}
+
+// readBeside reads what a key beside that of the state holds, if there is one.
+func readBeside[T any](ctx context.Context, node redis.Cmdable, key string, decode func([]byte) ([]T, error)) ([]T, error) {
+	raw, err := node.Get(ctx, key).Bytes()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return decode(raw)
 }
 
 // readState reads the state, or why it cannot be decoded.
@@ -251,7 +251,7 @@ func (k *keyShown) printState(w io.Writer) {
 const mostLines = 12
 
 func (k *keyShown) printUnits(w io.Writer) error {
-	groups := together(k.State.Units, mostLines)
+	groups := together(k.State.Units)
 	if len(groups) == 0 {
 		return nil
 	}
@@ -272,9 +272,9 @@ func (k *keyShown) printUnits(w io.Writer) error {
 	return t.Flush()
 }
 
-// together puts neighbouring groups together, so that there are most of them.
-func together(units []state.Units, most int) (groups []state.Units) {
-	size := (len(units) + most - 1) / most
+// together puts neighbouring groups together, so that there are mostLines of them.
+func together(units []state.Units) (groups []state.Units) {
+	size := (len(units) + mostLines - 1) / mostLines
 	for from := 0; from < len(units); from += size {
 		part := units[from:min(from+size, len(units))]
 		group := part[0]

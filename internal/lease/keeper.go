@@ -69,7 +69,7 @@ func (k *Keeper) Begin() {
 	if k.table == nil {
 		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), wake.NewSignal()
 		if !k.c.Virtual && !k.closed {
-			k.c.Go(func() { k.wake.Run(k.c.Context, k.endIdle) })
+			k.c.Go(k.keep)
 		}
 	}
 }
@@ -166,17 +166,31 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	k.wake.Send()
 }
 
-// endIdle runs in the background: it gives back unused leases. It returns the pause before it is to do so
-// again, or 0 if there are no leases.
-func (k *Keeper) endIdle() (pause time.Duration) {
+// keep runs in the background: it gives back unused leases. (It takes the place of a request for a lease,
+// so it does not begin when the first is granted, while others may be asked for.)
+func (k *Keeper) keep() {
+	for {
+		select {
+		case <-k.c.Context.Done():
+			return
+		case <-k.wake:
+		}
+		for k.table.Held() > 0 {
+			select {
+			case <-k.c.Context.Done():
+				return
+			case <-time.After(endIdleEvery):
+				k.endIdle()
+			}
+		}
+	}
+}
+
+func (k *Keeper) endIdle() {
 	if k.begin() {
+		defer k.end()
 		k.giveBack(k.table.EndIdle(k.c.Now()))
-		k.end()
 	}
-	if k.table.Held() == 0 {
-		return 0
-	}
-	return endIdleEvery
 }
 
 // Close gives all leases back (law 12). None is granted afterwards.
