@@ -1,4 +1,4 @@
-package lua
+package lua_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -75,7 +76,7 @@ func TestGoAndTheScriptsAgreeOnTheWire(t *testing.T) {
 			t.Errorf("%s is %d, the scripts' %s is %d (known: %v)", name, known[name], there, got, ok)
 		}
 	}
-	for _, there := range regexp.MustCompile(`\b(TAG|ANSWER)_[A-Z_]+\b`).FindAllString(decide(), -1) {
+	for _, there := range regexp.MustCompile(`\b(TAG|ANSWER)_[A-Z_]+\b`).FindAllString(lua.Decide(), -1) {
 		if !slices.Contains(names, there) {
 			t.Errorf("the scripts' %s is not listed: say what it is called in Go", there)
 		}
@@ -120,7 +121,7 @@ func constants(t *testing.T) map[string]int64 {
 // string it is the first byte.
 func inLua(t *testing.T, names []string) map[string]int64 {
 	t.Helper()
-	script := decide() + "\nlocal all = {}\n"
+	script := lua.Decide() + "\nlocal all = {}\n"
 	for _, name := range names {
 		// One that is not there is an error; the script's own pcall is another function.
 		script += "do local ok, x = _G.pcall(function() return " + name + " end)\n" +
@@ -141,9 +142,9 @@ func inLua(t *testing.T, names []string) map[string]int64 {
 
 // numbers.lua says in which order the parts of the script stand, and each has its name there.
 func TestTheOrderOfThePartsIsAsSaid(t *testing.T) {
-	_, said, _ := strings.Cut(source("numbers"), "They stand in this order:\n--\n--   ")
+	_, said, _ := strings.Cut(lua.Source("numbers"), "They stand in this order:\n--\n--   ")
 	said, _, _ = strings.Cut(said, "\n--\n")
-	script := decide()
+	script := lua.Decide()
 	for name := range strings.SplitSeq(strings.ReplaceAll(said, "\n--  ", ""), ", ") {
 		part, err := os.ReadFile(name + ".lua")
 		if err != nil {

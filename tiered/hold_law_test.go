@@ -306,36 +306,36 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 // Law 3: units that Redis held for a caller whose context had ended are given back. For calls that were
 // mistakes, Redis is not asked.
 func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
-	t.Parallel()
-	client, late := redistest.Start(t).LateClient(t)
-	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(2*time.Second))
-	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
-	for name, hold := range map[string]func(ctx context.Context, units int64) error{
-		"Hold": func(ctx context.Context, units int64) error {
-			_, _, err := r.Hold(ctx, "k", units, time.Hour)
-			return err
-		},
-		"HoldAll": func(ctx context.Context, units int64) error {
-			_, _, err := l.HoldAll(ctx, time.Hour, Request{Rule: r, Key: "k", Cost: units})
-			return err
-		},
-	} {
-		if err := hold(t.Context(), 101); err == nil || l.Stats().Holds.Unsettled != 0 {
-			t.Errorf("%s: after a mistake, %v: %+v", name, err, l.Stats().Holds)
-		}
-		late.Store(int64(300 * time.Millisecond))
-		redistest.Eventually(t, "a caller leaves whom Redis has been asked for", func() bool {
-			short, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer leave()
-			if err := hold(short, 10); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("%s: %v", name, err)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(2*time.Second))
+		r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+		for name, hold := range map[string]func(ctx context.Context, units int64) error{
+			"Hold": func(ctx context.Context, units int64) error {
+				_, _, err := r.Hold(ctx, "k", units, time.Hour)
+				return err
+			},
+			"HoldAll": func(ctx context.Context, units int64) error {
+				_, _, err := l.HoldAll(ctx, time.Hour, Request{Rule: r, Key: "k", Cost: units})
+				return err
+			},
+		} {
+			if err := hold(t.Context(), 101); err == nil || l.Stats().Holds.Unsettled != 0 {
+				t.Errorf("%s: after a mistake, %v: %+v", name, err, l.Stats().Holds)
 			}
-			return l.Stats().Holds.Unsettled > 0
-		})
-		late.Store(0)
-		redistest.Eventually(t, "the units are given back", func() bool { return l.Stats().Holds.Unsettled == 0 && left(t, r, "k") == 100 })
-		if n := recorded(r, "k"); n != 0 {
-			t.Errorf("%s: %d units are on record", name, n)
+			bubble.Late.Store(int64(300 * time.Millisecond))
+			redistest.Eventually(t, "a caller leaves whom Redis has been asked for", func() bool {
+				short, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer leave()
+				if err := hold(short, 10); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%s: %v", name, err)
+				}
+				return l.Stats().Holds.Unsettled > 0
+			})
+			bubble.Late.Store(0)
+			redistest.Eventually(t, "the units are given back", func() bool { return l.Stats().Holds.Unsettled == 0 && left(t, r, "k") == 100 })
+			if n := recorded(r, "k"); n != 0 {
+				t.Errorf("%s: %d units are on record", name, n)
+			}
 		}
-	}
+	})
 }

@@ -1,0 +1,7 @@
+package lua
+
+// For tests outside of the package, since what starts Redis for tests imports it.
+var (
+	Decide = decide
+	Source = source
+)
