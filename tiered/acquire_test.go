@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -333,6 +334,23 @@ func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
 		left, err := client.Keys(context.Background(), prefix+":*:slots").Result()
 		if err != nil || len(left) > 0 {
 			t.Errorf("%d of %d keys are left, %v", len(left), slots, err)
+		}
+	})
+}
+
+// Close logs of how many keys it could not release the slots, and of none else.
+func TestCloseTellsWhatItCannotRelease(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		var log strings.Builder
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		r := newRule(t, l, "jobs", limit.Concurrent(1))
+		mustAcquire(t, r, "released", 1).Release()
+		mustAcquire(t, r, "a", 1)
+		mustAcquire(t, r, "b", 1)
+		bubble.Late.Store(int64(time.Second))
+		_ = l.Close() // it cannot leave the fleet either
+		if !strings.Contains(log.String(), "slots could not be released") || !strings.Contains(log.String(), "keys=2") {
+			t.Errorf("logged %s", log.String())
 		}
 	})
 }

@@ -248,15 +248,24 @@ func (k *slotKeeper) isClosed() bool {
 	return k.closed
 }
 
-// closeSlots releases all slots (law 12). A statement whose answer was lost is sent again when the
-// earlier one can no longer take effect, which is after the deadline. closeSlots gives up if Redis is
-// lost or has confirmed nothing for three deadlines; and so early that Close has time for the rest.
+// closeSlots releases all slots (law 12), or logs of how many keys it cannot.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
 	k.table.EndAll(l.now())
+	l.tellSlotsEnded()
+	if keys := k.table.Keys(); keys > 0 {
+		l.log.Warn("slots", "slots could not be released before the limiter was closed; they are free when their rule's SlotTTL has passed", "keys", keys)
+	}
+}
+
+// tellSlotsEnded tells Redis that all slots have ended. A statement whose answer was lost is sent again
+// when the earlier one can no longer take effect, which is after the deadline. tellSlotsEnded gives up if
+// Redis is lost or has confirmed nothing for three deadlines; and so early that Close has time for the rest.
+func (l *Limiter) tellSlotsEnded() {
+	k := &l.slots
 	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
 	until, last := time.Now().Add(retried*l.config.deadline), time.Now().Add(l.config.deadline+closeWithin/2)
 	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && time.Now().Before(last); k.table.EndAll(l.now()) {
