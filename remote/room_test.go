@@ -165,7 +165,11 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go func() { _, _ = b.Decide(ctx, Entry{Key: "k", Rule: rule, Cost: 1}) }()
-	redistest.Eventually(t, "a trip is under way", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.inFlight > 0 })
+	redistest.Eventually(t, "a trip is under way", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.trips) > 0 && b.trips[0].asked > 0 // it is loaded
+	})
 	return b, server, rule
 }
 
