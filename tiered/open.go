@@ -1,15 +1,19 @@
 package tiered
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/internal/option"
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 	"github.com/tierlimit/tierlimit/internal/redisurl"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -31,6 +35,8 @@ import (
 //     the rest only delay the outage mode.
 //   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.
 //   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
+//   - Dialer: [Dialer], unless set. With it, processes with few callers at a time take up to half as
+//     much processor time for a decision.
 //
 // The first Open of a process also sends go-redis's own log lines to the limiter's logger (option
 // [Logger]) until the limiter is closed; by default go-redis writes them to standard error, in its
@@ -82,6 +88,9 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	if o.MaintNotificationsConfig == nil {
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
+	if o.Dialer == nil {
+		o.Dialer = Dialer(o.DialTimeout, o.TLSConfig)
+	}
 	client, cluster := behind(o)
 	l, err := start(client, c)
 	if err != nil {
@@ -110,6 +119,17 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 		return nil, fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
 	}
 	return Open(o, options...)
+}
+
+// Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
+// clients. Its connections spare Go's scheduler the bookkeeping for system calls that may block, which theirs
+// do not: a third to a half of the processor time of a process that has few calls at a time. That works on
+// Linux; on other systems, and under the race detector, they are ordinary connections.
+//
+// timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
+// nil no TLS. [Open] uses Dialer by itself.
+func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return quietconn.Dialer(timeout, config)
 }
 
 // ignoreClosed drops the error of closing a client that New has closed already.

@@ -1,0 +1,101 @@
+//go:build linux && !race
+
+package quietconn
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+const quiets = true // connections are quiet here
+
+// While a process asks Redis and waits for its answers, the monitor thread does not wake up each time. The
+// system tells by the number of times that threads of this process have begun to wait.
+func TestMonitorThreadSleeps(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	addr := redistest.Shared(t).Addr()
+	plain, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	other, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	wrapped := Wrap(other)
+	const rounds = 6 // in turns, so that both see the same of what else the machine does
+	var ordinary, quiet float64
+	for range rounds {
+		ordinary += waits(t, plain) / rounds
+		quiet += waits(t, wrapped) / rounds
+	}
+	// The one wait that each answer takes is that of the thread that reads it.
+	if quiet-1 > (ordinary-1)/3 {
+		t.Errorf("threads wait %.2f times for each answer on a quiet connection, %.2f times on another", quiet, ordinary)
+	}
+}
+
+// waits returns how often a thread waits for each ping of Redis.
+func waits(t *testing.T, c net.Conn) float64 {
+	t.Helper()
+	const pings = 1000
+	answer := make([]byte, len("+PONG\r\n"))
+	before := voluntarySwitches(t)
+	for range pings {
+		if _, err := c.Write([]byte("PING\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return float64(voluntarySwitches(t)-before) / pings
+}
+
+func voluntarySwitches(t *testing.T) int64 {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return int64(usage.Nvcsw)
+}
+
+// The scheduler is told of a call that ends a wait if it was not told of one for a while, and then not at once
+// again.
+func TestSchedulerIsToldSeldom(t *testing.T) {
+	c := dial(t, listen(t, "tcp", "127.0.0.1:0", echo), nil).(*conn)
+	ask := func() time.Time {
+		t.Helper()
+		for c.reads.waited = false; !c.reads.waited; { // until the answer was not there yet
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c.reads.told
+	}
+	began := time.Now()
+	first := ask()
+	if first.Before(began) {
+		t.Fatal("the scheduler was not told of the first wait")
+	}
+	if again := ask(); again != first && again.Sub(first) < tellEvery {
+		t.Errorf("the scheduler was told again after %v", again.Sub(first))
+	}
+	past := time.Now().Add(-tellEvery)
+	c.reads.told = past
+	if ask() == past {
+		t.Errorf("the scheduler was not told again after %v", tellEvery)
+	}
+}
