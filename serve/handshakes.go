@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
 // handshakes is a listener that knows which of its connections are in their handshake. A gRPC server
@@ -29,7 +31,7 @@ func (h *handshakes) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	setUserTimeout(accepted, pingTimeout)
-	c := &shaking{Conn: accepted, of: h}
+	c := &shaking{Conn: quietconn.Wrap(accepted), of: h}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open[c] = struct{}{}

@@ -18,7 +18,7 @@ func TestUserTimeout(t *testing.T) {
 	accepted, err := newHandshakes(listener, time.Second).Accept()
 	must(t, err)
 	defer accepted.Close()
-	raw, err := accepted.(*shaking).Conn.(*net.TCPConn).SyscallConn()
+	raw, err := accepted.(*shaking).Conn.(syscall.Conn).SyscallConn()
 	must(t, err)
 	must(t, raw.Control(func(fd uintptr) {
 		milliseconds, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout)

@@ -275,6 +275,9 @@ func (s *side) measure(callers, values int, lasts time.Duration) (result, error)
 	slices.Sort(took)
 	n := float64(len(took))
 	r.rate = n / lasted.Seconds()
+	if len(took) == 0 {
+		return result{}, fmt.Errorf("no call was made: %d callers over %d connections", callers, len(connections))
+	}
 	r.p50, r.p99 = ms(took[len(took)/2]), ms(took[len(took)*99/100])
 	r.cpu = micros(cpuOf(s.pid)-cpu) / n
 	r.redis = micros(cpuOf(s.redis)-redis) / n
