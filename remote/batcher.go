@@ -174,7 +174,7 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	c.asked = localTime()
 	c.deadline = c.asked + within.Microseconds()
 	if t, ok := c.ctx.Deadline(); ok {
-		if ends := c.asked + time.Until(t).Microseconds(); ends < c.deadline {
+		if ends := localTimeOf(t); ends < c.deadline {
 			c.hurried = ends-c.asked < int64(hurriedPart*float64(c.deadline-c.asked))
 			c.deadline = ends
 		}

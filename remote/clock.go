@@ -13,6 +13,15 @@ var processStart = time.Now().AddDate(-100, 0, 0)
 // localTime is microseconds on this process's monotonic clock.
 func localTime() int64 { return time.Since(processStart).Microseconds() }
 
+// localTimeOf converts a time. It reads no clock if t has a reading of the monotonic one, as the deadline of a
+// context usually has.
+func localTimeOf(t time.Time) int64 {
+	if t == t.Round(0) { // without such a reading
+		return localTime() + time.Until(t).Microseconds()
+	}
+	return t.Sub(processStart).Microseconds()
+}
+
 // clocks estimates the clock of a node: how far it is ahead of this process's. Behind a client of an unknown
 // type there may be several servers; their clocks are kept by slot.
 //

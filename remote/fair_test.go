@@ -59,7 +59,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 			b.inFlight, b.slow = 1, true // no trip starts by itself
 			b.mu.Unlock()
 			trip := func() *trip {
-				got := b.load(nil)
+				got := b.load(nil, localTime())
 				b.mu.Lock()
 				b.remove(got)
 				b.last = got.cargo
@@ -125,7 +125,7 @@ func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
 	b.inFlight, b.slow = 1, true // no trip starts by itself
 	b.queue = queueOf(calls...)
 	b.mu.Unlock()
-	trip := b.load(nil)
+	trip := b.load(nil, localTime())
 	if len(trip.calls) != callers || len(trip.batch.runs) > 5 || trip.calls[0] != calls[callers-1] {
 		t.Errorf("a trip has %d entries of %d calls, want those of all %d in 5 entries at most, the newest first", len(trip.batch.runs), len(trip.calls), callers)
 	}

@@ -21,13 +21,13 @@ type heldConn struct {
 
 	mu          sync.Mutex  // locked by the trip that uses the connection, guards the rest
 	conn        *redis.Conn // nil: none
-	taken, used int64       // local times: when it was taken from the pool, and last used
+	taken, used int64       // local times: when it was taken from the pool, and when its last use began
 	crowded     int64       // local time until which none is kept, see isCrowded
 }
 
 const (
 	holdAtMost = time.Second
-	holdIdle   = 20 * time.Millisecond // between two trips of a process that is busy
+	holdIdle   = 20 * time.Millisecond // between the starts of two trips of a process that is busy
 	// spareConns is the number of unused connections that a pool must have.
 	spareConns = 4
 )
@@ -49,9 +49,10 @@ func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 		}
 		h.conn, h.taken = h.client.Conn(), now
 	}
+	h.used = now
 	err := send(ctx, h.conn, cmds)
 	// Others may have found the pool unused at the same moment: many limiters can share a client.
-	if h.used = localTime(); err != nil || taken && h.isCrowded(h.used, 1) {
+	if err != nil || taken && h.isCrowded(now, 1) {
 		h.giveBack()
 	}
 	return err

@@ -117,14 +117,15 @@ func (b *Batcher) lead(leader *call, others bool) {
 	if others {
 		b.awaitOthers()
 	}
-	if leader != nil && leader.deadline-localTime() < b.opt.Deadline.Microseconds()/2 {
+	now := localTime()
+	if leader != nil && leader.deadline-now < b.opt.Deadline.Microseconds()/2 {
 		b.resign(leader)
 		return
 	}
-	t := b.load(leader)
+	t := b.load(leader, now)
 	hasPlace := true
 	if len(t.calls) > 0 {
-		hasPlace = b.run(t)
+		hasPlace = b.run(t, now)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

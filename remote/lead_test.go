@@ -37,7 +37,7 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 		b.mu.Lock()
 		b.queue, b.failed, b.inFlight = queueOf(first, second, last), failed, 1
 		b.mu.Unlock()
-		trip := b.load(nil)
+		trip := b.load(nil, localTime())
 		if len(trip.calls) != want || failed && (trip.calls[0] != last || b.queue.len() != 2 || first.state.Load() != callWaiting) {
 			t.Errorf("after a failure %v: %d of 3 calls sent, %d wait", failed, len(trip.calls), b.queue.len())
 		}

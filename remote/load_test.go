@@ -56,7 +56,7 @@ func TestLaw7LoadingLosesNoCall(t *testing.T) {
 		b.mu.Unlock()
 		for range 3 {
 			waiting := slices.Clone(b.queue.calls)
-			trip := b.load(nil)
+			trip := b.load(nil, localTime())
 			onTrip := make(map[*call]bool)
 			for _, c := range trip.calls {
 				if onTrip[c] = true; c.state.Load() != callSent {
@@ -98,7 +98,7 @@ func TestLaw12WhoIsLeftBehindByATripEndsWithTheBatcher(t *testing.T) {
 	b.mu.Lock()
 	b.queue, b.inFlight, b.closed = queueOf(first, second), 1, true
 	b.mu.Unlock()
-	trip := b.load(nil)
+	trip := b.load(nil, localTime())
 	if len(trip.calls) != 1 || second.state.Load() != callClaimed || !errors.Is(second.err, limit.ErrClosed) {
 		t.Errorf("a trip of %d; the call left behind ended with %v", len(trip.calls), second.err)
 	}

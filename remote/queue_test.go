@@ -55,7 +55,7 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 				b.queue.add(c)
 			}
 		}
-		got := b.load(nil)
+		got := b.load(nil, localTime())
 		if !slices.Equal(got.calls, want) {
 			t.Fatalf("trip %d carries %d calls: %v, want %d: %v", i, len(got.calls), got.calls, len(want), want)
 		}

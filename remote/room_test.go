@@ -241,7 +241,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	b.takes = 500 * ms
 	b.queue = queueOf(late, inTime, hurried, short, justCome)
 	b.mu.Unlock()
-	trip := b.load(nil)
+	trip := b.load(nil, localTime())
 	if n := trip.cargo.calls; n != 4 || !errors.Is(late.err, ErrNoAnswer) || late.state.Load() != callClaimed {
 		t.Errorf("%d of 5 calls are sent, want 4; the late one: %v", n, late.err)
 	}

@@ -42,8 +42,8 @@ type cargo struct {
 	large bool // a large call is among them
 }
 
-// load puts waiting calls on the trip in order of arrival. There may be none.
-func (b *Batcher) load(leader *call) *trip {
+// load puts waiting calls on a trip in order of arrival. There may be none.
+func (b *Batcher) load(leader *call, now int64) *trip {
 	// The whole queue is taken, and calls that do not fit are put back at its front, so that the
 	// lock is held only briefly.
 	b.mu.Lock()
@@ -65,7 +65,7 @@ func (b *Batcher) load(leader *call) *trip {
 	// would be answered too late, and in order of arrival all calls would be. That is so once one has
 	// waited for longer than waitPart, or for so long that its trip would not end in time.
 	deadline := b.opt.Deadline.Microseconds()
-	newestFirst := calls > 0 && localTime()-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
+	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure one call goes alone: the one that came last, because it has the most time
 		// left. If Redis hangs, the others will not have been sent when their time is over, and so
@@ -79,7 +79,7 @@ func (b *Batcher) load(leader *call) *trip {
 		slices.Reverse(t.calls)
 	}
 	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
-	boarded := b.board(t, t.calls[:calls], most, passLarge && !t.alone)
+	boarded := b.board(t, t.calls[:calls], now, most, passLarge && !t.alone)
 	t.full = t.left.len() > 0
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
@@ -124,13 +124,13 @@ func (b *Batcher) share(waiting int) int {
 // entries, and moves them to the front of t.calls. It puts those that do not fit into t.left, and
 // with passLarge also large ones, see largeGroup. The calls of one key get a part of the batch, and
 // more if calls of other keys leave room.
-func (b *Batcher) board(t *trip, calls []*call, most int, passLarge bool) (boarded int) {
+func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge bool) (boarded int) {
 	t.batch.reset()
 	t.cargo = cargo{}
 	bound := newBounds(most, b.opt.MaxWork, b.opt.Deadline.Microseconds()/4)
-	if b.boardWithin(t, calls, bound.fairly(t.left.entries), passLarge) {
+	if b.boardWithin(t, calls, now, bound.fairly(t.left.entries), passLarge) {
 		calls, t.left.calls = t.left.calls, t.left.calls[:0]
-		b.boardWithin(t, calls, bound, passLarge)
+		b.boardWithin(t, calls, now, bound, passLarge)
 	}
 	t.cargo.sent = len(t.batch.runs)
 	return t.cargo.calls
@@ -138,8 +138,7 @@ func (b *Batcher) board(t *trip, calls []*call, most int, passLarge bool) (board
 
 // boardWithin boards calls within the bounds. It reports whether there is room left for calls that
 // were left behind only because of the bound per key.
-func (b *Batcher) boardWithin(t *trip, calls []*call, bound *bounds, passLarge bool) (roomLeft bool) {
-	now := localTime()
+func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
 	for i, c := range calls {
 		switch {
 		case c.claimed(): // its caller has left
@@ -184,15 +183,15 @@ func (b *Batcher) mayGiveUp(c *call, now int64) bool {
 	return waited > (1-waitPart)*float64(b.opt.Deadline.Microseconds()) && !c.hurried && !c.short
 }
 
-// run makes the trip and distributes the answers. It reports whether the trip still has its place.
-func (b *Batcher) run(t *trip) (hasPlace bool) {
+// run makes the trip, which started at a local time, and distributes the answers. It reports whether the
+// trip still has its place.
+func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	done, err := b.hooks.Begin()
 	if err != nil {
 		b.land(t)
 		fail(t.calls, err)
 		return true
 	}
-	started := localTime()
 	ends := started + b.opt.Deadline.Microseconds()
 	if t.leader != nil {
 		ends = min(ends, t.leader.deadline)
@@ -206,11 +205,11 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 	to := b.script.nodeOfAll(ctx, len(t.batch.runs), func(i int) *Entry { return &t.batch.runs[i].entry })
 	t.batch.finish(func(e *Entry, deadline int64) int64 { return b.notAfter(to, e, deadline) })
 	now := b.hooks.Now()
-	replies, server, err := b.send(ctx, to, t.batch.entries)
+	replies, server, ended, err := b.send(ctx, to, t.batch.entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.tripEnded(t, started, server, err, done)
+	b.tripEnded(t, ended, ended-started, server, err, done)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -221,10 +220,8 @@ func (b *Batcher) run(t *trip) (hasPlace bool) {
 
 // tripEnded records a trip before its answers are handed out, so that a caller that has a decision
 // finds its trip counted.
-func (b *Batcher) tripEnded(t *trip, started, server int64, err error, done func(error)) {
-	now := localTime()
-	took := now - started
-	if IsMoving(err) {
+func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done func(error)) {
+	if err != nil && IsMoving(err) {
 		err = nil // Redis has answered, and only the calls whose keys are split have no decision
 	}
 	b.mu.Lock()
@@ -278,17 +275,18 @@ func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
 }
 
 // send runs the script for entries, and returns the time that the server took, without this
-// process's own delays. The error is that of the whole trip, or of a part of it.
-func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies []Reply, server int64, err error) {
+// process's own delays, and the local time of the reply. The error is that of the whole trip, or of a part
+// of it.
+func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies []Reply, server, received int64, err error) {
 	clock := int64(0)
 	if b.opt.VirtualClock != nil {
 		clock = b.opt.VirtualClock()
 	}
 	sent := localTime()
 	replies, err = b.script.run(ctx, to, entries, clock)
-	received := localTime()
+	received = localTime()
 	if err != nil {
-		return nil, received - sent, unanswered(err)
+		return nil, received - sent, received, unanswered(err)
 	}
 	b.lastAnswer.Store(received)
 	for i := range replies {
@@ -304,7 +302,7 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 	if server == 0 {
 		server = received - sent
 	}
-	return replies, server, err
+	return replies, server, received, err
 }
 
 // unanswered returns an error of a trip, or of a part of it, and makes a time-out an [ErrNoAnswer].

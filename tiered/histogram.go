@@ -11,8 +11,8 @@ import (
 // caches were cold each time.
 type histogram struct {
 	bounds []float64         // upper, ascending
-	counts [16]atomic.Uint64 // by the first bound that is not below the value; the last is for values above all bounds
 	sum    atomic.Uint64     // of bits of a float64
+	counts [16]atomic.Uint64 // by the first bound that is not below the value; the last is for values above all bounds
 }
 
 func newHistogram(bounds []float64) *histogram { return &histogram{bounds: bounds} }
