@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"runtime/pprof"
 	"sync/atomic"
@@ -74,6 +75,9 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 		return v, err
 	}
 	v[peakRate] = float64(waiting.calls[allowed]+waiting.calls[denied]) / waiting.took.Seconds()
+	if v[peakRate] == 0 { // a multiple of it cannot be offered
+		return v, fmt.Errorf("%s: Redis decided nothing in time for %d callers who wait for their answers: the machine is too busy to measure overload", s.name, callers)
+	}
 
 	span *= 2
 	o := offer(ctx, s, w, callers, times*v[peakRate], span)

@@ -43,6 +43,9 @@ type Hooks struct {
 
 // Asker is notified of the answers to a rule's entries, see [Rule.Named].
 type Asker interface {
+	// Answering is called for all entries of a trip of several, before Answered is for the first of them, so
+	// that what the asker keeps of them can be fetched from main memory at the same time.
+	Answering(e *Entry)
 	// Answered is called once for each entry that was answered, before its callers get the answer:
 	// with the batcher (Hooks.Shard), the entry, the reply, and the result of Hooks.Now before it
 	// was sent. The goroutine that makes the trip calls it.

@@ -349,6 +349,11 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	}
 	b.answered.Add(int64(decisions))
 	for i := range replies {
+		if e := &from.entries[i]; len(replies) > 1 && e.Rule.asker != nil {
+			e.Rule.asker.Answering(e)
+		}
+	}
+	for i := range replies {
 		e, r := &from.entries[i], &replies[i]
 		if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
 			asker.Answered(b.hooks.Shard, e, r, sent)

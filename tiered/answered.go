@@ -10,6 +10,13 @@ import (
 // asker is a rule as the [remote.Asker] of its entries.
 type asker Rule
 
+// Answering fetches the record in which a grant will be kept.
+func (a *asker) Answering(e *remote.Entry) {
+	if r := (*Rule)(a); r.inOutage != nil {
+		r.limiter.shards.Fetch(&outage.Question{Rule: r.inOutage, Hash: e.Hash})
+	}
+}
+
 // Answered remembers an answer of Redis, once for all callers that share the entry: a denial for the next
 // requests, a grant for a possible outage. sent is the limiter's time before the entry was sent. Waits
 // in the reply are counted from then, so that they end no later than on Redis's clock (law 2).

@@ -82,7 +82,8 @@ type Limiter struct {
 // caller's: closing it is up to them, after the limiter. Add hooks, for example for tracing, before
 // calling New, which may not run those that are added later: of a client of one node the limiter uses
 // a copy, with the same connections, that keeps the deadlines of contexts; to a Cluster's client it adds
-// a hook of its own, which sends the limiter's commands straight to their masters.
+// a hook of its own, which sends the limiter's commands straight to their masters. [Open] says which settings
+// a client should have.
 //
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not

@@ -75,6 +75,9 @@ func granted(d *limit.Decision, g ledger.Grant) {
 	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, min(g.RetryAfter, RetryWithin)
 }
 
+// Fetch fetches the record of a key from main memory, for Learned.
+func (l *Shards) Fetch(q *Question) { l.Ledger.Fetch(q.Hash ^ q.Rule.Salt) }
+
 // Learned records what Redis granted, and how much was free.
 func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 	a, now := q.account(), s.all.Now()

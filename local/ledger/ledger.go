@@ -239,6 +239,10 @@ func (l *Ledger[O]) set(hash uint64) *ledgerSet {
 	return &l.sets[hash>>24&l.mask]
 }
 
+// Fetch has the processor fetch the record of a hash from main memory. Records that are fetched one after
+// another arrive at the same time, but those that are locked one after another do not.
+func (l *Ledger[O]) Fetch(hash uint64) { l.set(hash).credit.tag.Load() }
+
 // find returns the position of a key's record, or -1.
 func (s *ledgerSet) find(hash uint64) int {
 	for i, tag := range s.tags {
