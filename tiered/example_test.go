@@ -151,3 +151,21 @@ func ExampleOpen() {
 	fmt.Println(limiter.Degraded())
 	// Output: false
 }
+
+// A client that a service has anyway, set up as a limiter needs it.
+func ExampleDialer() {
+	addr, stop := server()
+	defer stop()
+	rdb := redis.NewClient(&redis.Options{
+		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1,
+		DialTimeout: time.Second, Dialer: tiered.Dialer(time.Second, nil), // nil: without TLS
+	})
+	defer rdb.Close()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Degraded())
+	// Output: false
+}
