@@ -20,6 +20,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,16 +55,16 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 	}
 }
 
-// forServer returns a configuration with the server's name, as package tls takes it from the address.
+// forServer returns a configuration with the server's name, which package tls takes from the address, too.
+// The server is told it also where its certificate is not checked.
 func forServer(config *tls.Config, addr string) *tls.Config {
-	if config.ServerName != "" || config.InsecureSkipVerify {
+	if config.ServerName != "" {
 		return config
 	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
 	config = config.Clone()
-	config.ServerName = host
+	config.ServerName = addr
+	if colon := strings.LastIndexByte(addr, ':'); colon >= 0 {
+		config.ServerName = addr[:colon]
+	}
 	return config
 }

@@ -121,6 +121,9 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (written int, err error) {
+	if len(p) == 0 {
+		return c.Conn.Write(p)
+	}
 	c.writes.mu.Lock()
 	defer c.writes.mu.Unlock()
 	for written < len(p) {
