@@ -1,10 +1,12 @@
-//go:build linux && !race
+//go:build linux && !race && !386
 
 package quietconn
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -97,5 +99,41 @@ func TestSchedulerIsToldSeldom(t *testing.T) {
 	c.reads.told = past
 	if ask() == past {
 		t.Errorf("the scheduler was not told again after %v", tellEvery)
+	}
+}
+
+// A socket that was set to wait does not: deadlines hold, and the scheduler is not held up.
+func TestSocketThatWaits(t *testing.T) {
+	const deadline = 10 * time.Millisecond
+	quit := make(chan struct{})
+	addr := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		select {
+		case <-quit:
+		case <-time.After(2 * time.Second): // so that the test ends if the call waits
+		}
+		_ = c.Close()
+	})
+	defer close(quit)
+	c := dial(t, addr, nil)
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setErr error
+	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
+		t.Fatal(err, setErr)
+	}
+	began := time.Now()
+	_ = c.SetDeadline(began.Add(deadline))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading ended with %v after %v", err, time.Since(began))
+	}
+	began = time.Now()
+	_ = c.SetDeadline(began.Add(deadline))
+	for data := make([]byte, 1<<20); err == nil; {
+		_, err = c.Write(data)
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("writing ended with %v after %v", err, time.Since(began))
 	}
 }

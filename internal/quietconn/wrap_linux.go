@@ -1,4 +1,4 @@
-//go:build linux && !race
+//go:build linux && !race && !386
 
 package quietconn
 
@@ -28,8 +28,8 @@ func Wrap(c net.Conn) net.Conn {
 		return c
 	}
 	q := &conn{Conn: c, raw: raw}
-	q.reads.trap, q.reads.try = syscall.SYS_READ, q.reads.attempt
-	q.writes.trap, q.writes.try = syscall.SYS_WRITE, q.writes.attempt
+	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
+	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
 
@@ -60,6 +60,9 @@ const tellEvery = 100 * time.Millisecond
 
 // attempt makes the system call once. It returns false if there is nothing to read, or no room for what is
 // written; then it is called again when there may be.
+//
+// The call says that it must not wait, since the socket may have been set to do so (by [os.File.Fd] of a copy,
+// say). Not told of a call that waits, the scheduler could not even stop the world.
 func (t *transfer) attempt(fd uintptr) (done bool) {
 	tell := false
 	if t.waited {
@@ -72,9 +75,9 @@ func (t *transfer) attempt(fd uintptr) (done bool) {
 		var n uintptr
 		var errno syscall.Errno
 		if tell {
-			n, _, errno = syscall.Syscall(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)))
+			n, _, errno = syscall.Syscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)
 		} else {
-			n, _, errno = syscall.RawSyscall(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)))
+			n, _, errno = syscall.RawSyscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)
 		}
 		switch errno {
 		case syscall.EINTR:
