@@ -9,11 +9,13 @@
 // The system calls of a non-blocking socket do not block: if there is nothing to read, they say so, and Go's
 // network poller waits. So the scheduler need not be told of them.
 //
-// The price: the monitor thread also interrupts goroutines that have computed for 10 ms without a pause, so
-// that others get their turn. If it sleeps when such a goroutine begins, because that was woken up by a quiet
-// read and makes no system call itself, it notices at the process's next timer, which is that of the
-// connection's deadline at the latest. To change nothing for processes that ask seldom, the scheduler is told
-// of the call that ends a wait if the last one of which it was told is at least 100 ms ago.
+// The price: the monitor thread also sees to it that others get their turn while a goroutine computes without
+// a pause. It interrupts that one after 10 ms, and looks whether somebody on the network wants something. If it
+// sleeps when such a goroutine begins, because that was woken up by a quiet read and makes no system call itself,
+// it notices at the process's next timer of which it knew when it went to sleep; without one, after a minute. So
+// a timer runs every 10 ms while there are such reads, and others wait that much longer at most. To change
+// nothing for processes that ask seldom, it stops if there was none for a while, and the scheduler is told of the
+// next one.
 package quietconn
 
 import (

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
@@ -49,14 +48,9 @@ type transfer struct {
 
 	data   []byte
 	waited bool
-	told   time.Time // when the scheduler was last told of a call after waiting
 	n      int
 	errno  syscall.Errno
 }
-
-// tellEvery is how often the scheduler is told of a system call after waiting. Every 10 ms takes a sixth more
-// processor time where 32 processes of one caller share two cores.
-const tellEvery = 100 * time.Millisecond
 
 // attempt makes the system call once. It returns false if there is nothing to read, or no room for what is
 // written; then it is called again when there may be.
@@ -64,13 +58,7 @@ const tellEvery = 100 * time.Millisecond
 // The call says that it must not wait, since the socket may have been set to do so (by [os.File.Fd] of a copy,
 // say). Not told of a call that waits, the scheduler could not even stop the world.
 func (t *transfer) attempt(fd uintptr) (done bool) {
-	tell := false
-	if t.waited {
-		now := time.Now()
-		if tell = now.Sub(t.told) >= tellEvery; tell {
-			t.told = now
-		}
-	}
+	tell := t.waited && theGuard.begin()
 	for {
 		var n uintptr
 		var errno syscall.Errno
