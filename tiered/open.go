@@ -124,7 +124,10 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 // Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
 // clients. Its connections spare Go's scheduler the bookkeeping for system calls that may block, which theirs
 // do not: a third to a half of the processor time of a process that has few calls at a time. That works on
-// Linux; on other systems, and under the race detector, they are ordinary connections.
+// Linux; on other systems, on 386, and under the race detector, they are ordinary connections.
+//
+// If a goroutine computes for long after an answer, others may get their turn 10 ms later than otherwise. A hook of
+// the client (DialHook) gets connections that are not of type *net.TCPConn; they implement [syscall.Conn].
 //
 // timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
 // nil no TLS. [Open] uses Dialer by itself.
