@@ -123,11 +123,11 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 
 // Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
 // clients. On Linux, its connections do not wake up the monitor thread of Go's runtime for each decision, which
-// saves a process with few calls at a time up to two fifths of its processor time for them. In return, a
-// goroutine that computes for long after an answer, without any system call, may keep others from its processor
-// for somewhat longer than Go's usual 10 ms: until the next timer of the process, which is that of the
-// connection's deadline at the latest. On other systems, and under the race detector, they are ordinary
-// connections.
+// saves a process with few calls at a time up to two fifths of its processor time for them. On other systems,
+// on 386, and under the race detector, they are ordinary connections.
+//
+// If a goroutine computes for long after an answer, others may get their turn 10 ms later than otherwise. A hook of
+// the client (DialHook) gets connections that are not of type *net.TCPConn; they implement [syscall.Conn].
 //
 // timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
 // nil no TLS. [Open] uses Dialer by itself.

@@ -9,17 +9,20 @@
 // The system calls of a non-blocking socket do not block: if there is nothing to read, they say so, and Go's
 // network poller waits. So the scheduler need not be told of them.
 //
-// The price: the monitor thread also interrupts goroutines that have computed for 10 ms without a pause, so
-// that others get their turn. If it sleeps when such a goroutine begins, because that was woken up by a quiet
-// read and makes no system call itself, it notices at the process's next timer, which is that of the
-// connection's deadline at the latest. To change nothing for processes that ask seldom, the scheduler is told
-// of the call that ends a wait if the last one of which it was told is at least 100 ms ago.
+// The price: the monitor thread also sees to it that others get their turn while a goroutine computes without
+// a pause. It interrupts that one after 10 ms, and looks whether somebody on the network wants something. If it
+// sleeps when such a goroutine begins, because that was woken up by a quiet read and makes no system call itself,
+// it notices at the process's next timer of which it knew when it went to sleep; without one, after a minute. So
+// a timer runs every 10 ms while there are such reads, and others wait that much longer at most. To change
+// nothing for processes that ask seldom, it stops if there was none for a while, and the scheduler is told of the
+// next one.
 package quietconn
 
 import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,8 +30,8 @@ import (
 
 // Dialer returns a function that dials quiet connections: TCP and Unix sockets, with TLS over them if config
 // is not nil. Connecting takes at most the given time, or as long as the context if that is 0. On systems
-// other than Linux, and under the race detector, which would miss what is ordered by reads and writes, the
-// connections are ordinary ones.
+// other than Linux, on 386, which lacks the system calls, and under the race detector, which would miss what is
+// ordered by reads and writes, the connections are ordinary ones.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -54,16 +57,16 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 	}
 }
 
-// forServer returns a configuration with the server's name, as package tls takes it from the address.
+// forServer returns a configuration with the server's name, which package tls takes from the address, too.
+// The server is told it also where its certificate is not checked.
 func forServer(config *tls.Config, addr string) *tls.Config {
-	if config.ServerName != "" || config.InsecureSkipVerify {
+	if config.ServerName != "" {
 		return config
 	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
 	config = config.Clone()
-	config.ServerName = host
+	config.ServerName = addr
+	if colon := strings.LastIndexByte(addr, ':'); colon >= 0 {
+		config.ServerName = addr[:colon]
+	}
 	return config
 }

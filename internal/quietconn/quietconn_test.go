@@ -149,6 +149,16 @@ func TestErrors(t *testing.T) {
 			_ = c.Close()
 			return <-result
 		}, net.ErrClosed},
+		{"closed before nothing is read", silent, func(c net.Conn) error {
+			_ = c.Close()
+			_, err := c.Read(nil)
+			return err
+		}, net.ErrClosed},
+		{"closed before nothing is written", silent, func(c net.Conn) error {
+			_ = c.Close()
+			_, err := c.Write(nil)
+			return err
+		}, net.ErrClosed},
 		{"closed before writing", silent, func(c net.Conn) error {
 			_ = c.Close()
 			_, err := c.Write(buffer)
@@ -247,6 +257,37 @@ func TestTLS(t *testing.T) {
 		var refused *tls.CertificateVerificationError
 		if _, err := ping(server.TLSAddr, config); !errors.As(err, &refused) {
 			t.Errorf("certificate, %s: %v", name, err)
+		}
+	}
+}
+
+// A server is told the name by which it is asked for, as by package tls, also if its certificate is not checked:
+// a proxy in front of it may choose by that.
+func TestServerIsToldItsName(t *testing.T) {
+	told := make(chan string, 1)
+	refuse := &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		told <- hello.ServerName
+		return nil, errors.New("that was all")
+	}}
+	addr := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		_ = tls.Server(c, refuse).Handshake()
+		_ = c.Close()
+	})
+	_, port, _ := net.SplitHostPort(addr.String())
+	for _, config := range []*tls.Config{{}, {InsecureSkipVerify: true}, {ServerName: "given.example"}, {ServerName: "given.example", InsecureSkipVerify: true}} {
+		for _, host := range []string{"localhost", "127.0.0.1"} {
+			to := net.JoinHostPort(host, port)
+			if c, err := (&tls.Dialer{Config: config.Clone()}).DialContext(t.Context(), "tcp", to); err == nil {
+				_ = c.Close()
+				t.Fatal("the handshake did not fail")
+			}
+			want := <-told
+			if _, err := Dialer(time.Minute, config)(t.Context(), "tcp", to); err == nil {
+				t.Fatal("the handshake did not fail")
+			}
+			if name := <-told; name != want {
+				t.Errorf("%s, with the name %q, checked %t: the server was told %q, want %q", host, config.ServerName, !config.InsecureSkipVerify, name, want)
+			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-//go:build linux && !race
+//go:build linux && !race && !386
 
 package quietconn
 
@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
@@ -28,8 +27,8 @@ func Wrap(c net.Conn) net.Conn {
 		return c
 	}
 	q := &conn{Conn: c, raw: raw}
-	q.reads.trap, q.reads.try = syscall.SYS_READ, q.reads.attempt
-	q.writes.trap, q.writes.try = syscall.SYS_WRITE, q.writes.attempt
+	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
+	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
 
@@ -49,32 +48,24 @@ type transfer struct {
 
 	data   []byte
 	waited bool
-	told   time.Time // when the scheduler was last told of a call after waiting
 	n      int
 	errno  syscall.Errno
 }
 
-// tellEvery is how often the scheduler is told of a system call after waiting. Every 10 ms takes a sixth more
-// processor time where 32 processes of one caller share two cores.
-const tellEvery = 100 * time.Millisecond
-
 // attempt makes the system call once. It returns false if there is nothing to read, or no room for what is
 // written; then it is called again when there may be.
+//
+// The call says that it must not wait, since the socket may have been set to do so (by [os.File.Fd] of a copy,
+// say). Not told of a call that waits, the scheduler could not even stop the world.
 func (t *transfer) attempt(fd uintptr) (done bool) {
-	tell := false
-	if t.waited {
-		now := time.Now()
-		if tell = now.Sub(t.told) >= tellEvery; tell {
-			t.told = now
-		}
-	}
+	tell := t.waited && theGuard.begin()
 	for {
 		var n uintptr
 		var errno syscall.Errno
 		if tell {
-			n, _, errno = syscall.Syscall(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)))
+			n, _, errno = syscall.Syscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)
 		} else {
-			n, _, errno = syscall.RawSyscall(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)))
+			n, _, errno = syscall.RawSyscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)
 		}
 		switch errno {
 		case syscall.EINTR:
@@ -121,6 +112,9 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (written int, err error) {
+	if len(p) == 0 {
+		return c.Conn.Write(p)
+	}
 	c.writes.mu.Lock()
 	defer c.writes.mu.Unlock()
 	for written < len(p) {

@@ -1,0 +1,64 @@
+//go:build linux && !race && !386
+
+package quietconn
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// guardEvery is how long the monitor thread sleeps at most while waits end that the scheduler is not told of.
+// 20 ms or 50 ms take no less processor time.
+const guardEvery = 10 * time.Millisecond
+
+// guard is a timer that runs while waits end of which the scheduler is not told, because the monitor thread
+// sleeps until the process's next timer. It stops by itself if there was none for a while; then the scheduler
+// is told of the next one.
+type guard struct {
+	timer *time.Timer
+	state atomic.Uint32
+}
+
+// States of the guard.
+const (
+	off  uint32 = iota
+	idle        // on, and no wait has ended since the timer last fired
+	used        // on
+)
+
+// theGuard is that of the process. It is made at start, since a timer that is made within a bubble of
+// testing/synctest belongs to that.
+var theGuard = newGuard()
+
+func newGuard() *guard {
+	g := &guard{}
+	g.timer = time.AfterFunc(math.MaxInt64, g.fire)
+	g.timer.Stop()
+	return g
+}
+
+// begin is called when a wait has ended. It reports whether the scheduler must be told of it.
+func (g *guard) begin() (tell bool) {
+	switch {
+	case g.state.Load() == used, g.state.CompareAndSwap(idle, used):
+		return false
+	case g.state.CompareAndSwap(off, used):
+		g.timer.Reset(guardEvery) // before the monitor thread goes to sleep again
+		return true
+	}
+	return false // another call has just told it
+}
+
+// fire runs the timer again if it was needed since it last fired.
+func (g *guard) fire() {
+	for {
+		switch {
+		case g.state.CompareAndSwap(used, idle):
+			g.timer.Reset(guardEvery)
+			return
+		case g.state.CompareAndSwap(idle, off):
+			return
+		}
+	}
+}
