@@ -37,11 +37,14 @@ type Debt[O any] struct {
 	Owner O
 	Key   string
 	Rule  uint8
+	Group int // see GroupBy
 	// Share is this instance's part of the limit, 0 if it was not fixed.
 	Share float64
 	Parts []Part // by time, oldest first
 
+	hash       uint64
 	window     time.Duration
+	first      int64  // see line
 	generation uint32 // of the ledger, when the debt was taken out of the journal
 }
 
@@ -87,7 +90,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 		return generation
 	}
 	length := subWindow(a.Window)
-	newest := r.gone/length - ledgerCounts
+	newest := r.newest(length)
 	var owed [ledgerCounts]int64 // by age
 	e := l.line(set, i)
 	for age := range owed {
@@ -232,6 +235,25 @@ func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
 	return d
 }
 
+// PutBack puts a debt that was taken out of the journal into it again, because Redis was certainly not
+// charged for it. If the key's record has been evicted meanwhile, the debt is lost.
+func (l *Ledger[O]) PutBack(d Debt[O]) {
+	set, i := l.lock(d.hash)
+	defer set.mu.Unlock()
+	d = l.Remaining(d)
+	length := subWindow(d.window)
+	for _, p := range d.Parts {
+		index := p.At / length
+		if i < 0 {
+			l.lose(d.Rule, d.Group, (index+ledgerCounts)*length)
+		} else if index > set.records[i].newest(length)-ledgerCounts { // or it has left the window
+			l.journalAdd(set, i, &Account[O]{Window: d.window, Owner: d.Owner, Key: d.Key}, d.first, index, p.Units)
+			e := l.line(set, i)
+			e.first = min(e.first, d.first)
+		}
+	}
+}
+
 // firstForgotten is the index of the first sub-window of which Redis has lost units.
 func firstForgotten(since, length int64) int64 { return max(0, since/length) }
 
@@ -256,7 +278,10 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 		}
 		r := &set.records[i]
 		generation := l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
-		d := Debt[O]{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now), window: e.window, generation: generation}
+		d := Debt[O]{
+			Owner: e.owner, Key: e.key, Rule: set.rules[i], Group: int(e.group), Parts: e.parts(now),
+			hash: r.hash, window: e.window, first: e.first, generation: generation,
+		}
 		if r.frozen && r.at != 0 {
 			d.Share = float64(r.part) / wholePart
 		}
