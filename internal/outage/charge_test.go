@@ -69,6 +69,35 @@ func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 	}
 }
 
+// Law 11: what is granted in an outage after a change of the rule is charged under the new rule, with all
+// that the record has. GCRA's debt of units that a log has granted would be paid off long before these leave the
+// window, and the log would grant them again.
+func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	old := newRule(t, "r", limit.PerHour(200), limit.GCRA())
+	r := newRule(t, "r", limit.PerHour(60), limit.SlidingLog())
+	s.Breaker.ForceOpen(errLost)
+	grant := func(r *Rule, units int64) {
+		t.Helper()
+		if d := s.Without(question(r, "k", units), l.Now(), errLost); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	grant(old, 40)
+	l.now.Add(int64(10 * minute))
+	grant(r, 20)
+	l.now.Add(int64(20 * minute))
+	l.closeBreaker(t, s)
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if len(m.charged) != 1 || m.units() != 60 || m.charged[0].Rule != r.Encoded {
+		t.Errorf("charged %+v, want 60 units under the log", m.charged)
+	}
+}
+
 // Law 3: charges whose replies were lost are made once, in a real Redis.
 func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	client := redistest.Start(t).Client(t)

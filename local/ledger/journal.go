@@ -19,7 +19,9 @@ type journal struct {
 	next   atomic.Uint64 // next set to search
 }
 
-// line is the units of a key by sub-window, as in its record. It has only 128 bytes: many keys may
+// line is the units of a key by sub-window, as in its record. If the key's rule is changed, its owner is
+// the one that was in force last: what that is charged with counts in full for it, and what is charged under
+// the one before may not (GCRA's debts are of its own rate). It has only 128 bytes: many keys may
 // get a line at the same moment, and then touching new memory takes longer than anything else.
 type line[O any] struct {
 	owner  O
@@ -126,9 +128,10 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 		lines[i] = e
 	}
 	if l.lineAt(set, i, index) == nil {
-		*e = line[O]{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
+		*e = line[O]{key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
 		l.countLine(e, 1)
 	}
+	e.owner = a.Owner
 	l.journalMore(e, index, units)
 }
 
@@ -242,6 +245,11 @@ func (l *Ledger[O]) PutBack(d Debt[O]) {
 	defer set.mu.Unlock()
 	d = l.Remaining(d)
 	length := subWindow(d.window)
+	if i >= 0 {
+		if e := l.line(set, i); e != nil {
+			d.Owner = e.owner // which is newer
+		}
+	}
 	for _, p := range d.Parts {
 		index := p.At / length
 		if i < 0 {

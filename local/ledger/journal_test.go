@@ -339,12 +339,16 @@ func TestLaw3DebtsThatArePutBack(t *testing.T) {
 		l.PutBack(expect("what was put back", noon+20*second, parts...)[0])
 	}
 	debts := l.Uncharged(all, 64, noon+20*second)
+	a.Owner = "new" // the rule was changed
 	l.Take(a, outage, noon+28*second, 100)
 	l.PutBack(debts[0])
 	if units, keys := l.Waiting(); units != 111 || keys != 1 {
 		t.Errorf("%d units of %d keys wait", units, keys)
 	}
 	debts = expect("beside newer units", noon+30*second, append(parts, Part{100, noon + 25*second})...)
+	if debts[0].Owner != "new" {
+		t.Errorf("the debt is of %q after a change of the rule", debts[0].Owner)
+	}
 
 	l.Forgotten(all, noon+10*second)
 	l.Learn(a, noon+30*second, Known{}) // the key is used
