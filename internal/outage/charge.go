@@ -111,12 +111,9 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		c.busy.Store(len(c.pending) > 0)
 	}()
 	now := l.Now()
-	batch, retried := s.nextCharges(now)
+	batch := s.nextCharges(now)
 	switch {
 	case len(batch) > 0:
-	case retried: // nothing waits for slots that move
-		clear(c.moving)
-		return time.Millisecond
 	case len(c.moving) > 0:
 		return time.Duration(c.retry - now)
 	default:
@@ -142,8 +139,8 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 }
 
 // nextCharges returns what to charge next, 64 debts at most: what was not answered, since Redis would
-// answer others no better; or in their turn those of slots that were moving, as retried says; or others.
-func (s *Shard) nextCharges(now int64) (batch []charge, retried bool) {
+// answer others no better; or in their turn those of slots that were moving; or others.
+func (s *Shard) nextCharges(now int64) (batch []charge) {
 	l, c := s.all, &s.charger
 	isMoving := func(slot int) bool { return c.moving[slot] != 0 }
 	var waiting []charge
@@ -160,21 +157,28 @@ func (s *Shard) nextCharges(now int64) (batch []charge, retried bool) {
 		}
 	}
 	if c.pending = waiting; len(batch) > 0 {
-		return batch, false
+		return batch
 	}
-	if retried = len(c.moving) > 0 && now >= c.retry; retried {
+	has, sequence := s.has(), l.sequences.Add(1)
+	fill := func(moving bool) []charge {
+		in := func(slot int) bool {
+			return has(slot) && isMoving(slot) == moving && !slices.ContainsFunc(waiting, func(d charge) bool { return d.Group == slot })
+		}
+		for _, d := range l.Ledger.Uncharged(in, chargedAtOnce-len(batch), now) {
+			batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+		}
+		return batch
+	}
+	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
 		n := min(len(waiting), chargedAtOnce)
 		batch, c.pending = waiting[:n:n], waiting[n:]
+		if len(fill(true)) > 0 {
+			return batch
+		}
+		clear(c.moving) // nothing waits for them
 	}
-	has, sequence := s.has(), l.sequences.Add(1)
-	in := func(slot int) bool {
-		return has(slot) && isMoving(slot) == retried && !slices.ContainsFunc(waiting, func(d charge) bool { return d.Group == slot })
-	}
-	for _, d := range l.Ledger.Uncharged(in, chargedAtOnce-len(batch), now) {
-		batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
-	}
-	return batch, retried
+	return fill(false)
 }
 
 // refuses notes that charges of a slot were refused because it is moving. If that lasts for long, what

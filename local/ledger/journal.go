@@ -229,7 +229,7 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 // units that Redis has lost since then. Those are put into the journal again, see [Ledger.Forgotten].
 func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
 	generation := l.generation.Load()
-	since, forgotten := l.groups.forgottenSince(l.groups.of(d.Key), d.generation, generation)
+	since, forgotten := l.groups.forgottenSince(d.Group, d.generation, generation)
 	d.generation = generation
 	if forgotten {
 		first := firstForgotten(since, subWindow(d.window))
@@ -253,7 +253,7 @@ func (l *Ledger[O]) PutBack(d Debt[O]) {
 	for _, p := range d.Parts {
 		index := p.At / length
 		if i < 0 {
-			l.lose(d.Rule, d.Group, (index+ledgerCounts)*length)
+			l.Lose(d, (index+ledgerCounts)*length)
 		} else if index > set.records[i].newest(length)-ledgerCounts { // or it has left the window
 			l.journalAdd(set, i, &Account[O]{Window: d.window, Owner: d.Owner, Key: d.Key}, d.first, index, p.Units)
 			e := l.line(set, i)
