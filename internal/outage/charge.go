@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
@@ -223,8 +224,8 @@ func (c *charger) count(batch []charge) {
 }
 
 // charge charges a batch in Redis. Then those are pending of which it is not known whether they were
-// made, and those are back in the journal that were not, because their slot is moving. It returns whether some
-// were not answered, and the slots that are moving.
+// made, and those are back in the journal that were not, because their slot is moving or Redis is lost again. It
+// returns whether some were not answered, and the slots that are moving.
 func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	l, c := s.all, &s.charger
 	losses := s.memory.lossesSoFar()
@@ -262,7 +263,8 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	remembers := s.memory.charged(oldest, losses)
 	refused = make(map[int]bool)
 	for i, d := range batch {
-		switch err := errs[i]; {
+		err := errs[i]
+		switch {
 		case err == nil && remembers:
 			continue
 		case errors.Is(err, remote.ErrUnreadable):
@@ -270,12 +272,12 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 			continue
 		case remote.IsMoving(err):
 			refused[d.Group] = true
-			if !d.again {
-				l.Ledger.PutBack(d.Debt)
-				continue
-			}
 		default:
 			unanswered = true
+		}
+		if !d.again && (remote.IsMoving(err) || errors.Is(err, breaker.ErrOpen)) { // it was certainly not made
+			l.Ledger.PutBack(d.Debt)
+			continue
 		}
 		d.again = true
 		c.pending = append(c.pending, d)

@@ -171,6 +171,29 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// Law 3: charges that were certainly not sent, because Redis is lost again, are charged after the next outage,
+// however long it lasts: they need not be given up, as if Redis might have forgotten that it has made them.
+func TestLaw3ChargesThatWereNotSent(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.Ledger.RuleNumber(r.Name)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	m.refuses(errLost, []remote.UserKey{"k"})
+	if pause := s.chargeSome(); pause < ProbeEvery || !s.Owes() || l.Uncharged() != 7 {
+		t.Errorf("pause %v, owes %v, %d units are not charged", pause, s.Owes(), l.Uncharged())
+	}
+	l.now.Add(2 * givenUpAfter)
+	m.refuses(nil, []remote.UserKey{"k"})
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if m.units() != 7 || s.lostRules() != nil {
+		t.Errorf("%d units charged, lost %v; want 7", m.units(), s.lostRules())
+	}
+}
+
 // tryAgain is what a node of a Cluster answers about keys whose slot is moving.
 type tryAgain struct{}
 
