@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
@@ -24,6 +25,9 @@ const (
 	chargePauses  = 2
 )
 
+// givenUpAfter is how long a charge that was not answered is repeated, and a slot waited for that is moving.
+const givenUpAfter = int64(remote.ChargeRepeats / 2)
+
 // charger charges units in Redis that were granted without it, each once (law 3), with its age.
 type charger struct {
 	wake wake.Signal
@@ -32,16 +36,25 @@ type charger struct {
 	// taken is how many units were.
 	taken atomic.Int64
 
-	// Used only by the charging goroutine: the pending charges, and since when. They keep their
-	// sequence until they are known to be charged, so that Redis charges them once.
-	pending  []ledger.Debt[*Rule]
-	since    time.Time
+	// The rest is used only by the charging goroutine.
+
+	// pending are charges of which it is not known whether they were made.
+	pending []charge
+	// moving are the slots in which a Cluster refuses charges because they are moving, with the time since
+	// when. Charges that were certainly not made are back in the journal; those that were sent before, and
+	// may have been made, are pending: at most 64 of a slot, as no others are sent until they are answered.
+	// All of these slots share a batch four times a second, so that others do not wait for them.
+	moving map[int]int64
+	retry  int64 // when the next of these batches is due
+}
+
+// charge is a debt that Redis is charged with. When it is repeated it keeps its sequence, by which Redis
+// knows whether it was made.
+type charge struct {
+	ledger.Debt[*Rule]
 	sequence int64
-	// torn are charges that a Cluster refused because their slot is moving, and which were certainly not
-	// made, and since when there are any. They wait until nothing else does, since a slot may be moving for
-	// long.
-	torn      []ledger.Debt[*Rule]
-	tornSince time.Time
+	since    int64 // when it was sent first
+	again    bool  // it is repeated
 }
 
 // Owes reports whether there are units still to be charged in Redis.
@@ -95,59 +108,114 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	}
 	c.busy.Store(true)
 	defer func() {
-		c.count()
-		c.busy.Store(len(c.pending)+len(c.torn) > 0)
+		c.count(nil)
+		c.busy.Store(len(c.pending) > 0)
 	}()
-	c.pending = l.remaining(c.pending)
-	if len(c.pending) > 0 && time.Since(c.since) > remote.ChargeRepeats/2 {
-		// Redis may no longer remember whether it has charged them.
-		l.lose(c.pending)
-		c.pending = nil
+	now := l.Now()
+	batch := s.nextCharges(now)
+	switch {
+	case len(batch) > 0:
+	case len(c.moving) > 0:
+		return time.Duration(c.retry - now)
+	default:
+		s.hasRepaid()
+		return 0
 	}
-	if len(c.torn) > 0 && time.Since(c.tornSince) > remote.ChargeRepeats/2 {
-		l.lose(c.torn) // others wait for this instance to have charged all
-		c.torn = nil
-	}
-	again, torn := len(c.pending) > 0, false
-	if !again {
-		c.sequence = l.sequences.Add(1)
-		c.since = time.Now()
-		if c.pending = l.Ledger.Uncharged(s.has(), chargedAtOnce-len(c.torn), l.Now()); len(c.pending) == 0 {
-			c.pending, c.torn, torn = l.remaining(c.torn), nil, true
-		}
-		if len(c.pending) == 0 {
-			s.hasRepaid()
-			return 0
-		}
-		c.count()
-	}
+	c.count(batch)
 	started := time.Now()
-	losses := s.memory.lossesSoFar()
-	unknown, refused, oldest := s.charge(c.pending, c.sequence, again)
-	if s.memory.charged(oldest, losses) {
-		if len(c.torn) == 0 && !torn {
-			c.tornSince = started
+	unanswered, refused := s.charge(batch)
+	for _, d := range batch {
+		if !refused[d.Group] {
+			delete(c.moving, d.Group)
 		}
-		c.pending, c.torn = unknown, append(c.torn, refused...)
+	}
+	for slot := range refused {
+		s.refuses(slot, now)
 	}
 	pause = chargePauses * time.Since(started)
-	if len(c.pending) > 0 || torn {
+	if unanswered {
 		pause += ProbeEvery
 	}
 	return max(time.Millisecond, pause)
 }
 
-// lose gives up debts: their rules settle for a window.
-func (l *Shards) lose(debts []ledger.Debt[*Rule]) {
-	for _, d := range debts {
-		l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
+// nextCharges returns what to charge next, 64 debts at most: what was not answered, since Redis would
+// answer others no better; or in their turn those of slots that were moving; or others.
+func (s *Shard) nextCharges(now int64) (batch []charge) {
+	l, c := s.all, &s.charger
+	isMoving := func(slot int) bool { return c.moving[slot] != 0 }
+	var waiting []charge
+	for _, d := range c.pending {
+		d.Debt = l.Ledger.Remaining(d.Debt)
+		switch {
+		case len(d.Parts) == 0:
+		case now-d.since > givenUpAfter: // Redis may no longer remember whether it has made it
+			l.lose(d.Debt)
+		case isMoving(d.Group) || len(batch) == chargedAtOnce:
+			waiting = append(waiting, d)
+		default:
+			batch = append(batch, d)
+		}
+	}
+	if c.pending = waiting; len(batch) > 0 {
+		return batch
+	}
+	has, sequence := s.has(), l.sequences.Add(1)
+	fill := func(moving bool) []charge {
+		in := func(slot int) bool {
+			return has(slot) && isMoving(slot) == moving && !slices.ContainsFunc(waiting, func(d charge) bool { return d.Group == slot })
+		}
+		for _, d := range l.Ledger.Uncharged(in, chargedAtOnce-len(batch), now) {
+			batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+		}
+		return batch
+	}
+	if len(c.moving) > 0 && now >= c.retry {
+		c.retry = now + int64(ProbeEvery)
+		n := min(len(waiting), chargedAtOnce)
+		batch, c.pending = waiting[:n:n], waiting[n:]
+		if len(fill(true)) > 0 {
+			return batch
+		}
+		clear(c.moving) // nothing waits for them
+	}
+	return fill(false)
+}
+
+// refuses notes that charges of a slot were refused because it is moving. If that lasts for long, what
+// is owed there is given up, since other instances wait for this one to have charged all.
+func (s *Shard) refuses(slot int, now int64) {
+	l, c := s.all, &s.charger
+	since := c.moving[slot]
+	switch {
+	case since == 0:
+		if len(c.moving) == 0 {
+			c.moving, c.retry = make(map[int]int64), now+int64(ProbeEvery)
+		}
+		c.moving[slot] = max(1, now)
+	case now-since > givenUpAfter:
+		delete(c.moving, slot)
+		for {
+			debts := l.Ledger.Uncharged(func(of int) bool { return of == slot }, chargedAtOnce, now)
+			if len(debts) == 0 {
+				return
+			}
+			for _, d := range debts {
+				l.lose(d)
+			}
+		}
 	}
 }
 
-// count counts the units of the pending and the torn charges.
-func (c *charger) count() {
+// lose gives up a debt: its rule settles for a window.
+func (l *Shards) lose(d ledger.Debt[*Rule]) {
+	l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
+}
+
+// count counts the units of the pending charges and of a batch.
+func (c *charger) count(batch []charge) {
 	var units int64
-	for _, d := range slices.Concat(c.pending, c.torn) {
+	for _, d := range slices.Concat(c.pending, batch) {
 		for _, p := range d.Parts {
 			units += p.Units
 		}
@@ -155,58 +223,66 @@ func (c *charger) count() {
 	c.taken.Store(units)
 }
 
-// remaining returns what is left of debts that were taken out of the ledger earlier.
-func (l *Shards) remaining(debts []ledger.Debt[*Rule]) (left []ledger.Debt[*Rule]) {
-	for _, d := range debts {
-		if d = l.Ledger.Remaining(d); len(d.Parts) > 0 {
-			left = append(left, d)
-		}
-	}
-	return left
-}
-
-// charge charges debts in Redis. It returns those of which it is not known whether they were
-// charged, those that were not because their slot is moving, and when the oldest unit of the others was
-// granted, 0 if there are none. again says that they were sent before.
-func (s *Shard) charge(debts []ledger.Debt[*Rule], sequence int64, again bool) (unknown, torn []ledger.Debt[*Rule], oldest int64) {
-	l := s.all
-	var mu sync.Mutex // guards the results
+// charge charges a batch in Redis. Then those are pending of which it is not known whether they were
+// made, and those are back in the journal that were not, because their slot is moving or Redis is lost again. It
+// returns whether some were not answered, and the slots that are moving.
+func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
+	l, c := s.all, &s.charger
+	losses := s.memory.lossesSoFar()
+	errs := make([]error, len(batch))
+	var mu sync.Mutex
+	var oldest int64 // unit that was charged, guarded by mu
 	var trips sync.WaitGroup
-	for _, d := range debts {
-		r := d.Owner
+	for i, d := range batch {
 		e := remote.Entry{
-			Key: d.Key, Rule: r.Encoded, Operation: lua.Charge,
-			Charges: r.charges(d, l.Now(), s.Outage().Fleet),
-			Marker:  l.Instance, Sequence: sequence,
+			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
+			Charges: d.Owner.charges(d.Debt, l.Now(), s.Outage().Fleet),
+			Marker:  l.Instance, Sequence: d.sequence,
 		}
 		if len(e.Charges) == 0 {
 			continue
 		}
 		trips.Go(func() { // they share a trip
 			reply, err := s.Decide(l.Context, e)
+			if errs[i] = err; err != nil {
+				return
+			}
+			units := reply.Granted
+			if d.again && units == 0 { // it had been charged, and the answer was lost
+				for _, c := range e.Charges {
+					units += c.Units
+				}
+			}
+			l.Counts.Charged(units)
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case err == nil:
-				oldest = earlier(oldest, d.Parts[0].At)
-				units := reply.Granted
-				if again && units == 0 { // it had been charged, and the answer was lost
-					for _, c := range e.Charges {
-						units += c.Units
-					}
-				}
-				l.Counts.Charged(units)
-			case errors.Is(err, remote.ErrUnreadable):
-				l.Unreadable(err)
-			case remote.IsMoving(err) && !again:
-				torn = append(torn, d)
-			default:
-				unknown = append(unknown, d)
-			}
+			oldest = earlier(oldest, d.Parts[0].At)
 		})
 	}
 	trips.Wait()
-	return unknown, torn, oldest
+	remembers := s.memory.charged(oldest, losses)
+	refused = make(map[int]bool)
+	for i, d := range batch {
+		err := errs[i]
+		switch {
+		case err == nil && remembers:
+			continue
+		case errors.Is(err, remote.ErrUnreadable):
+			l.Unreadable(err)
+			continue
+		case remote.IsMoving(err):
+			refused[d.Group] = true
+		default:
+			unanswered = true
+		}
+		if !d.again && (remote.IsMoving(err) || errors.Is(err, breaker.ErrOpen)) { // it was certainly not made
+			l.Ledger.PutBack(d.Debt)
+			continue
+		}
+		d.again = true
+		c.pending = append(c.pending, d)
+	}
+	return unanswered, refused
 }
 
 // charges is what to charge for a debt. Ages are told, not times: what is under way gets

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -68,6 +69,35 @@ func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 	}
 }
 
+// Law 11: what is granted in an outage after a change of the rule is charged under the new rule, with all
+// that the record has. GCRA's debt of units that a log has granted would be paid off long before these leave the
+// window, and the log would grant them again.
+func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	old := newRule(t, "r", limit.PerHour(200), limit.GCRA())
+	r := newRule(t, "r", limit.PerHour(60), limit.SlidingLog())
+	s.Breaker.ForceOpen(errLost)
+	grant := func(r *Rule, units int64) {
+		t.Helper()
+		if d := s.Without(question(r, "k", units), l.Now(), errLost); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	grant(old, 40)
+	l.now.Add(int64(10 * minute))
+	grant(r, 20)
+	l.now.Add(int64(20 * minute))
+	l.closeBreaker(t, s)
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if len(m.charged) != 1 || m.units() != 60 || m.charged[0].Rule != r.Encoded {
+		t.Errorf("charged %+v, want 60 units under the log", m.charged)
+	}
+}
+
 // Law 3: charges whose replies were lost are made once, in a real Redis.
 func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	client := redistest.Start(t).Client(t)
@@ -97,23 +127,23 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 			return reply.Remaining
 		}
 		before := remaining()
-		debts := []ledger.Debt[*Rule]{{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}}
-		if unknown, _, _ := s.charge(debts, 5, false); unknown != nil {
-			t.Fatalf("%v: not charged: %+v", a, unknown)
+		made := func(sequence int64, again bool) {
+			t.Helper()
+			d := ledger.Debt[*Rule]{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}
+			if unanswered, refused := s.charge([]charge{{Debt: d, sequence: sequence, again: again}}); unanswered || len(refused) > 0 || len(s.charger.pending) > 0 {
+				t.Fatalf("%v: not charged: %+v, refused: %v", a, s.charger.pending, refused)
+			}
 		}
+		made(5, false)
 		counted := l.charged.Load()
-		if unknown, _, _ := s.charge(debts, 5, true); unknown != nil { // as if that answer had not come
-			t.Fatalf("%v: not charged: %+v", a, unknown)
-		}
+		made(5, true) // as if that answer had not come
 		if counted = l.charged.Load() - counted; counted != 7 {
 			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
 		}
 		if n := remaining(); n != before-7 {
 			t.Errorf("%v: %d remain of %d, want 7 less", a, n, before)
 		}
-		if unknown, _, _ := s.charge(debts, 6, false); unknown != nil {
-			t.Fatalf("%v: not charged: %+v", a, unknown)
-		}
+		made(6, false)
 		if n := remaining(); n != before-14 {
 			t.Errorf("%v: %d remain of %d after another charge, want 14 less", a, n, before)
 		}
@@ -141,53 +171,237 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// Law 3: charges that were certainly not sent, because Redis is lost again, are charged after the next outage,
+// however long it lasts: they need not be given up, as if Redis might have forgotten that it has made them.
+func TestLaw3ChargesThatWereNotSent(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.Ledger.RuleNumber(r.Name)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	m.refuses(errLost, []remote.UserKey{"k"})
+	if pause := s.chargeSome(); pause < ProbeEvery || !s.Owes() || l.Uncharged() != 7 {
+		t.Errorf("pause %v, owes %v, %d units are not charged", pause, s.Owes(), l.Uncharged())
+	}
+	l.now.Add(2 * givenUpAfter)
+	m.refuses(nil, []remote.UserKey{"k"})
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if m.units() != 7 || s.lostRules() != nil {
+		t.Errorf("%d units charged, lost %v; want 7", m.units(), s.lostRules())
+	}
+}
+
 // tryAgain is what a node of a Cluster answers about keys whose slot is moving.
 type tryAgain struct{}
 
 func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
 func (tryAgain) RedisError()   {}
 
-// Law 3: charges to a key whose slot is moving wait until it has moved, for five minutes at most, and are
-// then made once. Those to other keys do not wait for them.
-func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
-	l := newShards(t, 1)
-	s, m := l.first, l.masters[0]
-	l.heartbeat(t, s)
-	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	l.Ledger.RuleNumber(r.Name)
-	m.refused = map[string]error{"k0": tryAgain{}, "k1": tryAgain{}}
-	const keys = 10
-	for i := range keys {
-		s.Without(question(r, remote.UserKey(fmt.Sprint("k", i)), 1), l.Now(), errLost)
-		for range 3 {
-			s.chargeSome()
+// newSlots returns the shard of a Cluster's only master.
+func newSlots(t *testing.T) (l *testShards, s *Shard, m *master) {
+	t.Helper()
+	l = newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 16)}))
+	l.heartbeat(t, l.first)
+	return l, l.first, l.masters[0]
+}
+
+// keysOf returns keys of the sixteenth with that number, which all have one slot.
+func (l *testShards) keysOf(sixteen, n int) (keys []remote.UserKey) {
+	for i := 0; len(keys) < n; i++ {
+		if key := remote.UserKey(fmt.Sprint(i)); int(l.Slot(key))/sixteenth == sixteen {
+			keys = append(keys, key)
 		}
 	}
-	if m.units() != keys-2 || !s.Owes() || l.Uncharged() != 2 {
-		t.Fatalf("%d units charged, %d not, owes %v; want all but those of the two keys whose slot is moving", m.units(), l.Uncharged(), s.Owes())
+	return keys
+}
+
+// refuses has the master refuse charges to keys with an error, or with nil no more.
+func (m *master) refuses(err error, keys []remote.UserKey) {
+	if m.refused == nil {
+		m.refused = make(map[string]error)
 	}
-	s.Without(question(r, "k0", 5), l.Now(), errLost)
-	m.refused = nil
-	for s.Owes() {
-		s.chargeSome()
+	for _, key := range keys {
+		m.refused[string(key)] = err
 	}
-	if m.units() != keys+5 || l.Uncharged() != 0 {
-		t.Errorf("%d units charged, %d not, want %d", m.units(), l.Uncharged(), keys+5)
-	}
-	last := map[string]int64{}
+}
+
+// checkChargedOnce checks that each key was charged so many units, each time with a higher sequence.
+func (m *master) checkChargedOnce(t *testing.T, want map[remote.UserKey]int64) {
+	t.Helper()
+	units, last := map[remote.UserKey]int64{}, map[string]int64{}
 	for _, e := range m.charged {
 		if e.Sequence <= last[e.Key] {
 			t.Errorf("%q is charged with sequence %d after %d, which Redis takes for a repetition", e.Key, e.Sequence, last[e.Key])
 		}
 		last[e.Key] = e.Sequence
+		for _, c := range e.Charges {
+			units[remote.UserKey(e.Key)] += c.Units
+		}
+	}
+	if !maps.Equal(units, want) {
+		t.Errorf("charged %v, want %v", units, want)
+	}
+}
+
+// chargeFor charges for some time, of which a batch and its pause take a millisecond. It checks that no
+// batch is too large, nor has a key twice.
+func (l *testShards) chargeFor(t *testing.T, d time.Duration) {
+	t.Helper()
+	m := l.masters[0]
+	for end := l.Now() + int64(d); l.Now() < end; {
+		charged, refused := len(m.charged), sum(m.turned)
+		pause := int64(l.first.chargeSome())
+		batch := map[string]bool{}
+		for _, e := range m.charged[charged:] {
+			batch[e.Key] = true
+		}
+		charged, refused = len(m.charged)-charged, sum(m.turned)-refused
+		if charged != len(batch) || charged+refused > chargedAtOnce {
+			t.Fatalf("a batch has %d charges of %d keys, and %d that are refused", charged, len(batch), refused)
+		}
+		switch {
+		case pause == 0:
+			pause = end - l.Now()
+		case charged+refused > 0: // the pause depends on the machine
+			pause = int64(time.Millisecond)
+		}
+		l.now.Add(min(pause, end-l.Now()))
+	}
+}
+
+func sum(numbers map[string]int) (all int) {
+	for _, n := range numbers {
+		all += n
+	}
+	return all
+}
+
+// Law 3: charges to keys whose slot is moving wait until it has moved, for five minutes at most, and are
+// then made once. Those to other keys do not wait for them, however many there are.
+func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
+	l, s, m := newSlots(t)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.Ledger.RuleNumber(r.Name)
+	want := map[remote.UserKey]int64{}
+	grant := func(units int64, keys ...remote.UserKey) {
+		for _, key := range keys {
+			s.Without(question(r, key, units), l.Now(), errLost)
+			want[key] += units
+		}
+	}
+	stuck, free := l.keysOf(3, 5*chargedAtOnce), l.keysOf(4, 100)
+	m.refuses(tryAgain{}, stuck)
+	grant(2, stuck...)
+	grant(1, free...)
+	l.chargeFor(t, 20*time.Millisecond)
+	if m.units() != int64(len(free)) || !s.Owes() || l.Uncharged() != 2*int64(len(stuck)) {
+		t.Fatalf("%d units charged, %d not, owes %v; want all but those of the slot that is moving", m.units(), l.Uncharged(), s.Owes())
+	}
+	l.chargeFor(t, 3*time.Second)
+	if batches := 3*4 + 2; sum(m.turned) > batches*chargedAtOnce || len(m.turned) != len(stuck) {
+		t.Errorf("%d charges of %d keys were refused in 3 s, want those of all %d, in %d batches at most", sum(m.turned), len(m.turned), len(stuck), batches)
+	}
+	grant(1, free[0])
+	grant(5, stuck[0])
+	l.chargeFor(t, 2*time.Millisecond)
+	if m.units() != int64(len(free)+1) {
+		t.Errorf("%d units charged, want one more than %d at once", m.units(), len(free))
+	}
+	m.refuses(nil, stuck)
+	l.chargeFor(t, ProbeEvery+20*time.Millisecond)
+	if s.Owes() || l.Uncharged() != 0 {
+		t.Errorf("%d units are still not charged", l.Uncharged())
+	}
+	m.checkChargedOnce(t, want)
+
+	// Slots that never stop moving are given up, each after its own time.
+	m.refuses(tryAgain{}, stuck)
+	grant(1, stuck[0])
+	l.chargeFor(t, time.Millisecond)
+	s.Returned(question(r, stuck[0], 1), 1, true) // so that nothing waits any more
+	l.chargeFor(t, time.Second)
+	l.now.Add(givenUpAfter)
+	grant(1, stuck...)
+	l.chargeFor(t, time.Second)
+	l.now.Add(givenUpAfter - int64(2*time.Second))
+	if l.chargeFor(t, time.Second/2); !s.Owes() || s.lostRules() != nil {
+		t.Errorf("owes %v, and has lost records of %v before five minutes are over", s.Owes(), s.lostRules())
+	}
+	if l.chargeFor(t, time.Second); s.Owes() || len(s.lostRules()) != 1 {
+		t.Errorf("owes %v, and has lost records of %v; want those of a slot that does not stop moving to be given up", s.Owes(), s.lostRules())
+	}
+}
+
+// Law 3: charges whose answers were lost, and whose slot is moving when they are repeated, are repeated
+// under their sequence before newer ones to their keys are sent. Others do not wait for them, however many
+// there are.
+func TestLaw3LostAnswersOfSlotsThatMove(t *testing.T) {
+	l, s, m := newSlots(t)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.Ledger.RuleNumber(r.Name)
+	grant := func(units int64, keys ...remote.UserKey) {
+		for _, key := range keys {
+			s.Without(question(r, key, units), l.Now(), errLost)
+		}
+	}
+	const slots, keys = 4, chargedAtOnce / 2
+	var moving []remote.UserKey
+	for slot := range slots {
+		of := l.keysOf(slot, keys)
+		moving = append(moving, of...)
+		grant(2, of...)
+		m.err = remote.ErrNoAnswer
+		l.chargeFor(t, time.Millisecond)
+		m.err = nil
+		m.refuses(tryAgain{}, of)
+		l.chargeFor(t, time.Millisecond)
+	}
+	if len(m.charged) != len(moving) {
+		t.Fatalf("%d charges were sent whose answers are lost, want %d", len(m.charged), len(moving))
+	}
+	first := map[string]int64{}
+	for _, e := range m.charged {
+		first[e.Key] = e.Sequence
+	}
+	m.charged = nil
+	other := l.keysOf(slots, 1)
+	grant(1, append(other, moving...)...)
+	l.chargeFor(t, time.Second)
+	if len(m.charged) != 1 || m.charged[0].Key != string(other[0]) || l.Uncharged() != int64(3*len(moving)) {
+		t.Errorf("charged %+v, and %d units not; want that of the other key", m.charged, l.Uncharged())
+	}
+	m.charged = nil
+	for slot := range slots {
+		m.refuses(nil, moving[slot*keys:(slot+1)*keys])
+		l.chargeFor(t, 2*time.Second)
+		if want := keys * (slot + 1); len(m.charged) != 2*want || l.Uncharged() != int64(3*(len(moving)-want)) {
+			t.Errorf("%d charges when %d slots have moved, want %d", len(m.charged), slot+1, 2*want)
+		}
+	}
+	for _, e := range m.charged {
+		was, known := first[e.Key]
+		switch units := e.Charges[0].Units; {
+		case known && (e.Sequence != was || units != 2), !known && units != 1:
+			t.Errorf("%q: %d units with sequence %d; want 2 with %d, and then one with another", e.Key, units, e.Sequence, was)
+		}
+		delete(first, e.Key)
 	}
 
-	m.refused = map[string]error{"k2": tryAgain{}}
-	s.Without(question(r, "k2", 1), l.Now(), errLost)
-	s.chargeSome()
-	s.charger.tornSince = time.Now().Add(-remote.ChargeRepeats)
-	if s.chargeSome(); s.Owes() || len(s.lostRules()) != 1 {
-		t.Errorf("the instance owes %v, and has lost records of %v; want those of a slot that stays torn to be given up", s.Owes(), s.lostRules())
+	grant(1, moving[0])
+	m.err = remote.ErrNoAnswer
+	l.chargeFor(t, time.Millisecond)
+	m.err = nil
+	m.refuses(tryAgain{}, moving[:1])
+	l.now.Add(givenUpAfter - int64(time.Second))
+	if l.chargeFor(t, time.Second/2); !s.Owes() || s.lostRules() != nil {
+		t.Errorf("owes %v, and has lost records of %v before five minutes are over", s.Owes(), s.lostRules())
+	}
+	if l.chargeFor(t, time.Second); s.Owes() || len(s.lostRules()) != 1 {
+		t.Errorf("owes %v, and has lost records of %v; want what is never answered to be given up", s.Owes(), s.lostRules())
 	}
 }
 

@@ -35,6 +35,7 @@ type master struct {
 	moved   int              // how often the fleet was
 	after   func()           // what happens between a charge and its answer, once
 	refused map[string]error // by key
+	turned  map[string]int   // how many charges were refused, by key
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -68,6 +69,7 @@ func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refused[e.Key]; err != nil {
+		m.turned[e.Key]++
 		return remote.Reply{}, err
 	}
 	m.charged = append(m.charged, e)
@@ -136,11 +138,11 @@ func newShards(t *testing.T, nodes int) *testShards {
 	var background sync.WaitGroup
 	c := Config{
 		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
-		Instance: "a", Ledger: ledger.New[*Rule](64), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
+		Instance: "a", Ledger: ledger.New[*Rule](4096), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
 		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
-			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}}
+			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}, turned: make(map[string]int)}
 			l.masters = append(l.masters, m)
 			return m, m
 		},
@@ -152,7 +154,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 		}
 		c.Masters = func(context.Context) (*remote.Masters, error) { return nil, errLost }
 		c.Refresh = func(context.Context) {}
-		c.Slot = keys.Slot
+		c.Slot = keys.WithHashTags(16).Slot // one for each sixteenth
 	}
 	l.Shards = New(c)
 	l.AddWindow(24 * time.Hour)

@@ -90,7 +90,7 @@ func (l *Ledger[O]) lockSet(set *ledgerSet) {
 	// A credit has a line, see take, and the record has not moved on since.
 	e := l.lines[set.index][i]
 	r := &set.records[i]
-	newest := r.gone/subWindow(e.window) - ledgerCounts
+	newest := r.newest(subWindow(e.window))
 	r.add(newest, granted)
 	l.journalMore(e, newest, granted)
 }

@@ -19,7 +19,9 @@ type journal struct {
 	next   atomic.Uint64 // next set to search
 }
 
-// line is the units of a key by sub-window, as in its record. It has only 128 bytes: many keys may
+// line is the units of a key by sub-window, as in its record. If the key's rule is changed, its owner is
+// the one that was in force last: what that is charged with counts in full for it, and what is charged under
+// the one before may not (GCRA's debts are of its own rate). It has only 128 bytes: many keys may
 // get a line at the same moment, and then touching new memory takes longer than anything else.
 type line[O any] struct {
 	owner  O
@@ -37,11 +39,14 @@ type Debt[O any] struct {
 	Owner O
 	Key   string
 	Rule  uint8
+	Group int // see GroupBy
 	// Share is this instance's part of the limit, 0 if it was not fixed.
 	Share float64
 	Parts []Part // by time, oldest first
 
+	hash       uint64
 	window     time.Duration
+	first      int64  // see line
 	generation uint32 // of the ledger, when the debt was taken out of the journal
 }
 
@@ -87,7 +92,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 		return generation
 	}
 	length := subWindow(a.Window)
-	newest := r.gone/length - ledgerCounts
+	newest := r.newest(length)
 	var owed [ledgerCounts]int64 // by age
 	e := l.line(set, i)
 	for age := range owed {
@@ -123,9 +128,10 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 		lines[i] = e
 	}
 	if l.lineAt(set, i, index) == nil {
-		*e = line[O]{owner: a.Owner, key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
+		*e = line[O]{key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
 		l.countLine(e, 1)
 	}
+	e.owner = a.Owner
 	l.journalMore(e, index, units)
 }
 
@@ -223,13 +229,37 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 // units that Redis has lost since then. Those are put into the journal again, see [Ledger.Forgotten].
 func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
 	generation := l.generation.Load()
-	since, forgotten := l.groups.forgottenSince(l.groups.of(d.Key), d.generation, generation)
+	since, forgotten := l.groups.forgottenSince(d.Group, d.generation, generation)
 	d.generation = generation
 	if forgotten {
 		first := firstForgotten(since, subWindow(d.window))
 		d.Parts = slices.DeleteFunc(slices.Clone(d.Parts), func(p Part) bool { return p.At/subWindow(d.window) >= first })
 	}
 	return d
+}
+
+// PutBack puts a debt that was taken out of the journal into it again, because Redis was certainly not
+// charged for it. If the key's record has been evicted meanwhile, the debt is lost.
+func (l *Ledger[O]) PutBack(d Debt[O]) {
+	set, i := l.lock(d.hash)
+	defer set.mu.Unlock()
+	d = l.Remaining(d)
+	length := subWindow(d.window)
+	if i >= 0 {
+		if e := l.line(set, i); e != nil {
+			d.Owner = e.owner // which is newer
+		}
+	}
+	for _, p := range d.Parts {
+		index := p.At / length
+		if i < 0 {
+			l.Lose(d, (index+ledgerCounts)*length)
+		} else if index > set.records[i].newest(length)-ledgerCounts { // or it has left the window
+			l.journalAdd(set, i, &Account[O]{Window: d.window, Owner: d.Owner, Key: d.Key}, d.first, index, p.Units)
+			e := l.line(set, i)
+			e.first = min(e.first, d.first)
+		}
+	}
 }
 
 // firstForgotten is the index of the first sub-window of which Redis has lost units.
@@ -256,7 +286,10 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 		}
 		r := &set.records[i]
 		generation := l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
-		d := Debt[O]{Owner: e.owner, Key: e.key, Rule: set.rules[i], Parts: e.parts(now), window: e.window, generation: generation}
+		d := Debt[O]{
+			Owner: e.owner, Key: e.key, Rule: set.rules[i], Group: int(e.group), Parts: e.parts(now),
+			hash: r.hash, window: e.window, first: e.first, generation: generation,
+		}
 		if r.frozen && r.at != 0 {
 			d.Share = float64(r.part) / wholePart
 		}

@@ -45,7 +45,8 @@ func (g grants) parts(window time.Duration, first, now int64) (parts []Part) {
 }
 
 // Laws 3 and 11: what is to be charged is, to the unit and with its age, what was granted without
-// Redis and neither taken back nor charged since; and what Redis has lost. Over random histories.
+// Redis and neither taken back nor charged since, also if Redis refused to charge it before; and what Redis
+// has lost. Over random histories.
 func TestLaws3And11JournalIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, _ := drawLedgerLimit(t)
@@ -57,6 +58,11 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 		all, owed := grants{}, grants{} // the units on record, and those of them that Redis lacks
 		lost := int64(math.MaxInt64)    // since when Redis has lost data, until the next use of the key
 		first := int64(0)               // when the first of them were granted, or may have been
+		var sent struct {               // was taken out to be charged, and will be refused
+			debts []Debt[string]
+			units grants
+			first int64
+		}
 		newest := int64(-1 << 40)
 		now := noon
 		owes := func() bool {
@@ -91,7 +97,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
 			now += max(0, drawLedgerPause(t, length, window))
 			cost := rapid.Int64Range(1, 20).Draw(t, "cost")
-			what := rapid.SampledFrom([]string{"take", "take", "maybe", "add", "learn", "reserve", "return", "undo", "forget", "charge", "charge"}).Draw(t, "what")
+			what := rapid.SampledFrom([]string{"take", "take", "maybe", "add", "learn", "reserve", "return", "undo", "forget", "charge", "charge", "send", "refuse"}).Draw(t, "what")
 			switch what {
 			case "take":
 				used()
@@ -146,7 +152,28 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				if len(all) > 0 { // or there is no record yet, of which anything could be lost
 					lost = since
 				}
-			case "charge":
+				for index := range sent.units {
+					if index >= max(0, since/length) {
+						delete(sent.units, index) // it is among the lost
+					}
+				}
+			case "refuse":
+				for _, d := range sent.debts {
+					l.PutBack(d)
+				}
+				maps.DeleteFunc(sent.units, func(index, _ int64) bool { return index <= newest-ledgerCounts })
+				if len(sent.units) > 0 && !owes() {
+					first = sent.first
+				}
+				for index, units := range sent.units {
+					owed[index] += units
+					first = min(first, sent.first)
+				}
+				sent.debts, sent.units = nil, nil
+			case "charge", "send":
+				if what == "send" && len(sent.debts) > 0 {
+					continue
+				}
 				waiting, keys := l.Waiting()
 				if keys > 0 { // or it is not found
 					used()
@@ -156,11 +183,18 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 					want = nil
 				}
 				var got []Part
-				for _, d := range l.Uncharged(func(int) bool { return true }, 64, now) {
+				debts := l.Uncharged(func(int) bool { return true }, 64, now)
+				for _, d := range debts {
 					got = append(got, d.Parts...)
 				}
 				if fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Fatalf("at %d, window %v, %d waiting: %v to be charged, want %v", now, window, waiting, got, want)
+				}
+				if what == "send" {
+					sent.debts, sent.units, sent.first = debts, grants{}, first
+					for _, p := range want {
+						sent.units[p.At/length] = p.Units
+					}
 				}
 				if keys > 0 {
 					clear(owed)

@@ -315,6 +315,65 @@ func TestRemainingDebts(t *testing.T) {
 	}
 }
 
+// Law 3: a debt that Redis refused is in the journal again as if it had never been taken out, less what
+// Redis has lost since, which is put there anyway, and what has left the window.
+func TestLaw3DebtsThatArePutBack(t *testing.T) {
+	const window = 160 * second // sub-windows of ten seconds
+	l := New[string](1)
+	l.RuleNumber("r")
+	a := &Account[string]{Hash: 7, Window: time.Duration(window), Quota: 10_000, Key: "key"}
+	expect := func(what string, at int64, want ...Part) (debts []Debt[string]) {
+		t.Helper()
+		if debts = l.Uncharged(all, 64, at); len(debts) != 1 || fmt.Sprint(debts[0].Parts) != fmt.Sprint(want) {
+			t.Errorf("%s: %+v, want %v", what, debts, want)
+		}
+		if units, keys := l.Waiting(); units != 0 || keys != 0 {
+			t.Errorf("%s: %d units of %d keys wait when all are taken out", what, units, keys)
+		}
+		return debts
+	}
+	l.Take(a, outage, noon+6*second, 1)
+	l.Take(a, outage, noon+16*second, 10)
+	parts := []Part{{1, noon + 8*second}, {10, noon + 15*second}}
+	for range 3 {
+		l.PutBack(expect("what was put back", noon+20*second, parts...)[0])
+	}
+	debts := l.Uncharged(all, 64, noon+20*second)
+	a.Owner = "new" // the rule was changed
+	l.Take(a, outage, noon+28*second, 100)
+	l.PutBack(debts[0])
+	if units, keys := l.Waiting(); units != 111 || keys != 1 {
+		t.Errorf("%d units of %d keys wait", units, keys)
+	}
+	debts = expect("beside newer units", noon+30*second, append(parts, Part{100, noon + 25*second})...)
+	if debts[0].Owner != "new" {
+		t.Errorf("the debt is of %q after a change of the rule", debts[0].Owner)
+	}
+
+	l.Forgotten(all, noon+10*second)
+	l.Learn(a, noon+30*second, Known{}) // the key is used
+	l.PutBack(debts[0])
+	debts = expect("after a loss", noon+30*second, Part{1, noon + 5*second}, Part{10, noon + 15*second}, Part{100, noon + 25*second})
+
+	l.Take(a, outage, noon+window+10*second, 1000)
+	l.PutBack(debts[0])
+	debts = expect("a window later", noon+window+20*second, Part{100, noon + 25*second}, Part{1000, noon + window + 15*second})
+
+	for i := range uint64(ledgerWays) {
+		l.Take(&Account[string]{Hash: 100 + i, Window: a.Window, Quota: 10_000, Key: "other", Charged: true}, outage, noon+window+10*second, 2000)
+	}
+	if lost := l.Lost(all, noon+window); lost != nil {
+		t.Fatalf("%+v is lost", lost)
+	}
+	l.PutBack(debts[0])
+	if lost := l.Lost(all, noon+window+10*second); len(lost) != 1 || lost[0].Until < noon+2*window+10*second || lost[0].Until > noon+2*window+30*second {
+		t.Errorf("of a record that has made way: %+v is lost", lost)
+	}
+	if units, _ := l.Waiting(); units != 0 {
+		t.Errorf("%d units wait", units)
+	}
+}
+
 func all(int) bool { return true }
 
 // Law 11: what Redis has lost of a key is charged again after the key's next use, also if that is denied.

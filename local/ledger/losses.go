@@ -39,7 +39,7 @@ func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
 }
 
 // Lose says that units of a debt will not be charged. They have left their windows by then.
-func (l *Ledger[O]) Lose(d Debt[O], gone int64) { l.lose(d.Rule, l.groups.of(d.Key), gone) }
+func (l *Ledger[O]) Lose(d Debt[O], gone int64) { l.lose(d.Rule, d.Group, gone) }
 
 func (l *Ledger[O]) lose(rule uint8, group int, gone int64) {
 	raise(&l.losses.ofRule[rule], gone)

@@ -24,8 +24,7 @@ const (
 // stored.
 type record struct {
 	hash uint64
-	// gone is the time at which the newest sub-window will have left the window. So its number is
-	// gone/length - ledgerCounts.
+	// gone is the time at which the newest sub-window will have left the window.
 	gone int64
 	// The count of sub-window i, in units of 2^shift, is at position i mod ledgerCounts. rest has
 	// the units of the newest one below 2^shift, which are rounded up when the next one begins. So
@@ -71,6 +70,9 @@ func subWindow(window time.Duration) int64 {
 	return (int64(window) + ledgerBuckets - 1) / ledgerBuckets
 }
 
+// newest returns the number of the newest sub-window.
+func (r *record) newest(length int64) int64 { return r.gone/length - ledgerCounts }
+
 // count returns the units of sub-window index, without the rest of the newest.
 func (r *record) count(index int64) int64 {
 	return int64(r.counts[index%ledgerCounts]) << r.shift
@@ -92,7 +94,7 @@ func (r *record) sure(newest int64) int64 { return r.total() - r.count(newest+1)
 // advance clears the sub-windows that have left the window by now, and returns the number of the
 // newest one. That may be later than now, if a caller with a later time came first.
 func (r *record) advance(length, now int64) (newest int64) {
-	newest = r.gone/length - ledgerCounts
+	newest = r.newest(length)
 	if now < (newest+1)*length {
 		return newest
 	}
