@@ -30,10 +30,12 @@ limiters that share one Redis, in virtual time, once per algorithm, and shows wh
 did against the textbook's exact log. Without FILE it replays a day of the NASA web server
 of 1995.
 
-The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
-time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time
-(RFC 3339, or a number since 1970), a key and the cost, if that is not 1. Requests are
-sorted by their times, so parts of a log may come in any order, as of
+The log is a web server's (Common or Combined Log Format, or W3C's with its header, as IIS
+has it), Envoy's, HAProxy's or of Amazon's load balancers and CloudFront; or has JSON, in
+lines or as an array, with a time, a host or key, a user, path, bytes and cost as far as
+there are; or CSV whose first line gives its columns such names; or lines of a time (RFC
+3339, or a number since 1970), a key and the cost, if that is not 1. Requests are sorted
+by their times, so parts of a log may come in any order, as of
 "zcat -f access.log* | tierlimit replay -".
 
 Flags:
@@ -229,7 +231,7 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 		server.options.ReadTimeout, server.options.WriteTimeout = replay.Patience, replay.Patience
 	}
 	result, err := replay.Run(ctx, replay.Config{
-		Trace: tr, Quiet: quiet, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
+		Trace: tr, Quiet: quiet, Limit: l, Instances: f.instances, Measurable: f.redis != "", Passing: f.redis == "", Progress: progress,
 		Client: func() *redis.Client { return redis.NewClient(server.options) },
 	}, c.algorithm, exact)
 	result.Configuration = c.name
@@ -284,7 +286,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	case errors.Is(err, trace.ErrKeys):
 		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
 	case errors.Is(err, trace.ErrRequests):
-		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 80 bytes, and about as many again to be replayed", fileName(name), err)}
+		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 60 bytes", fileName(name), err)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
@@ -298,7 +300,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		if reader.Lines() == 0 {
 			return nil, fmt.Errorf("%s is empty", fileName(name))
 		}
-		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; make lines of a time, a space and a key of any other", fileName(name))
+		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; of any other make lines of a time, a space and a key, or CSV whose first line names the columns time and key", fileName(name))
 	}
 	if tr.Unnamed > 0 {
 		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))

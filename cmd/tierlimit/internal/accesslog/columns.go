@@ -20,6 +20,11 @@ type columns struct {
 // w3cHeader is how the W3C's header of columns begins.
 const w3cHeader = "#Fields:"
 
+var (
+	keyNames   = slices.Concat([]string{"key"}, hostNames, userNames, pathNames)
+	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
+)
+
 // headerOf reads a header. ok is false if a line is none: if it does not name a time, and something
 // to limit by.
 func headerOf(line string) (c columns, ok bool) {
@@ -31,9 +36,7 @@ func headerOf(line string) (c columns, ok bool) {
 		for _, name := range c.split(line) {
 			c.names = append(c.names, columnName(name))
 		}
-		named := func(name string) bool {
-			return name == "key" || slices.Contains(slices.Concat(hostNames, userNames, pathNames), name)
-		}
+		named := func(name string) bool { return slices.Contains(keyNames, name) }
 		timed := func(name string) bool { return slices.Contains(timeNames, name) }
 		if slices.ContainsFunc(c.names, timed) && slices.ContainsFunc(c.names, named) {
 			return c, true
@@ -45,7 +48,7 @@ func headerOf(line string) (c columns, ok bool) {
 // columnName is a name as fields have it, which people write in other ways in CSV.
 func columnName(s string) string {
 	s = strings.TrimSpace(s)
-	if slices.Contains(slices.Concat(timeNames, hostNames, userNames, pathNames, methodNames, statusNames, bytesNames), s) {
+	if slices.Contains(knownNames, s) {
 		return s
 	}
 	return strings.ReplaceAll(strings.ToLower(s), " ", "_")

@@ -59,6 +59,9 @@ func (r *Reader) Read() (Request, error) {
 // isHeader reports whether a line says what others mean, and is no request itself. A header may come
 // again, where logs were put together.
 func (r *Reader) isHeader(line []byte) bool {
+	if isComment(line) && !bytes.HasPrefix(line, []byte(w3cHeader)) {
+		return true
+	}
 	first := r.columns == nil && r.lines.read-r.empty == 1
 	if !first && !isComment(line) && (r.columns == nil || string(line) != r.columns.header) {
 		return false
@@ -67,7 +70,7 @@ func (r *Reader) isHeader(line []byte) bool {
 	if ok {
 		r.columns = &columns
 	}
-	return ok || isComment(line)
+	return ok
 }
 
 func (r *Reader) parse(line []byte) (Request, fault) {

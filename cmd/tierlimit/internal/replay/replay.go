@@ -31,6 +31,8 @@ type Config struct {
 	// Client makes a client of the Redis that the instances share; each gets one
 	// of its own.
 	Client func() *redis.Client
+	// Passing says that the Redis ends with the replay, so that no keys need to be removed.
+	Passing bool
 	// Measurable says whether MEMORY USAGE means anything there.
 	Measurable bool
 	// Progress, if set, is called with the number of requests done since last time.
@@ -78,7 +80,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 			err = errors.Join(err, in.client.Close())
 		}
 	}()
-	if err == nil {
+	if err == nil && !c.Passing {
 		defer func() { err = errors.Join(err, Remove(fleet[0].client, prefix)) }()
 	}
 	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.

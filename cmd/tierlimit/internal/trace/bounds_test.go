@@ -93,8 +93,8 @@ func TestMemoryOfReading(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	held := func(m runtime.MemStats) int64 { return int64(m.HeapSys - m.HeapReleased) }
-	if each := (held(after) - held(before)) / n; each > 85 {
-		t.Errorf("each request took %d bytes, want some 80 at most", each)
+	if each := (held(after) - held(before)) / n; each > 45 {
+		t.Errorf("each request took %d bytes, want some 40 at most", each)
 	}
 	runtime.KeepAlive(trace)
 }

@@ -100,8 +100,8 @@ const longestKey = 64
 
 // Bounds are how much of a log is kept in memory at most. Neither may be 0.
 type Bounds struct {
-	// Requests, each of which takes 16 bytes, or 24 if the log has costs, and up to some 50 while the
-	// log is read.
+	// Requests, each of which takes 16 bytes, and up to some 40 while the log is read; half as much
+	// again if the log has costs.
 	Requests int
 	// Keys, each of which takes some 200 bytes at most, and what a limiter needs of it.
 	Keys int
