@@ -33,10 +33,10 @@ of 1995.
 The log is a web server's (Common or Combined Log Format, or W3C's with its header, as IIS
 has it), Envoy's, HAProxy's or of Amazon's load balancers and CloudFront; or has JSON, in
 lines or as an array, with a time, a host or key, a user, path, bytes and cost as far as
-there are; or CSV whose first line gives its columns such names; or lines of a time (RFC
-3339, or a number since 1970), a key and the cost, if that is not 1. Requests are sorted
-by their times, so parts of a log may come in any order, as of
-"zcat -f access.log* | tierlimit replay -".
+there are, or such names and values as slog.TextHandler writes; or CSV whose first line
+gives its columns such names; or lines of a time (RFC 3339, or a number since 1970), a key
+and the cost, if that is not 1. Requests are sorted by their times, so parts of a log may
+come in any order, as of "zcat -f access.log* | tierlimit replay -".
 
 Flags:
 `

@@ -34,6 +34,8 @@ func TestFormatsOfOthers(t *testing.T) {
 		"JSON behind syslog":                {`Nov 22 12:00:01 web1 app[8]: {"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1","method":"GET","path":"/a?b","status":200,"bytes":7}`, get},
 		"JSON in Kubernetes CRI":            {`2026-11-22T12:00:01.5Z stderr F {"ts":1795348800,"key":"k"}`, Request{Time: at, Host: "k"}},
 
+		"slog.TextHandler": {`time=2026-11-22T12:00:00.500Z level=INFO msg="a \"request\"" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
+
 		"Envoy": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
 		"Envoy without X-Forwarded-For": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "-" "curl/8" "cc21" "x.org" "10.0.2.1:80"`,
 			with(func(r *Request) { r.Time, r.Host = half.Time, "-" })},
