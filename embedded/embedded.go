@@ -19,7 +19,7 @@
 //   - Processes share nothing: each would grant the whole limit.
 //   - It needs a 64-bit platform; on others Open returns an error.
 //   - Everything is in the process's memory: some 500 bytes per key in use. Once a second all keys
-//     are looked at for those that have expired.
+//     are looked at for those that have expired; less often if that takes more than 50 ms.
 //
 // In a bubble of testing/synctest it goes by the bubble's clock.
 package embedded

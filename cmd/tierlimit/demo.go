@@ -93,7 +93,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Fprintf(stdout, "%s of %s, %d times as fast; limit %v; Redis: %s\n",
-		page.Count(len(tr.Events), "request"), page.Count(tr.Keys, "key"), f.speed, f.limit, found.shown)
+		page.Count(tr.Len(), "request"), page.Count(tr.Keys(), "key"), f.speed, f.limit, found.shown)
 	fmt.Fprintf(stdout, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 	select {
 	case <-ctx.Done():

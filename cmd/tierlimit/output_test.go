@@ -285,6 +285,13 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"tierlimit replay -h"`) {
 		t.Error(err)
 	}
+	// What cannot be read is refused with what to do.
+	for _, log := range []string{"when,who\n2026-11-22T12:00:00Z,a\n", "2026-11-22T12:00:00Z|a\n", `{"Records":[{"eventTime":"2026-11-22T12:00:00Z"}]}`, "[", `["a"]`, "<xml/>"} {
+		_, stderr, err := command(t, strings.NewReader(log), "replay", "-")
+		if err == nil || !strings.Contains(err.Error(), "make lines of a time, a space and a key") || !strings.Contains(stderr, "left out") {
+			t.Errorf("%q: %v\n%s", log, err, stderr)
+		}
+	}
 	if _, _, err := command(t, strings.NewReader(""), "replay", "-"); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Error(err)
 	}

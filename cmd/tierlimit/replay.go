@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
@@ -31,11 +30,13 @@ limiters that share one Redis, in virtual time, once per algorithm, and shows wh
 did against the textbook's exact log. Without FILE it replays a day of the NASA web server
 of 1995.
 
-The log is a web server's (Common or Combined Log Format), or has lines of JSON with a
-time, a host or key, a user, path, bytes and cost as far as there are, or lines of a time
-(RFC 3339, or a number since 1970), a key and the cost, if that is not 1. Requests are
-sorted by their times, so parts of a log may come in any order, as of
-"zcat -f access.log* | tierlimit replay -".
+The log is a web server's (Common or Combined Log Format, or W3C's with its header, as IIS
+has it), Envoy's, HAProxy's or of Amazon's load balancers and CloudFront; or has JSON, in
+lines or as an array, with a time, a host or key, a user, path, bytes and cost as far as
+there are, or such names and values as slog.TextHandler writes; or CSV whose first line
+gives its columns such names; or lines of a time (RFC 3339, or a number since 1970), a key
+and the cost, if that is not 1. Requests are sorted by their times, so parts of a log may
+come in any order, as of "zcat -f access.log* | tierlimit replay -".
 
 Flags:
 `
@@ -133,14 +134,14 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	}
 	defer server.stop()
 	rep := report{
-		Requests: len(tr.Events), Keys: tr.Keys, BadLines: tr.BadLines,
+		Requests: tr.Len(), Keys: tr.Keys(), BadLines: tr.BadLines,
 		Limit: f.limit.Quota(), WindowSeconds: f.limit.Window().Seconds(),
 		Instances: f.instances, Redis: server.shown,
 	}
 	if !f.json {
 		printHead(stdout, rep, f)
 	}
-	bar := newProgress(stderr, len(tr.Events)*len(f.candidates))
+	bar := newProgress(stderr, tr.Len()*len(f.candidates))
 	defer bar.finish()
 	err = f.replayAll(ctx, tr, bar, func(r replay.Result) {
 		rep.Results = append(rep.Results, r)
@@ -164,8 +165,12 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 // replayAll replays the trace under each candidate, as many at once as there are processors, and
 // calls done with each result, in the candidates' order, as soon as those before it are there.
 func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progress, done func(replay.Result)) error {
+	quiet, err := f.quiet(tr)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	exact := replay.Exact(tr, f.limit)
+	exact := replay.Exact(tr, f.limit, quiet)
 	results := make([]replay.Result, len(f.candidates))
 	finished := make([]chan error, len(f.candidates))
 	processors := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -181,7 +186,7 @@ func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progres
 			running.Go(func() {
 				defer func() { <-processors }()
 				var err error
-				results[i], err = f.replayOne(ctx, tr, c, exact, bar.add)
+				results[i], err = f.replayOne(ctx, tr, c, quiet, exact, bar.add)
 				finished[i] <- err
 			})
 		}
@@ -195,7 +200,24 @@ func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progres
 	return nil
 }
 
-func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate, exact []bool, progress func(int)) (replay.Result, error) {
+// quiet is the requests that need not be asked for. A Redis that was given is asked for all, since
+// what its keys take is measured.
+func (f replayFlags) quiet(tr *trace.Trace) (*replay.Quiet, error) {
+	if f.redis != "" {
+		return nil, nil
+	}
+	var limits []limit.Limit
+	for _, c := range f.candidates {
+		l, err := c.limit(f.limit)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		limits = append(limits, l)
+	}
+	return replay.FindQuiet(tr, limits...), nil
+}
+
+func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate, quiet *replay.Quiet, exact []bool, progress func(int)) (replay.Result, error) {
 	l, err := c.limit(f.limit)
 	if err != nil {
 		return replay.Result{}, err
@@ -209,7 +231,7 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 		server.options.ReadTimeout, server.options.WriteTimeout = replay.Patience, replay.Patience
 	}
 	result, err := replay.Run(ctx, replay.Config{
-		Trace: tr, Limit: l, Instances: f.instances, Measurable: f.redis != "", Progress: progress,
+		Trace: tr, Quiet: quiet, Limit: l, Instances: f.instances, Measurable: f.redis != "", Passing: f.redis == "", Progress: progress,
 		Client: func() *redis.Client { return redis.NewClient(server.options) },
 	}, c.algorithm, exact)
 	result.Configuration = c.name
@@ -264,24 +286,24 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	case errors.Is(err, trace.ErrKeys):
 		return nil, usageError{fmt.Errorf("reading %s: %w: limit by another -key, or raise -max-keys: each takes some 200 bytes, and more in Redis", fileName(name), err)}
 	case errors.Is(err, trace.ErrRequests):
-		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 80 bytes, and about as many again to be replayed", fileName(name), err)}
+		return nil, usageError{fmt.Errorf("reading %s: %w: take a part of the log, or raise -max-requests: each takes up to 60 bytes", fileName(name), err)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: left out %d of %s, of no known format; the first:\n", fileName(name), n, page.Count(reader.Lines(), "line"))
+		fmt.Fprintf(stderr, "%s: left out %d of %s, of no known format; the first:\n", fileName(name), n, page.Count(reader.Lines(), reader.Unit()))
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
 	}
-	if len(tr.Events) == 0 {
+	if tr.Len() == 0 {
 		if reader.Lines() == 0 {
 			return nil, fmt.Errorf("%s is empty", fileName(name))
 		}
-		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; make lines of a time, a space and a key of any other", fileName(name))
+		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; of any other make lines of a time, a space and a key, or CSV whose first line names the columns time and key", fileName(name))
 	}
 	if tr.Unnamed > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(len(tr.Events), "request"), strings.TrimSuffix(string(f.key), "+path"))
+		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))
 	}
 	return tr, nil
 }
@@ -289,7 +311,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 // loadRequests is loadTrace for commands that count each request as one unit.
 func loadRequests(ctx context.Context, command string, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	tr, err := loadTrace(ctx, f, stdin, stderr)
-	if err == nil && slices.ContainsFunc(tr.Events, func(e trace.Event) bool { return e.Cost != 1 }) {
+	if err == nil && !tr.OneEach() {
 		return nil, fmt.Errorf("%s has costs, and %s counts each request as one: leave the costs out, or use replay", fileName(f.file), command)
 	}
 	return tr, err

@@ -205,7 +205,7 @@ func (r *reporter) load(ctx context.Context, stdin io.Reader) (err error) {
 		r.source, r.words = "a day of the NASA web server", "1 August 1995, limited by host."
 	}
 	same := simulate.New(func(yield func(int64, string) bool) {
-		for _, e := range tr.Events {
+		for _, e := range tr.All() {
 			if !yield(e.At, e.Key) {
 				return
 			}

@@ -39,11 +39,11 @@ func (r *reporter) onRedis(ctx context.Context, p *page.Page) error {
 	result, err := replay.Run(ctx, replay.Config{
 		Trace: first, Limit: p.Chosen.Limit, Instances: 1,
 		Client: func() *redis.Client { return redis.NewClient(r.options) },
-	}, p.Chosen.Algorithm, replay.Exact(first, p.Chosen.Limit))
+	}, p.Chosen.Algorithm, replay.Exact(first, p.Chosen.Limit, nil))
 	if err != nil {
 		return err
 	}
-	p.Tiers = &page.Tiers{Requests: len(first.Events), Local: result.DecidedLocally, Redis: redisInWords(r)}
+	p.Tiers = &page.Tiers{Requests: first.Len(), Local: result.DecidedLocally, Redis: redisInWords(r)}
 	return nil
 }
 
@@ -56,11 +56,11 @@ func redisInWords(r *reporter) string {
 
 // firstRequests is the first requests of a point's traffic.
 func firstRequests(p study.Point, most int) *trace.Trace {
-	t := &trace.Trace{Keys: p.Traffic.Keys()}
+	var events []trace.Event
 	for request := range int32(min(most, p.Traffic.Requests())) {
-		t.Events = append(t.Events, trace.Event{At: p.Traffic.At(request), Key: p.Traffic.Name(p.Traffic.KeyOf(request)), Cost: 1})
+		events = append(events, trace.Event{At: p.Traffic.At(request), Key: p.Traffic.Name(p.Traffic.KeyOf(request)), Cost: 1})
 	}
-	return t
+	return trace.Of(events...)
 }
 
 // summary says on the terminal what the page says first.

@@ -53,3 +53,12 @@ func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
 		}
 	}
 }
+
+// Sweeps take no more than a twentieth of the time, however many keys there are.
+func TestPauses(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: time.Second, 50 * time.Millisecond: time.Second, time.Second: 20 * time.Second} {
+		if got := pause(took); got != want {
+			t.Errorf("%v after a sweep of %v, want %v", got, took, want)
+		}
+	}
+}

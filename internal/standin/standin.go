@@ -72,17 +72,23 @@ func start(now func() time.Time) (*Server, error) {
 
 // sweep lets keys expire. All keys are looked at each time, so it is not done at each command.
 func (s *Server) sweep() {
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
+	timer := time.NewTimer(pause(0))
+	defer timer.Stop()
 	for {
 		select {
 		case <-s.ended:
 			return
-		case <-second.C:
+		case <-timer.C:
+			began := time.Now()
 			s.expiry.sweep()
+			timer.Reset(pause(time.Since(began)))
 		}
 	}
 }
+
+// pause is how long to wait after a sweep that took so long. Miniredis sorts all keys for it, and nobody
+// else is served meanwhile: of some 100,000 keys, once a second would be a good part of all time.
+func pause(took time.Duration) time.Duration { return max(time.Second, 20*took) }
 
 // Dial connects to the stand-in. The error is net.ErrClosed after Close.
 func (s *Server) Dial() (net.Conn, error) {

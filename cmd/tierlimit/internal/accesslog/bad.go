@@ -12,6 +12,8 @@ const (
 
 // BadLine is a line that could not be read.
 type BadLine struct {
+	// Unit is "line", or "object" of a log that is an array of JSON.
+	Unit string
 	// Number is the line's number, counted from 1.
 	Number int
 	// Text is how the line begins, quoted: logs hold what clients sent, which
@@ -23,7 +25,7 @@ type BadLine struct {
 
 // String is for people.
 func (b BadLine) String() string {
-	return fmt.Sprintf("line %d: %s, in %s", b.Number, b.Cause, b.Text)
+	return fmt.Sprintf("%s %d: %s, in %s", b.Unit, b.Number, b.Cause, b.Text)
 }
 
 // fault is what is wrong with a line; the zero fault is nothing. It becomes a

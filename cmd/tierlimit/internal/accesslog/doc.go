@@ -9,7 +9,8 @@
 //	2006-01-02T15:04:05.123Z alice 3
 //	1136214245.123 alice
 //
-// Each line may have another format.
+// Lines of Envoy, HAProxy and Amazon's load balancers are known, too; a header may name the columns of
+// the lines below it; and a log may be an array of JSON. Each line may have another format.
 //
 // Real logs are not clean: lines are cut, clients send garbage, paths hold
 // quotes and spaces. A line that cannot be read is skipped and counted, and the

@@ -15,12 +15,15 @@ const maxLine = 1 << 20
 
 const tooLong = "longer than 1 MiB"
 
-// lines splits a log into its lines.
+// lines splits a log into its lines, or into the objects that it has in their place.
 type lines struct {
 	in      *bufio.Reader
 	gzipped bool
 	read    int   // lines returned so far
 	err     error // what every further next returns
+
+	objects bool // in place of lines
+	object  []byte
 }
 
 func openLines(r io.Reader) (lines, error) {
@@ -67,6 +70,8 @@ func (l *lines) begin() error {
 		}
 		return fmt.Errorf("access log: it is %s, and only plain text in UTF-8 and gzip are read: convert it first, as with %q", other.what, other.remedy)
 	}
+	start, _ = l.in.Peek(64)
+	l.objects = holdsObjects(start)
 	return nil
 }
 
@@ -75,6 +80,9 @@ func (l *lines) begin() error {
 func (l *lines) next() (line []byte, whole bool, err error) {
 	if l.err != nil {
 		return nil, false, l.err
+	}
+	if l.objects {
+		return l.nextObject()
 	}
 	line, err = l.in.ReadSlice('\n')
 	switch {

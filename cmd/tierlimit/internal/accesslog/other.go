@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -12,21 +11,10 @@ import (
 
 // The causes of a bad line in the other formats.
 const (
-	badJSON    = "begins like JSON, but is no object of it"
-	noJSONTime = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
-	badCost    = "the cost is not a whole number of at least 1"
-)
-
-// The names that a field of JSON may have, the first that is there. Some are those of Caddy, which
-// has objects in objects, of Traefik, Envoy, and nginx's variables. "host" comes last, since next to an
-// address it is mostly the server's name.
-var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local"}
-	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "host"}
-	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername"}
-	methodNames = []string{"method", "request_method", "RequestMethod", "request.method"}
-	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "request.uri"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize"}
+	badJSON      = "begins like JSON, but is no object of it"
+	noJSONTime   = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	noColumnTime = `no time in the columns that the header names, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	badCost      = "the cost is not a whole number of at least 1"
 )
 
 // parseAny reads a line of any of the formats.
@@ -39,7 +27,26 @@ func parseAny(line []byte) (Request, fault) {
 			return r, f
 		}
 	}
-	return parse(line)
+	r, f := parse(line)
+	if f.what == "" {
+		return r, f
+	}
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt} {
+		if r, ok := format(line); ok {
+			return r, fault{}
+		}
+	}
+	return r, f
+}
+
+// parseBehind reads JSON behind what syslog or Kubernetes put in front of it.
+func parseBehind(line []byte) (Request, bool) {
+	start := bytes.Index(line, []byte(` {"`))
+	if start < 0 {
+		return Request{}, false
+	}
+	r, f := parseJSON(line[start+1:])
+	return r, f.what == ""
 }
 
 // parsePlain reads "time key" or "time key cost". ok is false if the line does not begin with a
@@ -62,9 +69,19 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	return r, f, true
 }
 
-// parseStamp reads a time as RFC 3339, as web servers write it, or as a number since 1970.
-func parseStamp(s string) (time.Time, bool) {
-	t, err := time.Parse(time.RFC3339Nano, s)
+// stamps are the ways to write a time other than that of RFC 3339. One without a zone is in UTC.
+var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC"}
+
+// parseStamp reads a time as RFC 3339 or nearly so, as web servers write it, or as a number since 1970.
+func parseStamp(s string) (t time.Time, ok bool) {
+	t, err := time.Parse(time.RFC3339, s) // which reads fractions, too
+	if err != nil && len(s) > len("2006-01-02") && s[4] == '-' {
+		for _, layout := range stamps {
+			if t, err = time.Parse(layout, s); err == nil {
+				break
+			}
+		}
+	}
 	if err != nil {
 		var wrong fault
 		if t, wrong = parseTime([]byte(s)); wrong.what != "" {
@@ -94,94 +111,26 @@ func parseEpoch(s string) (time.Time, bool) {
 
 // parseJSON reads an object.
 func parseJSON(line []byte) (Request, fault) {
-	var fields map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.UseNumber()
-	if err := decoder.Decode(&fields); err != nil || decoder.More() {
+	if !json.Valid(line) {
 		return Request{}, fault{what: badJSON}
 	}
-	if inner, ok := dockerLine(fields); ok {
+	var room [32]field
+	object := scanObject(room[:0], line)
+	if inner, ok := innerLine(object); ok {
 		return parseAny(inner)
 	}
-	at, ok := jsonTime(fields)
-	if !ok {
-		return Request{}, fault{what: noJSONTime}
-	}
-	r := Request{
-		Time: at, Host: jsonHost(fields), User: text(fields, userNames...),
-		Method: strings.TrimSpace(text(fields, methodNames...)), Path: strings.Trim(text(fields, pathNames...), " "),
-		Status: int(max(0, min(999, number(fields, "status")))), Bytes: max(0, number(fields, bytesNames...)),
-	}
-	if r.Host == "" {
-		r.Host = "-"
-	}
-	if r.Method == "" && r.Path == "" {
-		r.Method, r.Path = splitRequest(text(fields, "request")) // nginx's variable
-	}
-	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {
-		return Request{}, fault{what: badJSON}
-	}
-	if _, said := fields["cost"]; said {
-		if r.Cost = number(fields, "cost"); r.Cost < 1 {
-			return Request{}, fault{badCost, []byte(text(fields, "cost"))}
-		}
-	}
-	return r, fault{}
+	return object.request()
 }
 
-// dockerLine is the line in an object as Docker's log driver json-file writes it: with the stream that
-// the line came on, and the time when it came, which is not the request's.
-func dockerLine(fields map[string]any) (line []byte, ok bool) {
-	text, _ := fields["log"].(string)
-	_, streamed := fields["stream"].(string)
+// innerLine is the line in an object as Docker's log driver json-file and journald's export write
+// it: with the time when it came, which is not the request's.
+func innerLine(object fields) (line []byte, ok bool) {
+	text := ""
+	if object.text("stream") != "" {
+		text = object.text("log")
+	} else if object.text("__REALTIME_TIMESTAMP") != "" {
+		text = object.text("MESSAGE")
+	}
 	text = strings.TrimSpace(text)
-	return []byte(text), streamed && text != "" && !strings.Contains(text, "\n")
-}
-
-// jsonTime is the first time that can be read.
-func jsonTime(fields map[string]any) (time.Time, bool) {
-	for _, name := range timeNames {
-		if at, ok := parseStamp(text(fields, name)); ok {
-			return at, true
-		}
-	}
-	return time.Time{}, false
-}
-
-// jsonHost is the key, or else the client's address without its port, which each connection has
-// another of.
-func jsonHost(fields map[string]any) string {
-	if key := text(fields, "key"); key != "" {
-		return key
-	}
-	host := text(fields, hostNames...)
-	if address, err := netip.ParseAddrPort(host); err == nil {
-		return address.Addr().String()
-	}
-	return host
-}
-
-// text is the first field that is there and not empty, as text. "a.b" is the field b of an object a.
-func text(fields map[string]any, names ...string) string {
-	for _, name := range names {
-		value := fields[name]
-		if object, inner, ok := strings.Cut(name, "."); ok {
-			of, _ := fields[object].(map[string]any)
-			value = of[inner]
-		}
-		switch v := value.(type) {
-		case string:
-			if v != "" {
-				return v
-			}
-		case json.Number:
-			return v.String()
-		}
-	}
-	return ""
-}
-
-// number is the same as a whole number; -1 if it is none.
-func number(fields map[string]any, names ...string) int64 {
-	return digits([]byte(text(fields, names...)))
+	return []byte(text), text != "" && !strings.Contains(text, "\n")
 }

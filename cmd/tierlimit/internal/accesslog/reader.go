@@ -8,10 +8,11 @@ import (
 // Reader reads the requests of one log, in the order of its lines. It is not
 // safe for concurrent use.
 type Reader struct {
-	lines lines
-	empty int
-	bad   int
-	first []BadLine
+	lines   lines
+	columns *columns // of the lines below their header
+	empty   int      // and headers
+	bad     int
+	first   []BadLine
 }
 
 // NewReader returns a Reader of the log in r, which is taken to be gzipped if
@@ -43,7 +44,11 @@ func (r *Reader) Read() (Request, error) {
 			r.empty++
 			continue
 		}
-		request, fault := parseAny(line)
+		if r.isHeader(line) {
+			r.empty++
+			continue
+		}
+		request, fault := r.parse(line)
 		if fault.what == "" {
 			return request, nil
 		}
@@ -51,7 +56,41 @@ func (r *Reader) Read() (Request, error) {
 	}
 }
 
-// Lines is how many lines have been read so far, of any kind.
+// isHeader reports whether a line says what others mean, and is no request itself. A header may come
+// again, where logs were put together.
+func (r *Reader) isHeader(line []byte) bool {
+	if isComment(line) && !bytes.HasPrefix(line, []byte(w3cHeader)) {
+		return true
+	}
+	first := r.columns == nil && r.lines.read-r.empty == 1
+	if !first && !isComment(line) && (r.columns == nil || string(line) != r.columns.header) {
+		return false
+	}
+	columns, ok := headerOf(string(line))
+	if ok {
+		r.columns = &columns
+	}
+	return ok
+}
+
+func (r *Reader) parse(line []byte) (Request, fault) {
+	if r.columns != nil {
+		if request, fault, ok := r.columns.parse(line); ok {
+			return request, fault
+		}
+	}
+	return parseAny(line)
+}
+
+// Unit is what the log consists of: "line", or "object" of one that is an array of JSON.
+func (r *Reader) Unit() string {
+	if r.lines.objects {
+		return "object"
+	}
+	return "line"
+}
+
+// Lines is how many lines, or objects, have been read so far, of any kind.
 func (r *Reader) Lines() int { return r.lines.read }
 
 // BadLines is how many lines so far could not be read. Empty lines are not bad.
@@ -63,6 +102,6 @@ func (r *Reader) FirstBad() []BadLine { return append([]BadLine(nil), r.first...
 func (r *Reader) countBad(line []byte, f fault) {
 	r.bad++
 	if len(r.first) < maxFirstBad {
-		r.first = append(r.first, BadLine{Number: r.lines.read, Text: excerpt(line), Cause: f.String()})
+		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.String()})
 	}
 }

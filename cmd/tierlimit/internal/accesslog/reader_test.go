@@ -83,9 +83,9 @@ func TestFirstBadLinesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []BadLine{
-		{3, `"hello \x1b[31m\xff"`, `neither a time and a key, nor JSON, nor a "[time]" followed by a quoted request`},
-		{4, `"` + long[:100] + `"...`, "longer than 1 MiB"},
-		{5, `"` + strings.Replace(strings.ReplaceAll(good, `"`, `\"`), "200", "2x0", 1) + `"`, `the status after the request is not three digits: "2x0"`},
+		{"line", 3, `"hello \x1b[31m\xff"`, `neither a time and a key, nor JSON, nor a "[time]" followed by a quoted request`},
+		{"line", 4, `"` + long[:100] + `"...`, "longer than 1 MiB"},
+		{"line", 5, `"` + strings.Replace(strings.ReplaceAll(good, `"`, `\"`), "200", "2x0", 1) + `"`, `the status after the request is not three digits: "2x0"`},
 	}
 	got := log.FirstBad()
 	if log.BadLines() != 4 || len(got) != len(want) {

@@ -145,8 +145,7 @@ func (d *Demo) SetCut(instance int, cut bool) error {
 func (d *Demo) play(ctx context.Context) {
 	// A change of speed takes effect within this.
 	const step = 20 * time.Millisecond
-	events := d.trace.Events
-	next, at := 0, float64(events[0].At)
+	next, at := 0, float64(d.trace.At(0))
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
@@ -156,15 +155,15 @@ func (d *Demo) play(ctx context.Context) {
 		now := time.Now()
 		at += float64(now.Sub(last).Microseconds()) * float64(d.speed.Load())
 		last = now
-		for next < len(events) && float64(events[next].At) <= at {
-			d.send(ctx, events[next].Key)
+		for next < d.trace.Len() && float64(d.trace.At(next)) <= at {
+			d.send(ctx, d.trace.Event(next).Key)
 			next++
 		}
 		d.mu.Lock()
 		d.recorded = int64(at)
 		d.mu.Unlock()
-		if next == len(events) {
-			next, at = 0, float64(events[0].At)
+		if next == d.trace.Len() {
+			next, at = 0, float64(d.trace.At(0))
 		}
 	}
 }

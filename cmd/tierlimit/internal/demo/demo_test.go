@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // steady is a trace of ten requests a second, by two keys, for an hour.
 func steady() *trace.Trace {
-	t := &trace.Trace{Keys: 2}
+	var events []trace.Event
 	for i := range int64(36_000) {
-		t.Events = append(t.Events, trace.Event{At: i * 100_000, Key: fmt.Sprint("key", i%2), Cost: 1})
+		events = append(events, trace.Event{At: i * 100_000, Key: fmt.Sprint("key", i%2), Cost: 1})
 	}
-	return t
+	return trace.Of(events...)
 }
 
 // played starts a demo of 1,000 requests a second whose seconds last a tenth of that.

@@ -23,12 +23,16 @@ import (
 
 // Config says what to replay.
 type Config struct {
-	Trace     *trace.Trace
+	Trace *trace.Trace
+	// Quiet is the requests that are counted as granted by Redis without asking it; nil if none.
+	Quiet     *Quiet
 	Limit     limit.Limit
 	Instances int
 	// Client makes a client of the Redis that the instances share; each gets one
 	// of its own.
 	Client func() *redis.Client
+	// Passing says that the Redis ends with the replay, so that no keys need to be removed.
+	Passing bool
 	// Measurable says whether MEMORY USAGE means anything there.
 	Measurable bool
 	// Progress, if set, is called with the number of requests done since last time.
@@ -51,12 +55,13 @@ type Result struct {
 	BytesPerKey *float64 `json:"redis_bytes_per_key"`
 }
 
-// Exact is what the textbook's log decides of each event.
-func Exact(t *trace.Trace, l limit.Limit) []bool {
+// Exact is what the textbook's log decides of each event. It grants quiet ones as every algorithm does;
+// quiet may be nil.
+func Exact(t *trace.Trace, l limit.Limit, quiet *Quiet) []bool {
 	log := textbook.New(l.Quota(), l.Window())
-	allowed := make([]bool, len(t.Events))
-	for i, e := range t.Events {
-		allowed[i] = log.AllowN(e.Key, e.At, e.Cost)
+	allowed := make([]bool, t.Len())
+	for i, e := range t.All() {
+		allowed[i] = quiet.is(i) || log.AllowN(e.Key, e.At, e.Cost)
 	}
 	return allowed
 }
@@ -75,7 +80,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 			err = errors.Join(err, in.client.Close())
 		}
 	}()
-	if err == nil {
+	if err == nil && !c.Passing {
 		defer func() { err = errors.Join(err, Remove(fleet[0].client, prefix)) }()
 	}
 	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.
@@ -94,9 +99,18 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	worst := textbook.NewWorst(c.Limit.Window())
 	spread := random.New(random.NewPCG(spreadSeed, 0))
 	const progressEvery = 500
-	for i, e := range c.Trace.Events {
+	for i, e := range c.Trace.All() {
+		if c.Progress != nil && i > 0 && i%progressEvery == 0 {
+			c.Progress(progressEvery)
+		}
+		in := fleet[spread.IntN(len(fleet))]
+		if c.Quiet.is(i) {
+			result.Allowed++
+			result.RedisCalls++
+			continue
+		}
 		virtual.Store(e.At)
-		d, err := fleet[spread.IntN(len(fleet))].rule.AllowN(ctx, e.Key, e.Cost)
+		d, err := in.rule.AllowN(ctx, e.Key, e.Cost)
 		switch {
 		case errors.Is(err, limit.ErrCostExceedsLimit):
 			result.NeverFit++ // and so denied
@@ -120,14 +134,11 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		case !d.Allowed && exact[i]:
 			result.WronglyDenied++
 		}
-		if c.Progress != nil && (i+1)%progressEvery == 0 {
-			c.Progress(progressEvery)
-		}
 	}
 	if c.Progress != nil {
-		c.Progress(len(c.Trace.Events) % progressEvery)
+		c.Progress((c.Trace.Len()-1)%progressEvery + 1)
 	}
-	result.WorstWindow = worst.Max()
+	result.WorstWindow = max(worst.Max(), c.Quiet.worstWindow())
 	for _, in := range fleet {
 		result.RedisCalls += in.redisCalls()
 	}

@@ -23,7 +23,7 @@ func TestAFirstConnectionThatTakesLong(t *testing.T) {
 	}
 	defer server.Close()
 	var dials atomic.Int32
-	tr := &trace.Trace{Events: []trace.Event{{At: 1, Key: "a", Cost: 1}, {At: 2, Key: "a", Cost: 1}}, Keys: 1}
+	tr := trace.Of(trace.Event{At: 1, Key: "a", Cost: 1}, trace.Event{At: 2, Key: "a", Cost: 1})
 	config := Config{Trace: tr, Limit: limit.PerMinute(1), Instances: 2, Client: func() *redis.Client {
 		options := server.Options()
 		dial := options.Dialer
@@ -35,7 +35,7 @@ func TestAFirstConnectionThatTakesLong(t *testing.T) {
 		}
 		return redis.NewClient(options)
 	}}
-	result, err := Run(context.Background(), config, limit.SlidingLog(), Exact(tr, config.Limit))
+	result, err := Run(context.Background(), config, limit.SlidingLog(), Exact(tr, config.Limit, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

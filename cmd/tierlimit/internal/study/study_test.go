@@ -30,7 +30,7 @@ func readDay() (*simulate.Traffic, error) {
 		return nil, err
 	}
 	return simulate.New(func(yield func(int64, string) bool) {
-		for _, e := range tr.Events {
+		for _, e := range tr.All() {
 			yield(e.At, e.Key)
 		}
 	}), nil

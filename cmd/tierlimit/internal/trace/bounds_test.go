@@ -45,13 +45,13 @@ func TestLongKeysTakeLittleMemory(t *testing.T) {
 	}
 	before := heap()
 	trace, err := load(t, &strangers{n: n, length: length}, accesslog.KeyPath)
-	if err != nil || trace.Keys != n || len(trace.Events) != n {
-		t.Fatal(err, trace.Keys, len(trace.Events))
+	if err != nil || trace.Keys() != n || trace.Len() != n {
+		t.Fatal(err, trace.Keys(), trace.Len())
 	}
 	if grown := heap() - before; grown > 4<<20 { // the paths have 50 MB
 		t.Errorf("%d keys of %d bytes take %d bytes", n, length, grown)
 	}
-	for _, e := range trace.Events {
+	for _, e := range trace.All() {
 		if len(e.Key) > longestKey {
 			t.Fatalf("a key of %d bytes is kept", len(e.Key))
 		}
@@ -75,8 +75,8 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		trace, err := Load(reader, accesslog.KeyPath, accesslog.CostRequests, c.most)
-		if !errors.Is(err, c.want) || len(trace.Events) > c.most.Requests || trace.Keys > c.most.Keys {
-			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, len(trace.Events), trace.Keys)
+		if !errors.Is(err, c.want) || trace.Len() > c.most.Requests || trace.Keys() > c.most.Keys {
+			t.Errorf("%+v: %v, %d requests of %d keys", c.most, err, trace.Len(), trace.Keys())
 		}
 	}
 }
@@ -88,13 +88,13 @@ func TestMemoryOfReading(t *testing.T) {
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&before)
 	trace, err := load(t, &steady{left: n}, accesslog.KeyHost)
-	if err != nil || len(trace.Events) != n {
-		t.Fatal(err, len(trace.Events))
+	if err != nil || trace.Len() != n {
+		t.Fatal(err, trace.Len())
 	}
 	runtime.ReadMemStats(&after)
 	held := func(m runtime.MemStats) int64 { return int64(m.HeapSys - m.HeapReleased) }
-	if each := (held(after) - held(before)) / n; each > 85 {
-		t.Errorf("each request took %d bytes, want some 80 at most", each)
+	if each := (held(after) - held(before)) / n; each > 45 {
+		t.Errorf("each request took %d bytes, want some 40 at most", each)
 	}
 	runtime.KeepAlive(trace)
 }

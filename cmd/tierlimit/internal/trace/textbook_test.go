@@ -32,14 +32,14 @@ func TestBuiltInDay(t *testing.T) {
 	for _, test := range tests {
 		limiter, worst := textbook.New(test.quota, test.window), textbook.NewWorst(test.window)
 		denied := 0
-		for _, e := range day.Events {
+		for _, e := range day.All() {
 			if limiter.Allow(e.Key, e.At) {
 				worst.Grant(e.Key, e.At)
 			} else {
 				denied++
 			}
 		}
-		t.Logf("%d per %v: %d of %d denied", test.quota, test.window, denied, len(day.Events))
+		t.Logf("%d per %v: %d of %d denied", test.quota, test.window, denied, day.Len())
 		if denied < test.least || denied > test.most {
 			t.Errorf("%d per %v: %d denied, want %d to %d", test.quota, test.window, denied, test.least, test.most)
 		}

@@ -29,6 +29,13 @@ func load(t *testing.T, r io.Reader, key accesslog.KeyKind) (*Trace, error) {
 	return Load(log, key, accesslog.CostRequests, Default)
 }
 
+func events(t *Trace) (all []Event) {
+	for _, e := range t.All() {
+		all = append(all, e)
+	}
+	return all
+}
+
 func TestWholeSecondsAreSpread(t *testing.T) {
 	log := line("c", "22:13:22", "/") + "bad\n" + line("a", "22:13:20", "/") +
 		line("b", "22:13:21", "/") + line("a", "22:13:21", "/")
@@ -36,19 +43,19 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(trace.Events) != 4 || trace.Keys != 3 || trace.BadLines != 1 {
+	if trace.Len() != 4 || trace.Keys() != 3 || trace.BadLines != 1 {
 		t.Fatalf("%+v", trace)
 	}
 	fractions := map[int64]bool{}
 	for i, want := range []int64{0, 1, 1, 2} {
-		at := trace.Events[i].At
+		at := trace.At(i)
 		if (at-epoch)/second != want {
 			t.Errorf("event %d is at %d, want it in second %d", i, at-epoch, want)
 		}
 		fractions[at%second] = true
 	}
 	if len(fractions) != 4 {
-		t.Errorf("fractions are not spread: %v", trace.Events)
+		t.Errorf("fractions are not spread: %v", events(trace))
 	}
 }
 
@@ -60,8 +67,8 @@ func TestFractionsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Event{{epoch, "z", 1}, {epoch, "a", 1}, {epoch + 3, "b", 1}, {epoch + second, "c", 1}}
-	if !slices.Equal(trace.Events, want) {
-		t.Errorf("got  %v\nwant %v", trace.Events, want)
+	if got := events(trace); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
 
@@ -77,21 +84,21 @@ func TestKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		distinct := map[string]bool{}
-		for i, e := range trace.Events {
+		for i, e := range trace.All() {
 			distinct[e.Key] = true
 			if e.Key != want[i] {
 				t.Errorf("%s: event %d has key %q, want %q", kind, i, e.Key, want[i])
 			}
 		}
-		if trace.Keys != len(distinct) {
-			t.Errorf("%s: %d keys, want %d", kind, trace.Keys, len(distinct))
+		if trace.Keys() != len(distinct) {
+			t.Errorf("%s: %d keys, want %d", kind, trace.Keys(), len(distinct))
 		}
 	}
 }
 
 func TestEmptyLog(t *testing.T) {
 	trace, err := load(t, strings.NewReader(""), accesslog.KeyHost)
-	if err != nil || len(trace.Events) != 0 || trace.Keys != 0 {
+	if err != nil || trace.Len() != 0 || trace.Keys() != 0 {
 		t.Errorf("%+v, %v", trace, err)
 	}
 }
@@ -100,7 +107,7 @@ func TestBrokenLogGivesWhatWasRead(t *testing.T) {
 	broken := errors.New("disk on fire")
 	in := io.MultiReader(strings.NewReader(line("a", "22:13:20", "/")+"half"), iotest.ErrReader(broken))
 	trace, err := load(t, in, accesslog.KeyHost)
-	if !errors.Is(err, broken) || len(trace.Events) != 1 || trace.Events[0].At == epoch {
+	if !errors.Is(err, broken) || trace.Len() != 1 || trace.At(0) == epoch {
 		t.Errorf("%+v, %v", trace, err)
 	}
 }
@@ -110,14 +117,14 @@ func TestBuiltInDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(first.Events) != 30969 || first.Keys != 2365 || first.BadLines != 0 {
-		t.Errorf("%d events, %d keys, %d bad lines", len(first.Events), first.Keys, first.BadLines)
+	if first.Len() != 30969 || first.Keys() != 2365 || first.BadLines != 0 {
+		t.Errorf("%d events, %d keys, %d bad lines", first.Len(), first.Keys(), first.BadLines)
 	}
-	if !slices.IsSortedFunc(first.Events, func(a, b Event) int { return int(a.At - b.At) }) {
+	if !slices.IsSortedFunc(events(first), func(a, b Event) int { return int(a.At - b.At) }) {
 		t.Error("not in the order of time")
 	}
 	again, err := load(t, nasa.Open(), accesslog.KeyHost)
-	if err != nil || !slices.Equal(first.Events, again.Events) {
+	if err != nil || !slices.Equal(events(first), events(again)) {
 		t.Error("loaded twice, the traces differ")
 	}
 }

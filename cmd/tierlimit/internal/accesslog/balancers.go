@@ -1,0 +1,90 @@
+package accesslog
+
+import (
+	"bytes"
+	"strings"
+)
+
+// parseEnvoy reads Envoy's default format, and the one that Istio sets:
+//
+//	[2006-01-02T15:04:05.123Z] "METHOD path PROTO" status flags … "forwarded for" "agent" …
+//
+// The client is the last part of Istio's lines that has it, or else the first address of X-Forwarded-For.
+func parseEnvoy(line []byte) (Request, bool) {
+	start := bytes.IndexByte(line, '[')
+	length := bytes.Index(line[max(start, 0):], []byte(`] "`))
+	if start < 0 || length < 0 {
+		return Request{}, false
+	}
+	at, ok := parseStamp(string(line[start+1 : start+length]))
+	parts := strings.Split(string(line[start+length+len(`] "`):]), `"`)
+	if !ok || len(parts) < 3 {
+		return Request{}, false
+	}
+	numbers, forwarded := strings.Fields(parts[1]), parts[2]
+	sent := 3
+	if len(numbers) == 4 && len(parts) > 4 { // Istio says more of the response
+		numbers, forwarded = append(numbers[:1], strings.Fields(parts[3])...), parts[4]
+		sent = 2
+	}
+	if len(numbers) <= sent || len(numbers[0]) > 3 || digits([]byte(numbers[0])) < 0 {
+		return Request{}, false
+	}
+	r := Request{Time: at, Host: "-", Status: int(digits([]byte(numbers[0]))), Bytes: max(0, digits([]byte(numbers[sent])))}
+	r.Method, r.Path = splitRequest(parts[0])
+	first, _, _ := strings.Cut(forwarded, ",")
+	if first = strings.TrimSpace(first); first != "" {
+		r.Host = withoutPort(first)
+	}
+	if last := strings.Fields(parts[len(parts)-1]); len(last) > 3 && withoutPort(last[3]) != last[3] {
+		r.Host = withoutPort(last[3])
+	}
+	return r, true
+}
+
+// parseAmazon reads what Amazon's load balancers write, the classic ones without the type in front:
+//
+//	https 2006-01-02T15:04:05.123Z name client:port target:port 0.0 0.0 0.0 200 200 received sent "METHOD url PROTO" …
+func parseAmazon(line []byte) (Request, bool) {
+	head, rest, ok := strings.Cut(string(line), ` "`)
+	words := strings.Fields(head)
+	if len(words) == 12 {
+		words = words[1:]
+	}
+	if !ok || len(words) != 11 {
+		return Request{}, false
+	}
+	at, ok := parseStamp(words[0])
+	client := withoutPort(words[2])
+	if !ok || client == words[2] {
+		return Request{}, false
+	}
+	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[7]))))), Bytes: max(0, digits([]byte(words[10])))}
+	request, _, _ := strings.Cut(rest, `"`)
+	r.Method, r.Path = splitRequest(request)
+	r.Path = strings.Trim(withoutOrigin(r.Path), " ")
+	return r, true
+}
+
+// parseHAProxy reads HAProxy's format for HTTP, whose time has no zone and is taken to be UTC:
+//
+//	client:port [02/Jan/2006:15:04:05.123] frontend backend/server timers status bytes … "METHOD path PROTO"
+func parseHAProxy(line []byte) (Request, bool) {
+	head, rest, ok := strings.Cut(string(line), " [")
+	stamp, rest, closed := strings.Cut(rest, "] ")
+	words := strings.Fields(rest)
+	if !ok || !closed || len(words) < 5 {
+		return Request{}, false
+	}
+	at, wrong := parseTime([]byte(stamp + " +0000"))
+	address := head[strings.LastIndexByte(head, ' ')+1:]
+	client := withoutPort(address)
+	if wrong.what != "" || at.Unix() >= lastSecond || client == address {
+		return Request{}, false
+	}
+	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: max(0, digits([]byte(words[4])))}
+	if _, request, ok := strings.Cut(rest, `"`); ok {
+		r.Method, r.Path = splitRequest(strings.TrimSuffix(request, `"`))
+	}
+	return r, true
+}

@@ -1,0 +1,112 @@
+package accesslog
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Logs as others write them by default, with a header where they have one: each of one request.
+func TestFormatsOfOthers(t *testing.T) {
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	get := Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a?b", Status: 200, Bytes: 7}
+	with := func(change func(*Request)) Request {
+		r := get
+		change(&r)
+		return r
+	}
+	half := with(func(r *Request) { r.Time = at.Add(500 * time.Millisecond) })
+	clf := `10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET /a?b HTTP/1.1" 200 7`
+	for name, c := range map[string]struct {
+		log  string
+		want Request
+	}{
+		"nginx combined with $request_time": {clf + ` "-" "Mozilla/5.0 (X11) [en]" 0.003`, get},
+		"Apache combined with %D":           {clf + ` "https://example.org/?a=\"b\"" "curl/8" 1532`, get},
+		"Apache vhost_combined":             {"www.example.org:443 " + clf + ` "-" "curl/8"`, get},
+		"ingress-nginx":                     {clf + ` "-" "curl/8" 83 0.003 [default-web-80] [] 10.1.2.3:8080 7 0.003 200 4bd4`, get},
+		"Traefik CLF":                       {clf + ` "-" "curl/8" 1 "web@docker" "http://172.17.0.2:80" 2ms`, get},
+		"Kubernetes CRI":                    {"2026-11-22T12:00:01.5Z stdout F " + clf, get},
+		"journalctl -o short-iso":           {"2026-11-22T12:00:01+0000 web1 nginx[8]: " + clf, get},
+		"journalctl -o json":                {`{"__REALTIME_TIMESTAMP":"1795348801000000","PRIORITY":"6","MESSAGE":"10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7"}`, get},
+		"JSON behind syslog":                {`Nov 22 12:00:01 web1 app[8]: {"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1","method":"GET","path":"/a?b","status":200,"bytes":7}`, get},
+		"JSON in Kubernetes CRI":            {`2026-11-22T12:00:01.5Z stderr F {"ts":1795348800,"key":"k"}`, Request{Time: at, Host: "k"}},
+
+		"slog.TextHandler": {`time=2026-11-22T12:00:00.500Z level=INFO msg="a \"request\"" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
+
+		"Envoy": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
+		"Envoy without X-Forwarded-For": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "-" "curl/8" "cc21" "x.org" "10.0.2.1:80"`,
+			with(func(r *Request) { r.Time, r.Host = half.Time, "-" })},
+		"Istio": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/1.1" 200 - via_upstream - "-" 0 7 1 0 "-" "curl/8" "cc21" "x:80" "10.0.2.1:80" inbound|80|| 127.0.0.6:5 10.0.2.1:80 10.0.0.1:41 - default`, half},
+
+		"HAProxy": {`Nov 22 12:00:01 lb haproxy[14389]: 10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /a?b HTTP/1.1"`, half},
+		"AWS ALB": {`https 2026-11-22T12:00:00.500000Z app/lb/50dc 10.0.0.1:2817 10.0.0.2:80 0.086 0.048 0.037 200 200 34 7 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/8" ECDHE-RSA TLSv1.2 arn:aws:x "Root=1-58" "www.example.com" "-" 1 2026-11-22T12:00:00.4Z "forward" "-" "-" "10.0.0.2:80" "200" "-" "-"`,
+			half},
+		"AWS ALB without a target": {`h2 2026-11-22T12:00:00.500000Z app/lb/50dc [2001:db8::1]:2817 - -1 -1 -1 400 - 0 7 "- http://x:80- -" "-" - -`,
+			Request{Time: half.Time, Host: "2001:db8::1", Method: "-", Path: "/", Status: 400, Bytes: 7}},
+		"AWS classic": {`2026-11-22T12:00:00.500000Z lb 10.0.0.1:2817 10.0.0.2:80 0.00007 0.001 0.00005 200 200 0 7 "GET http://www.example.com:80/a?b HTTP/1.1" "curl/8" - -`, half},
+		"AWS CloudFront": {"#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(User-Agent)\n" +
+			"2026-11-22\t12:00:00\tLHR50\t7\t10.0.0.1\tGET\td111.cloudfront.net\t/a\t200\tMozilla/5.0%20(X11)", with(func(r *Request) { r.Path = "/a" })},
+		"AWS API Gateway": {`{"requestId":"c6af","ip":"10.0.0.1","requestTime":"22/Nov/2026:12:00:00 +0000","httpMethod":"GET","resourcePath":"/a?b","status":"200","protocol":"HTTP/1.1","responseLength":"7"}`, get},
+		"IIS": {"#Software: Microsoft Internet Information Services 10.0\r\n#Version: 1.0\r\n#Date: 2026-11-22 12:00:00\r\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status sc-bytes time-taken\r\n" +
+			"2026-11-22 12:00:00 10.9.9.9 GET /a - 443 DOMAIN\\bob 10.0.0.1 Mozilla/5.0+(X11) 200 7 15\r\n", with(func(r *Request) { r.Path, r.User = "/a", `DOMAIN\bob` })},
+		"Google's load balancer": {`{"httpRequest":{"requestMethod":"GET","requestUrl":"https://x.org/a?b","status":200,"responseSize":"7","remoteIp":"10.0.0.1"},"timestamp":"2026-11-22T12:00:00.500Z"}`, half},
+		"Elastic's names":        {`{"@timestamp":"2026-11-22T12:00:00Z","source":{"ip":"10.0.0.1"},"url.path":"/a","user":{"name":"bob"}}`, Request{Time: at, Host: "10.0.0.1", User: "bob", Path: "/a"}},
+
+		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
+		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},
+		"CSV with a date":           {"date,time,user_id,cost\n2026-11-22,12:00:00.5,17,3", Request{Time: half.Time, Host: "-", User: "17", Cost: 3}},
+		"tabs with a header":        {"ts\tkey\n1795348800\tuser 17", Request{Time: at, Host: "user 17"}},
+		"an array":                  {`[{"time":1795348800,"key":"}"}]`, Request{Time: at, Host: "}"}},
+		"an object over many lines": {"{\n  \"time\": 1795348800,\n  \"request\": {\"client_ip\": \"10.0.0.1\"}\n}\n", Request{Time: at, Host: "10.0.0.1"}},
+		"no zone":                   {`{"time":"2026-11-22 12:00:00.500","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a zone without a colon":    {`{"time":"2026-11-22T13:00:00,500+0100","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"escapes":                   {`{"t\u0069me":1795348800,"key":"a\"\u00e9","x":[{"}":"]\\"}],"time":1795348800 }`, Request{Time: at, Host: `a"é`}},
+	} {
+		log, requests, err := readAll(t, strings.NewReader(c.log))
+		if err != nil || len(requests) != 1 || log.BadLines() != 0 {
+			t.Errorf("%s: %v, %d requests, %v", name, err, len(requests), log.FirstBad())
+			continue
+		}
+		if requests[0] != c.want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", name, requests[0], c.want)
+		}
+	}
+}
+
+// Logs put together have their headers again, or others.
+func TestHeadersAgain(t *testing.T) {
+	for name, log := range map[string]string{
+		"CSV":  "time,key\n1795348800,a\n\ntime,key\n1795348801,b\n",
+		"W3C":  "#Fields: date time c-ip\n2026-11-22 12:00:00 a\n#Fields: c-ip date time cs-method\nb 2026-11-22 12:00:01 GET\n",
+		"none": "# a comment\n1795348800 a\n1795348801 b",
+	} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != 2 || requests[0].Host != "a" || requests[1].Host != "b" || read.BadLines() != 0 {
+			t.Errorf("%s: %v, %+v, %v", name, err, requests, read.FirstBad())
+		}
+	}
+}
+
+// An object of an array that cannot be read is left out, as a line is.
+func TestBadObjects(t *testing.T) {
+	long := `{"time":1795348800,"key":"` + strings.Repeat("x", maxLine) + `"}`
+	log, requests, err := readAll(t, strings.NewReader(`[ {"time":1795348800,"key":"a"}, {"key":"b"}, `+long+`, {"time":1795348801,"key":"c"}, {"time"`))
+	if err != nil || len(requests) != 2 || requests[1].Host != "c" {
+		t.Fatalf("%v, %+v", err, requests)
+	}
+	var causes []string
+	for _, bad := range log.FirstBad() {
+		cause, _, _ := strings.Cut(bad.String(), ", in ")
+		causes = append(causes, cause)
+	}
+	want := "object 2: " + noJSONTime + "; object 3: " + tooLong + "; object 5: " + badJSON
+	if got := strings.Join(causes, "; "); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := log.Read(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}

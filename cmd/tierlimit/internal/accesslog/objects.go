@@ -1,0 +1,66 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// holdsObjects reports whether a log is an array of JSON objects, or objects over several lines each, by
+// how it begins.
+func holdsObjects(start []byte) bool {
+	rest := bytes.TrimLeft(start, " \t\r\n")
+	if len(rest) == 0 {
+		return false
+	}
+	inside := bytes.TrimLeft(rest[1:], " \t\r\n")
+	switch rest[0] {
+	case '[':
+		return len(inside) > 0 && inside[0] == '{'
+	case '{':
+		space := rest[1 : len(rest)-len(inside)]
+		return bytes.IndexByte(space, '\n') >= 0 && len(inside) > 0 && inside[0] == '"'
+	}
+	return false
+}
+
+// nextObject is next for objects: each takes the place of a line. What is between them is skipped,
+// as the brackets and commas of an array are.
+func (l *lines) nextObject() (object []byte, whole bool, err error) {
+	l.object = l.object[:0]
+	depth, quoted, escaped, length := 0, false, false, 0
+	for {
+		c, err := l.in.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF) && length > 0: // it was cut off
+			l.read++
+			l.err = io.EOF
+			return l.object, length <= maxLine, nil
+		case err != nil:
+			l.err = l.explain(err)
+			return nil, false, l.err
+		case depth == 0 && c != '{':
+			continue
+		}
+		if length++; length <= maxLine {
+			l.object = append(l.object, c)
+		}
+		switch {
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		}
+		if depth == 0 {
+			l.read++
+			return l.object, length <= maxLine, nil
+		}
+	}
+}
