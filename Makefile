@@ -73,9 +73,12 @@ each = @set -e; for module in $(or $(2),$(MODULES)); do (set -x; cd $$module; $(
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Packages whose tests make test leaves out, since another target runs them.
+ELSEWHERE ?=
+
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
-	$(if $(filter .,$(MODULES)),$(GO_TEST) -p "$$(getconf _NPROCESSORS_ONLN)" -timeout 10m $(addprefix ./,$(COMPUTING)))
+	$(if $(filter .,$(MODULES)),$(GO_TEST) -p "$$(getconf _NPROCESSORS_ONLN)" -timeout 10m $(addprefix ./,$(filter-out $(ELSEWHERE),$(COMPUTING))))
 	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) $$tested; $(GO_TEST) -timeout 10m $$tested; })
 
 .PHONY: race
@@ -114,6 +117,10 @@ lint: staticcheck ## check format, go vet, staticcheck
 build: ## build every package, command and example, keeping nothing
 	$(call each,go build -ldflags=-w -o /dev/null ./...)
 	$(if $(filter .,$(MODULES)),GOARCH=386 CGO_ENABLED=0 go build -o /dev/null ./...) # on 32-bit platforms constants may overflow
+
+.PHONY: docs
+docs: ## compile the snippets of the documentation and look that it names what there is, as make test does, too
+	$(GO_TEST) -timeout 30m ./docs # .ci/run gives it a processor only when there is one to spare
 
 .PHONY: consumer
 consumer: ## release in a scratch clone, and import and install the release as users do
