@@ -56,7 +56,7 @@ RACE_SKIP := ^Example \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
 	^TestReportOfEveryLoad$$ ^TestReportOfFewWrongDecisions$$ \
 	^TestHeavyKeysSurviveAttackers$$ ^TestFieldsAreBounded$$ ^TestReadingIsBounded$$ \
-	^TestServicesLinkNoTestOracle$$
+	^TestServicesLinkNoTestOracle$$ ^TestVariablesOfErrors$$ ^TestMemoryOfReadingIsGivenBack$$
 empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
