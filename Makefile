@@ -61,8 +61,8 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# How many tests of a package that mostly wait run at once in the library's own module, where none of
-# those measures how fast the machine is. Elsewhere scripts/go-test decides.
+# In the library's own module eight tests that mostly wait run at once. Elsewhere scripts/go-test says
+# how many: of faults some look how soon Redis decides again after a failover, which takes processors.
 AT_ONCE := $$(test "$$module" != . || echo -parallel 8)
 
 # Sets the variable tested to the packages of a module that have tests and do not only compute.
