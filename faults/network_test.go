@@ -56,6 +56,7 @@ func networks() []network {
 // its answer was lost, and not at all if it was late; no call takes longer than its
 // deadline; and Redis decides again when the network is mended.
 func TestLaws3And4And7FaultyNetworks(t *testing.T) {
+	t.Parallel()
 	t.Run("one node", func(t *testing.T) {
 		t.Parallel()
 		shared := redistest.Start(t)

@@ -39,6 +39,7 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // The hooks of a Cluster's client and those of its masters' clients see each command once, however many
 // limiters use the client, and all other commands of the client go on as they did.
 func TestHooksOfAClusterRun(t *testing.T) {
+	t.Parallel()
 	for _, keeps := range []bool{false, true} {
 		var ofCluster, ofNodes counting
 		client := redistest.SharedCluster(t).Client(t, func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = keeps })
@@ -83,6 +84,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 
 // Once a node has not been asked for a while, nothing is kept of it.
 func TestNodesAreForgotten(t *testing.T) {
+	t.Parallel()
 	script := NewScript(redistest.SharedCluster(t).Client(t))
 	script.HoldConnection()
 	n := script.nodeOf(context.Background(), "k")

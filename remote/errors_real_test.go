@@ -24,6 +24,7 @@ import (
 // Each error here is one that decisions actually get, from a real server where that can be made to
 // return it.
 func TestKindsOfRealErrors(t *testing.T) {
+	t.Parallel()
 	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
 	for _, test := range []struct {
 		name          string

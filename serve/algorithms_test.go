@@ -149,6 +149,7 @@ func TestLease(t *testing.T) {
 // A window that slides lets nothing through around a boundary; what counts as the original
 // does lets twice the limit through.
 func TestWindowsThatSlide(t *testing.T) {
+	t.Parallel()
 	client := start(t, `
 domain: d
 descriptors:

@@ -321,6 +321,7 @@ func TestDynamicMetadata(t *testing.T) {
 
 // Windows begin with the clock's, and end with them.
 func TestWindowsOfSeconds(t *testing.T) {
+	t.Parallel()
 	client := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 2}}]").client(t)
 	seen := make(map[int64]int)
 	for deadline := time.Now().Add(30 * time.Second); len(seen) < 4 && time.Now().Before(deadline); {

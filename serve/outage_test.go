@@ -176,6 +176,7 @@ func TestRedisHangs(t *testing.T) {
 
 // Without Redis at the start the service starts, and decides.
 func TestStartsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	server := startOn(t, redis.Addr(), configDir(t, lossy))

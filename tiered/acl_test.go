@@ -43,6 +43,7 @@ func inOperating(t *testing.T, pattern string) string {
 // The keys and commands that docs/operating.md names are all that a Redis user needs; with
 // less, New says that it is about permissions.
 func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()
 	as := func(o *redis.Options) { o.Username, o.Password = "limiter", "secret" }

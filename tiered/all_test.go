@@ -39,6 +39,7 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 // Law 9: a group whose keys share a slot is decided in one trip. If one limit denies it, the others are not
 // charged even for a moment: nothing is written for their keys.
 func TestLaw9ADeniedGroupOfOneSlotWritesNothing(t *testing.T) {
+	t.Parallel()
 	for _, client := range []redis.UniversalClient{redistest.Shared(t).Client(t), redistest.SharedCluster(t).Client(t)} {
 		l := newLimiterOn(t, client, redistest.Prefix(), RememberDenials(0))
 		full := newRule(t, l, "full", limit.PerHour(3))

@@ -26,6 +26,7 @@ import (
 // a busy one, and the time that calls may take in addition is measured, by plain commands to the same
 // masters.
 func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
+	t.Parallel()
 	const deadline = 2 * time.Second
 	for _, c := range []struct {
 		name       string

@@ -96,6 +96,7 @@ func tripsOf(l *Limiter) uint64 { return l.Stats().Trips.Seconds.Count() }
 
 // On a Cluster, each slot is asked by itself, and a denial in one does not affect the others.
 func TestAllowEachOnCluster(t *testing.T) {
+	t.Parallel()
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerDay(3), Use(limit.SlidingLog()), DenialLife(0))
 	full := newRule(t, l, "full", limit.PerDay(1), Use(limit.SlidingLog()))

@@ -149,6 +149,7 @@ func (c *crowd) open(ctx context.Context, rate float64, span time.Duration) floa
 // calls that it cannot decide in time are decided without it, most of them at once. Time is that of a
 // bubble, so that it is Redis that is too slow and not the machine of this test.
 func TestLaws6And7RedisDecidesAsMuchAsItCanUnderOverload(t *testing.T) {
+	t.Parallel()
 	for name, server := range map[string]*slowServer{
 		"slow": {perByte: 2 * time.Microsecond},
 		"throttled": {perByte: 200 * time.Nanosecond, rests: func(at time.Duration) time.Duration {

@@ -17,6 +17,7 @@ import (
 // A Cluster is often configured with a single address, such as a managed service's configuration
 // endpoint. Open detects the Cluster, and Redis decides the keys of all masters.
 func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.SharedCluster(t)
 	l := opened(t, &redis.UniversalOptions{Addrs: cluster.Addrs()[:1]}, slog.New(slog.DiscardHandler))
 	r := newRule(t, l, "r", limit.PerHour(10))
