@@ -61,8 +61,9 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# In the library's own module eight tests that mostly wait run at once. Elsewhere scripts/go-test says
-# how many: of faults some look how soon Redis decides again after a failover, which takes processors.
+# Without the race detector, eight tests of a package that mostly wait run at once in the library's own
+# module. Elsewhere scripts/go-test says how many: of faults some look how soon Redis decides again after
+# a failover, and the race detector takes many times as much of the processors.
 AT_ONCE := $$(test "$$module" != . || echo -parallel 8)
 
 # Sets the variable tested to the packages of a module that have tests and do not only compute.
@@ -87,7 +88,7 @@ test: redis ## run all tests; installs a Redis server if there is none
 
 .PHONY: race
 race: redis ## run the tests in which the race detector may find something, with it
-	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) $(AT_ONCE) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
+	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
 
 .PHONY: soak
 soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), call under random loads (SOAK_LOAD=5m), run each fuzz target for long (FUZZ_TIME=1m)

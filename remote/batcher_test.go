@@ -13,6 +13,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // tripLog is what hooks saw.
@@ -140,10 +141,15 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 			const within = 50 * time.Millisecond
 			b, trips := newBatcher(t, client, deadline(within))
 			rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
-			mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+			decide(t, NewScript(client), "k", rule, 0, 1)
+			redistest.Eventually(t, "Redis answers in time, also on a busy machine", func() bool {
+				_, err := b.Decide(context.Background(), Entry{Key: "k", Rule: rule, Operation: lua.Peek, Cost: 1})
+				return err == nil
+			})
+			before := trips.failures()
 			server.Pause()
 			// A round in which the process stood still itself is not blamed on Redis.
-			for round := 0; round < 5 && trips.failures() == 0; round++ {
+			for round := 0; round < 5 && trips.failures() == before; round++ {
 				var wg sync.WaitGroup
 				for range 200 {
 					wg.Go(func() {
@@ -166,7 +172,7 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 				}
 				wg.Wait()
 			}
-			if _, failed := trips.trips(); len(failed) == 0 || KindOf(failed[0]) != Timeout {
+			if _, failed := trips.trips(); len(failed) == before || KindOf(failed[before]) != Timeout {
 				t.Errorf("the breaker was told of %v, want a time-out", failed)
 			}
 			server.Resume()
