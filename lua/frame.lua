@@ -395,9 +395,8 @@ local function look(e, s)
   end
   -- Units of the past find their place in what is stored; so does a refund its charge, of some.
   local operation = e.operation
-  if s.key ~= e.key or s.rule ~= e.rule or operation == CHARGE or s.charging
+  if s.key ~= e.key or s.rule ~= e.rule or operation == CHARGE
     or ((operation == REFUND or operation == SETTLE) and not e.rule.algorithm.recount) then
-    s.charging = operation == CHARGE
     if not write_and_look(e, s) then
       e.fits = UNREADABLE
       return

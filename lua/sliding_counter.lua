@@ -259,7 +259,7 @@ make[SLIDING_COUNTER] = function()
     else
       -- New, or another algorithm's, or counted in other sub-windows.
       if s.tag ~= 0 then
-        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or most_inherited(s, rule.quota))
+        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or rule.quota)
         s.total = s.inherited.units
       end
       s.width = math.max(width, bytes_for(s.total))

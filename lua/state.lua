@@ -111,7 +111,7 @@ local LONGEST_WINDOW = 31622400000000 -- µs: 366 days
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, charging = false, inherited = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, inherited = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
     holds = nil, holds_changed = false, first = 0, last = 0, lines = '',
   }
 end
@@ -270,6 +270,9 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         gives back units of each of several charges, one after the other, in
 --                         memory: where give would give back others in their place, or
 --                         where they take less time together
+--   owe(s, rule, stamps, units)
+--                         charges units that were used now, as charge does, where that would
+--                         forget some that units given back later may make count
 --   charge(s, rule, stamps, units)
 --                         charges units of the past, in memory: so many at each stamp, the
 --                         youngest first, as if they had been charged then, however much is
@@ -319,14 +322,6 @@ end
 -- What it inherits is a table: units, the number, at most so many of the newest; groups, the number
 -- of groups in which they come, 1 being the newest; and by group at, the stamp, and up_to, the number of
 -- units in it and in the newer ones. So a change costs about the same however many units there are.
---
--- Charges of the past are made whether or not they fit, and maybe under a smaller limit than that of the
--- state. So for them (s.charging) as many are taken over as they make of what a key holds: if only those were
--- that fill the smaller limit, the larger one would grant the others again.
-local function most_inherited(s, quota)
-  return s.charging and MOST_LIMITS * quota or quota
-end
-
 local function inherit(s, rule, most)
   local from = { units = 0, groups = 0, at = {}, up_to = {} }
   local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)

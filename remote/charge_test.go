@@ -204,40 +204,7 @@ func TestLaw10UnitsOfThePastPushOutWhatHasLeft(t *testing.T) {
 	}
 }
 
-// Law 11: units that are charged under a smaller limit of another algorithm, as by an instance that has not
-// heard of the change yet, leave what the larger one has granted charged.
-func TestLaw11ChargesUnderASmallerLimit(t *testing.T) {
-	script := NewScript(redistest.Shared(t).Client(t))
-	ctx := context.Background()
-	for _, large := range configurations() {
-		for _, small := range configurations() {
-			if large.Same(limit.GCRA()) || small.Same(limit.GCRA()) || small == large || large.Same(limit.FixedWindow()) || small.Same(limit.FixedWindow()) {
-				continue // these remember less
-			}
-			key := redistest.Prefix() + "smaller"
-			larger, smaller := newRule(t, limit.PerHour(100), large), newRule(t, limit.PerHour(30), small)
-			run := func(e Entry) Reply {
-				t.Helper()
-				replies, err := script.Run(ctx, []Entry{e}, epoch)
-				if err != nil || replies[0].Err != nil {
-					t.Fatalf("%+v, %v", replies, err)
-				}
-				return replies[0]
-			}
-			run(Entry{Key: key, Rule: larger, Operation: lua.Take, Cost: 70})
-			for i, free := range []int64{20, 10, 0} {
-				if r := run(past(key, smaller, int64(i+1), Charge{10, time.Minute})); r.Granted != 10 {
-					t.Errorf("%v, then %v: %+v", large, small, r)
-				}
-				if r := run(Entry{Key: key, Rule: larger, Operation: lua.Peek, Cost: 1}); r.Remaining != free {
-					t.Errorf("%v with 70 of 100 units, and then %d charged under %v: %d are free, want %d", large, 10*(i+1), small, r.Remaining, free)
-				}
-			}
-		}
-	}
-}
-
-// Law 7: however many units of the past an instance charges, a log holds four times its limit at most.
+// Law 7: however many units of the past an instance charges, the log stays as large as its limit.
 func TestLaw7ChargesOfThePastAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -255,7 +222,7 @@ func TestLaw7ChargesOfThePastAreBounded(t *testing.T) {
 		if r.Remaining != 0 || r.ResetAfter < 59*time.Minute {
 			t.Errorf("%v: %+v", a, r)
 		}
-		if size := client.MemoryUsage(context.Background(), key).Val(); size > 500_000 {
+		if size := client.MemoryUsage(context.Background(), key).Val(); size > 200_000 {
 			t.Errorf("%v: %d bytes", a, size)
 		}
 	}

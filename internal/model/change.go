@@ -8,16 +8,13 @@ import (
 )
 
 // current is a copy of what the key holds, counted at t under the rule in force.
-func (k *key) current(t int64) tally { return k.takenOver(t, 1) }
-
-// takenOver is current, but takes over up to so many limits from another algorithm.
-func (k *key) takenOver(t, limits int64) tally {
+func (k *key) current(t int64) tally {
 	quota, window, burst := k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst()
 	fresh, _ := newTally(k.algorithm, k.limit) // Use has checked it
 	if !k.clock.used {
 		return fresh
 	}
-	most := limits * quota
+	most := quota
 	switch old := k.units.(type) {
 	case *slidingLog:
 		if log, ok := fresh.(*slidingLog); ok && log.zset == old.zset {
@@ -47,10 +44,6 @@ func (k *key) takenOver(t, limits int64) tally {
 	longest := int64(math.MaxInt64)
 	if !k.limit.IsCalendar() {
 		longest = window
-	}
-	if log, ok := fresh.(*slidingLog); ok {
-		most = min(most, log.largest())
-		log.keep = most
 	}
 	past := newest(k.units.past(k.clock.newest, longest, most), most)
 	if _, isLog := k.units.(*slidingLog); isLog && k.algorithm.Buckets() == 0 {

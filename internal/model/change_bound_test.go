@@ -33,51 +33,6 @@ func TestWorstCaseHoldsAroundAChange(t *testing.T) {
 	})
 }
 
-// Laws 1 and 11 where two rules of different algorithms and limits are in force side by side, and units of the
-// past are charged under either: neither a log nor a strict counter grants anything if there would be more
-// units in a window than its limit, whichever rule charged them. What is charged is up to four times the smaller
-// limit.
-func TestLaws1And11ChargesAroundAChange(t *testing.T) {
-	exact := []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(4, limit.Strict), limit.SlidingCounter(16, limit.Strict)}
-	rapid.Check(t, func(t *rapid.T) {
-		const window = time.Second
-		var rules [2]subject
-		for i := range rules {
-			rules[i] = subject{limit.Per(rapid.Int64Range(5, 20).Draw(t, "quota"), window), rapid.SampledFrom(exact).Draw(t, "algorithm")}
-		}
-		m, now := rules[0].start(t), drawNow(t, rules[0])
-		var granted grants // at any times
-		in := func(length time.Duration) (units int64) {
-			for i, stamp := range granted.stamps {
-				if stamp > now-length.Microseconds() {
-					units += granted.costs[i]
-				}
-			}
-			return units
-		}
-		for sequence := range rapid.Int64Range(1, 40).Draw(t, "requests") {
-			now += rapid.Int64Range(0, window.Microseconds()/5).Draw(t, "pause")
-			r := rapid.SampledFrom(rules[:]).Draw(t, "rule")
-			if err := m.Use(r.l, r.a); err != nil {
-				t.Fatal(err)
-			}
-			units := rapid.Int64Range(1, 8).Draw(t, "units")
-			if rapid.Bool().Draw(t, "past") {
-				// A counter keeps units for up to a sub-window longer.
-				if age := rapid.Int64Range(0, window.Microseconds()-1).Draw(t, "age"); in(2*window)+units <= 4*min(rules[0].l.Quota(), rules[1].l.Quota()) {
-					m.Charge(now, "instance", sequence+1, []Past{{units, age}})
-					granted.add(now-age, units)
-				}
-			} else if out := m.TakeUpTo(now, units); out.Allowed {
-				granted.add(now, out.Granted)
-				if all := in(window); all > r.l.Quota() {
-					t.Fatalf("%v, %v grants %d units, and then there are %d in its window", r.l, r.a, out.Granted, all)
-				}
-			}
-		}
-	})
-}
-
 // worstAroundChange is what docs/algorithms.md states.
 func worstAroundChange(before, after subject) int64 {
 	from, to := before.a.WorstCase(before.l), after.a.WorstCase(after.l)

@@ -239,7 +239,7 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 
 func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outcome {
 	t := k.clock.read(now)
-	units := k.takenOver(t, mostLimits)
+	units := k.current(t)
 	out := Outcome{Allowed: true, Stamp: t}
 	if sequence > k.sequences[marker] {
 		k.sequences[marker] = sequence
