@@ -8,7 +8,7 @@ import (
 
 // processStart is where local time is counted from, on the monotonic clock: a century before the process
 // started, because time in a bubble of testing/synctest begins in 2000, and 0 means "never" or "not set".
-var processStart = time.Now().AddDate(-100, 0, 0)
+var processStart = time.Now().Add(-100 * 365 * 24 * time.Hour) // AddDate would drop the monotonic clock
 
 // localTime is microseconds on this process's monotonic clock.
 func localTime() int64 { return time.Since(processStart).Microseconds() }
