@@ -150,3 +150,22 @@ func (s *sideBySide) charged(out Outcome) int64 {
 	}
 	return out.Granted
 }
+
+// Law 1: a counter gives back nothing of a charge that a log has forgotten meanwhile, though its sub-window still counts.
+func TestLaw1RefundOfWhatALogHasForgotten(t *testing.T) {
+	const second, start = 1_000_000, 10_000_000
+	l := limit.Per(5, time.Second)
+	m, err := New(l, limit.SlidingLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Decide(start, 1)
+	m.Decide(start+second/5, 1)         // in the same quarter of the window
+	m.Decide(start+second+second/20, 1) // the first one has left
+	if err := m.Use(l, limit.SlidingCounter(4, limit.Strict)); err != nil {
+		t.Fatal(err)
+	}
+	if out := m.Refund(start+second+second/10, start, 1, 1); out.Granted != 0 || out.Remaining != 3 {
+		t.Errorf("refunded %+v, want nothing: two units have not left", out)
+	}
+}
