@@ -36,7 +36,7 @@ func Wrap(c net.Conn) net.Conn {
 type conn struct {
 	net.Conn
 	raw    syscall.RawConn
-	reads  transfer
+	reads  poller
 	writes transfer
 }
 
