@@ -29,20 +29,19 @@ const (
 // answer each other within microseconds, need not wake each other up each time.
 type poller struct {
 	transfer
-	began  time.Time // when the current read found nothing
-	soon   bool      // the last answer came within pollFor
+	began  time.Time // when the current read began
+	soon   bool      // the last answer that was waited for came within pollFor
 	inARow int       // reads that have polled with success since one waited
 }
 
 // attempt reads, or polls. It returns false if nothing came; then it is called again when something has.
 func (p *poller) attempt(fd uintptr) (done bool) {
 	if p.waited {
-		return p.transfer.attempt(fd) // the network poller has called it again
+		return p.transfer.attempt(fd) // the network poller has called it, or other goroutines have had their turn
 	}
 	if p.transfer.attempt(fd) {
 		return true
 	}
-	p.began = time.Now()
 	if !p.soon || p.inARow >= pollsInARow {
 		p.inARow = 0
 		return false
@@ -63,12 +62,4 @@ func (p *poller) attempt(fd uintptr) (done bool) {
 	}
 	p.inARow = 0
 	return false
-}
-
-// end returns what the last attempt returned, as that of transfer does, and remembers whether the answer came soon.
-func (p *poller) end(name string, err error) (n int, _ error) {
-	if p.waited {
-		p.soon = time.Since(p.began) < pollFor
-	}
-	return p.transfer.end(name, err)
 }
