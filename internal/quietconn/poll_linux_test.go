@@ -3,11 +3,14 @@
 package quietconn
 
 import (
+	"net"
 	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 // newPoller returns a poller, a socket for it, and the one at its other end.
@@ -74,4 +77,29 @@ func TestPollingEnds(t *testing.T) {
 			t.Error("something was read")
 		}
 	})
+}
+
+// Only readers of answers poll: when the next request comes says nothing of the one after it.
+func TestRequestsAreNotPolledFor(t *testing.T) {
+	plain, err := net.Dial("tcp", redistest.Shared(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	for name, tc := range map[string]struct {
+		c     *conn
+		polls bool
+	}{
+		"answers":  {wrap(plain, true).(*conn), true},
+		"requests": {Wrap(plain).(*conn), false},
+	} {
+		soon := false
+		for range 20 { // a busy machine reads few answers soon
+			waits(t, tc.c)
+			soon = soon || tc.c.reads.soon
+		}
+		if soon != tc.polls {
+			t.Errorf("%s: reads poll: %v", name, soon)
+		}
+	}
 }
