@@ -10,6 +10,9 @@
 // The system calls of a non-blocking socket do not block: if there is nothing to read, they say so, and Go's
 // network poller waits. So the scheduler need not be told of them.
 //
+// Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go): the processor
+// then need not sleep and be woken up, which in a virtual machine takes longer than such an answer.
+//
 // The price: the monitor thread also sees to it that others get their turn while a goroutine computes without
 // a pause. It interrupts that one after 10 ms, and looks whether somebody on the network wants something. If it
 // sleeps when such a goroutine begins, because that was woken up by a quiet read and makes no system call itself,

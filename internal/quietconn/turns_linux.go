@@ -26,6 +26,7 @@ var looking atomic.Int32
 // read makes attempts to read until one need not wait.
 func (c *conn) read() error {
 	started := time.Now()
+	c.reads.began = started
 	done, err := false, error(nil)
 	if c.slow && c.answers {
 		if looking.Add(1) <= mostLooking {
@@ -37,7 +38,8 @@ func (c *conn) read() error {
 		err = c.raw.Read(c.reads.try)
 	}
 	if c.reads.waited {
-		c.slow = time.Since(started) > slowWait
+		took := time.Since(started)
+		c.slow, c.reads.soon = took > slowWait, took < pollFor && c.answers
 	}
 	return err
 }

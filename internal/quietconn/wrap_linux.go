@@ -32,7 +32,7 @@ func wrap(c net.Conn, answers bool) net.Conn {
 	}
 	q := &conn{Conn: c, raw: raw, answers: answers}
 	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
-	q.look = func(fd uintptr) bool { q.reads.attempt(fd); return true }
+	q.look = func(fd uintptr) bool { q.reads.transfer.attempt(fd); return true }
 	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
@@ -41,8 +41,8 @@ func wrap(c net.Conn, answers bool) net.Conn {
 type conn struct {
 	net.Conn
 	raw    syscall.RawConn
-	reads  transfer
-	look   func(fd uintptr) bool // reads.try, which does not wait
+	reads  poller
+	look   func(fd uintptr) bool // one attempt to read
 	writes transfer
 
 	answers bool // see wrap
