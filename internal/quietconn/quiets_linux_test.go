@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -158,5 +159,99 @@ func TestSocketThatWaits(t *testing.T) {
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("writing ended with %v after %v", err, time.Since(began))
+	}
+}
+
+// keepBusy has goroutines that compute take turns on the only processor until the test ends.
+func keepBusy(t *testing.T) {
+	t.Helper()
+	processors := runtime.GOMAXPROCS(1)
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	for range 10 {
+		running.Go(func() {
+			for !stop.Load() {
+				for began := time.Now(); time.Since(began) < 2*busyTurn; {
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop.Store(true)
+		running.Wait()
+		runtime.GOMAXPROCS(processors)
+	})
+}
+
+// While others keep the processors, answers are read after a turn of theirs, and not only when the monitor thread
+// looks for them.
+func TestAnswersAreReadBetweenTurns(t *testing.T) {
+	addr := redistest.Shared(t).Addr()
+	plain, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	other, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	wrapped := Wrap(other)
+	keepBusy(t)
+	ping := func(c net.Conn) time.Duration {
+		const pings = 5
+		answer := make([]byte, len("+PONG\r\n"))
+		began := time.Now()
+		for range pings {
+			if _, err := c.Write([]byte("PING\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return time.Since(began) / pings
+	}
+	ping(wrapped)    // the first answer takes long, like each of an ordinary connection
+	const rounds = 8 // in turns, so that both see the same of what else the machine does
+	var ordinary, quiet time.Duration
+	for range rounds {
+		ordinary += ping(plain) / rounds
+		quiet += ping(wrapped) / rounds
+	}
+	if quiet > ordinary/2 {
+		t.Errorf("an answer takes %v on a quiet connection, %v on another", quiet, ordinary)
+	}
+}
+
+// A read between the turns of others ends at its deadline, and when the connection is closed.
+func TestReadsBetweenTurnsEnd(t *testing.T) {
+	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
+	for name, test := range map[string]struct {
+		end  func(c net.Conn)
+		want error
+	}{
+		"deadline": {func(c net.Conn) { _ = c.SetReadDeadline(time.Now().Add(5 * time.Millisecond)) }, os.ErrDeadlineExceeded},
+		"closed":   {func(c net.Conn) { _ = c.Close() }, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr, nil)
+			c.(*conn).slow = true
+			keepBusy(t)
+			result := make(chan error, 1)
+			go func() { _, err := c.Read(make([]byte, 1)); result <- err }()
+			runtime.Gosched()
+			test.end(c)
+			select {
+			case err := <-result:
+				if !errors.Is(err, test.want) {
+					t.Errorf("error %v, want %v", err, test.want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("still reading")
+			}
+		})
 	}
 }

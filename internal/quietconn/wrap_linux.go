@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -28,16 +30,26 @@ func Wrap(c net.Conn) net.Conn {
 	}
 	q := &conn{Conn: c, raw: raw}
 	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
+	q.look = func(fd uintptr) bool { q.reads.attempt(fd); return true }
 	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
+
+const (
+	// slowWait is the time from which a read has waited for long: more than Redis takes for a batch.
+	slowWait = time.Millisecond
+	// busyTurn is the time from which a turn of the other goroutines shows that this process is busy.
+	busyTurn = 50 * time.Microsecond
+)
 
 // conn is a quiet connection.
 type conn struct {
 	net.Conn
 	raw    syscall.RawConn
 	reads  transfer
+	look   func(fd uintptr) bool // reads.try, which does not wait
 	writes transfer
+	slow   bool // the last read that had to wait did so for longer than slowWait; guarded by reads.mu
 }
 
 // transfer is the system call that reads or writes, which is repeated until it need not wait.
@@ -47,7 +59,7 @@ type transfer struct {
 	try  func(fd uintptr) (done bool)
 
 	data   []byte
-	waited bool
+	waited bool // an attempt found that it must wait
 	n      int
 	errno  syscall.Errno
 }
@@ -70,7 +82,7 @@ func (t *transfer) attempt(fd uintptr) (done bool) {
 		switch errno {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			t.waited = true
+			t.waited, t.errno = true, errno
 			return false
 		default:
 			t.n, t.errno = int(n), errno
@@ -101,7 +113,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.reads.mu.Lock()
 	defer c.reads.mu.Unlock()
 	c.reads.begin(p)
-	n, err := c.reads.end("read", c.raw.Read(c.reads.try))
+	n, err := c.reads.end("read", c.read())
 	if err != nil {
 		return 0, c.failed("read", err)
 	}
@@ -109,6 +121,40 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// read makes attempts to read until one need not wait.
+func (c *conn) read() error {
+	started := time.Now()
+	done, err := false, error(nil)
+	if c.slow {
+		done, err = c.readBetweenTurns()
+	}
+	if !done {
+		err = c.raw.Read(c.reads.try)
+	}
+	if c.reads.waited {
+		c.slow = time.Since(started) > slowWait
+	}
+	return err
+}
+
+// readBetweenTurns makes an attempt to read after each turn of the goroutines that can run, for as long as there
+// are any. It reports whether that was the end of reading; otherwise the poller must wait.
+//
+// A processor looks at the poller when it has nothing to run. While all are busy only the monitor thread does, every
+// 10 ms.
+func (c *conn) readBetweenTurns() (done bool, err error) {
+	for {
+		if err := c.raw.Read(c.look); err != nil || c.reads.errno != syscall.EAGAIN {
+			return true, err
+		}
+		before := time.Now()
+		runtime.Gosched()
+		if time.Since(before) < busyTurn {
+			return false, nil
+		}
+	}
 }
 
 func (c *conn) Write(p []byte) (written int, err error) {
