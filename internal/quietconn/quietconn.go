@@ -49,7 +49,7 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 		if err != nil {
 			return nil, err
 		}
-		conn := Wrap(plain)
+		conn := wrap(plain, true)
 		if config == nil {
 			return conn, nil
 		}

@@ -162,17 +162,23 @@ func TestSocketThatWaits(t *testing.T) {
 	}
 }
 
-// keepBusy has goroutines that compute take turns on the only processor until the test ends.
-func keepBusy(t *testing.T) {
+// others is how many goroutines keepBusy has.
+const others = 10
+
+// keepBusy has goroutines that compute take turns on the only processor until the test ends. It returns their
+// number of turns.
+func keepBusy(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	processors := runtime.GOMAXPROCS(1)
+	turns := new(atomic.Int64)
 	var stop atomic.Bool
 	var running sync.WaitGroup
-	for range 10 {
+	for range others {
 		running.Go(func() {
 			for !stop.Load() {
 				for began := time.Now(); time.Since(began) < 2*busyTurn; {
 				}
+				turns.Add(1)
 				runtime.Gosched()
 			}
 		})
@@ -182,47 +188,37 @@ func keepBusy(t *testing.T) {
 		running.Wait()
 		runtime.GOMAXPROCS(processors)
 	})
+	return turns
 }
 
-// While others keep the processors, answers are read after a turn of theirs, and not only when the monitor thread
-// looks for them.
+// While others keep the processors, an answer is read after a turn of theirs, and not only when the monitor thread
+// looks for it.
 func TestAnswersAreReadBetweenTurns(t *testing.T) {
-	addr := redistest.Shared(t).Addr()
-	plain, err := net.Dial("tcp", addr)
+	accepted := make(chan net.Conn, 1)
+	c := dial(t, listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { accepted <- c }), nil)
+	server, err := (<-accepted).(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plain.Close()
-	other, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	wrapped := Wrap(other)
-	keepBusy(t)
-	ping := func(c net.Conn) time.Duration {
-		const pings = 5
-		answer := make([]byte, len("+PONG\r\n"))
-		began := time.Now()
-		for range pings {
-			if _, err := c.Write([]byte("PING\r\n")); err != nil {
-				t.Fatal(err)
+	c.(*conn).slow = true
+	turns := keepBusy(t)
+	for range 20 {
+		read := make(chan int64)
+		go func() {
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
 			}
-			if _, err := io.ReadFull(c, answer); err != nil {
-				t.Fatal(err)
-			}
+			read <- turns.Load()
+		}()
+		for begun := turns.Load(); turns.Load() < begun+2*others; runtime.Gosched() {
 		}
-		return time.Since(began) / pings
-	}
-	ping(wrapped)    // the first answer takes long, like each of an ordinary connection
-	const rounds = 8 // in turns, so that both see the same of what else the machine does
-	var ordinary, quiet time.Duration
-	for range rounds {
-		ordinary += ping(plain) / rounds
-		quiet += ping(wrapped) / rounds
-	}
-	if quiet > ordinary/2 {
-		t.Errorf("an answer takes %v on a quiet connection, %v on another", quiet, ordinary)
+		answered := turns.Load()
+		if err := server.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), []byte{1}) }); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-read - answered; took > 2*others {
+			t.Errorf("an answer was read after %d turns of %d others", took, others)
+		}
 	}
 }
 
@@ -253,5 +249,35 @@ func TestReadsBetweenTurnsEnd(t *testing.T) {
 				t.Error("still reading")
 			}
 		})
+	}
+}
+
+// Readers for whom nothing comes do not keep each other looking, however many they are.
+func TestReadersDoNotKeepProcessorsBusy(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
+	var all []net.Conn
+	var running sync.WaitGroup
+	for range 320 {
+		c := dial(t, addr, nil)
+		c.(*conn).slow = true
+		all = append(all, c)
+	}
+	processorTime := func() time.Duration {
+		u := usage(t)
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := processorTime()
+	for _, c := range all {
+		running.Go(func() { _, _ = c.Read(make([]byte, 1)) })
+	}
+	time.Sleep(lookFor / 2)
+	took := processorTime() - before
+	for _, c := range all {
+		_ = c.Close()
+	}
+	running.Wait()
+	if took > lookFor/8 {
+		t.Errorf("they took %v of the processor in %v", took, lookFor/2)
 	}
 }

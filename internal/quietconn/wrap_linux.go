@@ -6,15 +6,17 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
 // Wrap makes a connection quiet. Those that are no sockets of the operating system stay as they are.
-func Wrap(c net.Conn) net.Conn {
+func Wrap(c net.Conn) net.Conn { return wrap(c, false) }
+
+// wrap makes a connection quiet. answers says whether what is read from it answers what was written, and so comes
+// soon.
+func wrap(c net.Conn, answers bool) net.Conn {
 	var socket syscall.Conn
 	switch c := c.(type) {
 	case *net.TCPConn:
@@ -28,19 +30,12 @@ func Wrap(c net.Conn) net.Conn {
 	if err != nil {
 		return c
 	}
-	q := &conn{Conn: c, raw: raw}
+	q := &conn{Conn: c, raw: raw, answers: answers}
 	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
 	q.look = func(fd uintptr) bool { q.reads.attempt(fd); return true }
 	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
-
-const (
-	// slowWait is the time from which a read has waited for long: more than Redis takes for a batch.
-	slowWait = time.Millisecond
-	// busyTurn is the time from which a turn of the other goroutines shows that this process is busy.
-	busyTurn = 50 * time.Microsecond
-)
 
 // conn is a quiet connection.
 type conn struct {
@@ -49,7 +44,9 @@ type conn struct {
 	reads  transfer
 	look   func(fd uintptr) bool // reads.try, which does not wait
 	writes transfer
-	slow   bool // the last read that had to wait did so for longer than slowWait; guarded by reads.mu
+
+	answers bool // see wrap
+	slow    bool // the last read that had to wait did so for longer than slowWait; guarded by reads.mu
 }
 
 // transfer is the system call that reads or writes, which is repeated until it need not wait.
@@ -121,40 +118,6 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
-}
-
-// read makes attempts to read until one need not wait.
-func (c *conn) read() error {
-	started := time.Now()
-	done, err := false, error(nil)
-	if c.slow {
-		done, err = c.readBetweenTurns()
-	}
-	if !done {
-		err = c.raw.Read(c.reads.try)
-	}
-	if c.reads.waited {
-		c.slow = time.Since(started) > slowWait
-	}
-	return err
-}
-
-// readBetweenTurns makes an attempt to read after each turn of the goroutines that can run, for as long as there
-// are any. It reports whether that was the end of reading; otherwise the poller must wait.
-//
-// A processor looks at the poller when it has nothing to run. While all are busy only the monitor thread does, every
-// 10 ms.
-func (c *conn) readBetweenTurns() (done bool, err error) {
-	for {
-		if err := c.raw.Read(c.look); err != nil || c.reads.errno != syscall.EAGAIN {
-			return true, err
-		}
-		before := time.Now()
-		runtime.Gosched()
-		if time.Since(before) < busyTurn {
-			return false, nil
-		}
-	}
 }
 
 func (c *conn) Write(p []byte) (written int, err error) {
