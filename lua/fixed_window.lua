@@ -121,7 +121,7 @@ make[FIXED_WINDOW] = function()
     if s.tag == 0 or window_of(s.newest, rule) ~= start then
       s.count = 0
     elseif s.tag ~= TAG_FIXED_WINDOW then
-      s.count = since(start, inherit(s, rule, rule.quota))
+      s.count = since(start, inherit(s, rule, MOST_LIMITS * rule.quota))
     end
     s.free = math.max(0, rule.quota - s.count)
   end

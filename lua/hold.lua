@@ -311,7 +311,7 @@ end
 
 -- The same for units used now.
 local function charge_used(s, rule, units)
-  return charge_at(s, rule, rule.algorithm.owe or rule.algorithm.charge, { s.now }, { units })
+  return charge_at(s, rule, rule.algorithm.charge, { s.now }, { units })
 end
 
 -- What is held of a key, as text, where it is ours and sound; nothing otherwise.

@@ -259,7 +259,7 @@ make[SLIDING_COUNTER] = function()
     else
       -- New, or another algorithm's, or counted in other sub-windows.
       if s.tag ~= 0 then
-        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or rule.quota)
+        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or MOST_LIMITS * rule.quota)
         s.total = s.inherited.units
       end
       s.width = math.max(width, bytes_for(s.total))
@@ -315,9 +315,11 @@ make[SLIDING_COUNTER] = function()
     s.free = s.free - cost
   end
 
+  -- Nothing of a charge that is a window old, though the oldest sub-window may still count: a rule of another
+  -- algorithm may have forgotten it, and then these are the units of others.
   function counter.give(s, rule, stamp, _, units)
     local index = sub_window(stamp, rule)
-    if s.total == 0 or index < s.index - rule.k or index > s.newest_index then
+    if s.total == 0 or stamp <= s.now - rule.window or index > s.newest_index then
       return 0
     end
     local count = count_of(s, index, rule)

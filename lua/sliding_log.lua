@@ -69,8 +69,9 @@ local function sliding_log(encoding)
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     else
-      s.inherited = s.tag ~= 0 and inherit(s, rule, rule.quota)
-      s.count, s.longest, s.keep = s.inherited and s.inherited.units or 0, rule.window, rule.quota
+      s.inherited = s.tag ~= 0 and inherit(s, rule, math.min(encoding.most, MOST_LIMITS * rule.quota))
+      s.count, s.longest = s.inherited and s.inherited.units or 0, rule.window
+      s.keep = math.max(rule.quota, s.count)
       s.width, s.capacity = nil, nil -- there is no ring yet
     end
     s.left = log.up_to(s, s.now - rule.window)
@@ -130,15 +131,9 @@ local function sliding_log(encoding)
     return s.given
   end
 
-  -- Charges units now that need not fit. All are kept, up to the bound of charges. If only the
-  -- newest units that a limit counts were kept, too few would remain when some are given back
-  -- later.
-  function log.owe(s, rule, stamps, units)
-    s.keep = math.max(s.keep, math.min(encoding.most, MOST_LIMITS * rule.quota, live(s) + units[1]))
-    return log.charge(s, rule, stamps, units)
-  end
-
-  function log.charge(s, _, stamps, units)
+  -- All units are kept, up to the bound of charges. If only the newest were kept that the limit counts,
+  -- too few would remain when some are given back later, and for a larger limit.
+  function log.charge(s, rule, stamps, units)
     local charged, past = 0, { stamps = {}, units = {} }
     for i = 1, #stamps do
       if stamps[i] > s.now - s.longest then
@@ -148,6 +143,7 @@ local function sliding_log(encoding)
     end
     if charged > 0 then
       s.past, s.changed = past, true
+      s.keep = math.max(s.keep, math.min(encoding.most, MOST_LIMITS * rule.quota, live(s) + charged))
     end
     return charged
   end

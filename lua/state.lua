@@ -270,9 +270,6 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         gives back units of each of several charges, one after the other, in
 --                         memory: where give would give back others in their place, or
 --                         where they take less time together; see release in hold.lua
---   owe(s, rule, stamps, units)
---                         charges units that were used now, as charge does, where that would
---                         forget some that units given back later may make count
 --   charge(s, rule, stamps, units)
 --                         charges units of the past, in memory: so many at each stamp, the
 --                         youngest first, as if they had been charged then, however much is
@@ -322,6 +319,10 @@ end
 -- What it inherits is a table: units, the number, at most so many of the newest; groups, the number
 -- of groups in which they come, 1 being the newest; and by group at, the stamp, and up_to, the number of
 -- units in it and in the newer ones. So a change costs about the same however many units there are.
+--
+-- The rule may be the smaller of two that are in force side by side. Then it decides nothing while its limit is
+-- full; but it may give units back, or charge some that were used already. So most take over more than fills their
+-- limit, MOST_LIMITS times as many: else the larger rule would grant the others again.
 local function inherit(s, rule, most)
   local from = { units = 0, groups = 0, at = {}, up_to = {} }
   local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)

@@ -14,7 +14,7 @@ func (k *key) current(t int64) tally {
 	if !k.clock.used {
 		return fresh
 	}
-	most := quota
+	most := mostLimits * quota
 	switch old := k.units.(type) {
 	case *slidingLog:
 		if log, ok := fresh.(*slidingLog); ok && log.zset == old.zset {
@@ -45,14 +45,24 @@ func (k *key) current(t int64) tally {
 	if !k.limit.IsCalendar() {
 		longest = window
 	}
+	log, toLog := fresh.(*slidingLog)
+	if toLog {
+		most = min(most, log.largest())
+	}
 	past := newest(k.units.past(k.clock.newest, longest, most), most)
 	if _, isLog := k.units.(*slidingLog); isLog && k.algorithm.Buckets() == 0 {
 		past = inGroups(past)
+	}
+	if toLog {
+		log.keep = max(quota, most) // none of them is pushed out
 	}
 	for _, e := range slices.Backward(past) {
 		if k.clock.newest-e.stamp < longest || k.algorithm.Buckets() > 0 { // counters go by buckets
 			fresh.charge(e.stamp, e.units)
 		}
+	}
+	if toLog {
+		log.keep = max(quota, log.held())
 	}
 	if f, ok := fresh.(*fixedWindow); ok {
 		f.belongTo(k.clock.newest)

@@ -118,9 +118,6 @@ func (k *key) Settle(now, used int64, id uint64) Outcome {
 			k.give(units)
 		}
 	case used > h.units:
-		if log, ok := units.(*slidingLog); ok {
-			log.keepMore(t, used-h.units)
-		}
 		if out.Granted, changed = units.chargePast(t, []Past{{Units: used - h.units}}); changed {
 			k.units = units
 			k.clock.charged(t)

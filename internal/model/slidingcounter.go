@@ -96,12 +96,13 @@ func (c *slidingCounter) chargePast(t int64, past []Past) (charged int64, change
 	return charged, charged > 0
 }
 
+// refund gives back nothing of a charge that is a window old, though its bucket may still count: another
+// algorithm may have forgotten it since, and then what is in the bucket is others'.
 func (c *slidingCounter) refund(t, stamp, _, units int64) (given int64, changed bool) {
-	current, _ := c.locate(t)
-	charged, _ := c.locate(stamp)
-	if charged < current-c.k {
+	if stamp <= t-c.window {
 		return 0, false
 	}
+	charged, _ := c.locate(stamp)
 	for i := range c.buckets {
 		if b := &c.buckets[i]; b.index == charged {
 			given = min(units, b.units)

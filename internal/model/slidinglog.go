@@ -60,6 +60,7 @@ func (l *slidingLog) forget(t int64) {
 
 // chargePast puts units where they would be had they been charged in time.
 func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bool) {
+	live := l.after(t - l.window)
 	for _, p := range past {
 		if p.Age < l.longest {
 			l.entries = append(l.entries, logEntry{stamp: t - p.Age, units: p.Units})
@@ -69,6 +70,7 @@ func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bo
 	if charged == 0 {
 		return 0, false
 	}
+	l.keep = max(l.keep, min(l.largest(), mostLimits*l.quota, live+charged))
 	slices.SortStableFunc(l.entries, func(a, b logEntry) int { return cmp.Compare(a.stamp, b.stamp) })
 	l.forget(t)
 	return charged, true
@@ -119,13 +121,12 @@ func (l *slidingLog) release(t, stamp, units int64) (given int64, changed bool) 
 	return given, given > 0
 }
 
-// keepMore makes room for units that need not fit.
-func (l *slidingLog) keepMore(t, units int64) {
-	largest := int64(100_000)
+// largest is how many units a log holds at most.
+func (l *slidingLog) largest() int64 {
 	if l.zset {
-		largest = 5000
+		return 5000
 	}
-	l.keep = max(l.keep, min(largest, mostLimits*l.quota, l.after(t-l.window)+units))
+	return 100_000
 }
 
 func (l *slidingLog) wait(t, cost int64) int64 {

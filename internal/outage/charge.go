@@ -141,46 +141,58 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 
 // nextCharges returns what to charge next, 64 debts at most: what was not answered, since Redis would
 // answer others no better; or in their turn those of slots that were moving; or others.
-func (s *Shard) nextCharges(now int64) (batch []charge) {
+func (s *Shard) nextCharges(now int64) []charge {
+	c := &s.charger
+	repeats, waiting := s.repeats(now)
+	if c.pending = waiting; len(repeats) > 0 {
+		return repeats
+	}
+	if len(c.moving) > 0 && now >= c.retry {
+		c.retry = now + int64(ProbeEvery)
+		n := min(len(waiting), chargedAtOnce)
+		batch := append(waiting[:n:n], s.newCharges(now, true, chargedAtOnce-n)...)
+		if c.pending = waiting[n:]; len(batch) > 0 {
+			return batch
+		}
+		clear(c.moving) // nothing waits for them
+	}
+	return s.newCharges(now, false, chargedAtOnce)
+}
+
+// repeats divides the pending charges into a batch to be repeated now, and those that wait, for another batch or
+// because their slot is moving. Those that are too old are given up.
+func (s *Shard) repeats(now int64) (batch, waiting []charge) {
 	l, c := s.all, &s.charger
-	isMoving := func(slot int) bool { return c.moving[slot] != 0 }
-	var waiting []charge
 	for _, d := range c.pending {
 		d.Debt = l.Ledger.Remaining(d.Debt)
 		switch {
 		case len(d.Parts) == 0:
 		case now-d.since > givenUpAfter: // Redis may no longer remember whether it has made it
 			l.lose(d.Debt)
-		case isMoving(d.Group) || len(batch) == chargedAtOnce:
+		case c.isMoving(d.Group) || len(batch) == chargedAtOnce:
 			waiting = append(waiting, d)
 		default:
 			batch = append(batch, d)
 		}
 	}
-	if c.pending = waiting; len(batch) > 0 {
-		return batch
-	}
-	has, sequence := s.has(), l.sequences.Add(1)
-	fill := func(moving bool) []charge {
-		in := func(slot int) bool {
-			return has(slot) && isMoving(slot) == moving && !slices.ContainsFunc(waiting, func(d charge) bool { return d.Group == slot })
-		}
-		for _, d := range l.Ledger.Uncharged(in, chargedAtOnce-len(batch), now) {
-			batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
-		}
-		return batch
-	}
-	if len(c.moving) > 0 && now >= c.retry {
-		c.retry = now + int64(ProbeEvery)
-		n := min(len(waiting), chargedAtOnce)
-		batch, c.pending = waiting[:n:n], waiting[n:]
-		if len(fill(true)) > 0 {
-			return batch
-		}
-		clear(c.moving) // nothing waits for them
-	}
-	return fill(false)
+	return batch, waiting
 }
+
+// newCharges takes up to "most" debts out of the journal, either those of slots that are moving or the others; but none
+// of a slot that has pending charges.
+func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
+	l, c, has := s.all, &s.charger, s.has()
+	in := func(slot int) bool {
+		return has(slot) && c.isMoving(slot) == moving && !slices.ContainsFunc(c.pending, func(d charge) bool { return d.Group == slot })
+	}
+	sequence := l.sequences.Add(1)
+	for _, d := range l.Ledger.Uncharged(in, most, now) {
+		batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+	}
+	return batch
+}
+
+func (c *charger) isMoving(slot int) bool { return c.moving[slot] != 0 }
 
 // refuses notes that charges of a slot were refused because it is moving. If that lasts for long, what
 // is owed there is given up, since other instances wait for this one to have charged all.

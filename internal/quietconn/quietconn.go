@@ -1,4 +1,5 @@
-// Package quietconn has network connections whose system calls do not wake up Go's monitor thread.
+// Package quietconn has network connections whose system calls do not wake up Go's monitor thread, and whose
+// answers are read in time also while all processors are busy.
 //
 // Go tells its scheduler of each system call, because it may block. If all of the process was idle before,
 // that wakes up the monitor thread of Go's runtime (sysmon), which finds nothing to do and goes to sleep
@@ -16,6 +17,10 @@
 // a timer runs every 10 ms while there are such reads, and others wait that much longer at most. To change
 // nothing for processes that ask seldom, it stops if there was none for a while, and the scheduler is told of the
 // next one.
+//
+// A processor looks at the network poller when it has nothing to run; while all are busy, only the monitor thread
+// does, every 10 ms. So under load an answer of Redis waited for longer than Redis had taken. A reader that waited
+// for long looks for its answer after each turn of the goroutines that can run, for as long as there are any.
 package quietconn
 
 import (
@@ -44,7 +49,7 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 		if err != nil {
 			return nil, err
 		}
-		conn := Wrap(plain)
+		conn := wrap(plain, true)
 		if config == nil {
 			return conn, nil
 		}

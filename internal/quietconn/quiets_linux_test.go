@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -158,5 +159,125 @@ func TestSocketThatWaits(t *testing.T) {
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("writing ended with %v after %v", err, time.Since(began))
+	}
+}
+
+// others is how many goroutines keepBusy has.
+const others = 10
+
+// keepBusy has goroutines that compute take turns on the only processor until the test ends. It returns their
+// number of turns.
+func keepBusy(t *testing.T) *atomic.Int64 {
+	t.Helper()
+	processors := runtime.GOMAXPROCS(1)
+	turns := new(atomic.Int64)
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	for range others {
+		running.Go(func() {
+			for !stop.Load() {
+				for began := time.Now(); time.Since(began) < 2*busyTurn; {
+				}
+				turns.Add(1)
+				runtime.Gosched()
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop.Store(true)
+		running.Wait()
+		runtime.GOMAXPROCS(processors)
+	})
+	return turns
+}
+
+// While others keep the processors, an answer is read after a turn of theirs, and not only when the monitor thread
+// looks for it.
+func TestAnswersAreReadBetweenTurns(t *testing.T) {
+	accepted := make(chan net.Conn, 1)
+	c := dial(t, listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { accepted <- c }), nil)
+	server, err := (<-accepted).(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*conn).slow = true
+	turns := keepBusy(t)
+	for range 20 {
+		read := make(chan int64)
+		go func() {
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			read <- turns.Load()
+		}()
+		for begun := turns.Load(); turns.Load() < begun+2*others; runtime.Gosched() {
+		}
+		answered := turns.Load()
+		if err := server.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), []byte{1}) }); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-read - answered; took > 2*others {
+			t.Errorf("an answer was read after %d turns of %d others", took, others)
+		}
+	}
+}
+
+// A read between the turns of others ends at its deadline, and when the connection is closed.
+func TestReadsBetweenTurnsEnd(t *testing.T) {
+	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
+	for name, test := range map[string]struct {
+		end  func(c net.Conn)
+		want error
+	}{
+		"deadline": {func(c net.Conn) { _ = c.SetReadDeadline(time.Now().Add(5 * time.Millisecond)) }, os.ErrDeadlineExceeded},
+		"closed":   {func(c net.Conn) { _ = c.Close() }, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr, nil)
+			c.(*conn).slow = true
+			keepBusy(t)
+			result := make(chan error, 1)
+			go func() { _, err := c.Read(make([]byte, 1)); result <- err }()
+			runtime.Gosched()
+			test.end(c)
+			select {
+			case err := <-result:
+				if !errors.Is(err, test.want) {
+					t.Errorf("error %v, want %v", err, test.want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("still reading")
+			}
+		})
+	}
+}
+
+// Readers for whom nothing comes do not keep each other looking, however many they are.
+func TestReadersDoNotKeepProcessorsBusy(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
+	var all []net.Conn
+	var running sync.WaitGroup
+	for range 320 {
+		c := dial(t, addr, nil)
+		c.(*conn).slow = true
+		all = append(all, c)
+	}
+	processorTime := func() time.Duration {
+		u := usage(t)
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := processorTime()
+	for _, c := range all {
+		running.Go(func() { _, _ = c.Read(make([]byte, 1)) })
+	}
+	time.Sleep(lookFor / 2)
+	took := processorTime() - before
+	for _, c := range all {
+		_ = c.Close()
+	}
+	running.Wait()
+	if took > lookFor/8 {
+		t.Errorf("they took %v of the processor in %v", took, lookFor/2)
 	}
 }

@@ -12,7 +12,11 @@ import (
 )
 
 // Wrap makes a connection quiet. Those that are no sockets of the operating system stay as they are.
-func Wrap(c net.Conn) net.Conn {
+func Wrap(c net.Conn) net.Conn { return wrap(c, false) }
+
+// wrap makes a connection quiet. answers says whether what is read from it answers what was written, and so comes
+// soon.
+func wrap(c net.Conn, answers bool) net.Conn {
 	var socket syscall.Conn
 	switch c := c.(type) {
 	case *net.TCPConn:
@@ -26,8 +30,9 @@ func Wrap(c net.Conn) net.Conn {
 	if err != nil {
 		return c
 	}
-	q := &conn{Conn: c, raw: raw}
+	q := &conn{Conn: c, raw: raw, answers: answers}
 	q.reads.trap, q.reads.try = syscall.SYS_RECVFROM, q.reads.attempt
+	q.look = func(fd uintptr) bool { q.reads.attempt(fd); return true }
 	q.writes.trap, q.writes.try = syscall.SYS_SENDTO, q.writes.attempt
 	return q
 }
@@ -37,7 +42,11 @@ type conn struct {
 	net.Conn
 	raw    syscall.RawConn
 	reads  transfer
+	look   func(fd uintptr) bool // reads.try, which does not wait
 	writes transfer
+
+	answers bool // see wrap
+	slow    bool // the last read that had to wait did so for longer than slowWait; guarded by reads.mu
 }
 
 // transfer is the system call that reads or writes, which is repeated until it need not wait.
@@ -47,7 +56,7 @@ type transfer struct {
 	try  func(fd uintptr) (done bool)
 
 	data   []byte
-	waited bool
+	waited bool // an attempt found that it must wait
 	n      int
 	errno  syscall.Errno
 }
@@ -70,7 +79,7 @@ func (t *transfer) attempt(fd uintptr) (done bool) {
 		switch errno {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			t.waited = true
+			t.waited, t.errno = true, errno
 			return false
 		default:
 			t.n, t.errno = int(n), errno
@@ -101,7 +110,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.reads.mu.Lock()
 	defer c.reads.mu.Unlock()
 	c.reads.begin(p)
-	n, err := c.reads.end("read", c.raw.Read(c.reads.try))
+	n, err := c.reads.end("read", c.read())
 	if err != nil {
 		return 0, c.failed("read", err)
 	}
