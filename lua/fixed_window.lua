@@ -65,10 +65,40 @@ make[FIXED_WINDOW] = function()
     return char(ANSWER_ALLOWED, bytes_of(rule.quota - count)) .. pack_time(finish - now)
   end
 
+  local p = { key = '', now = 0, offset = 0, charged = false, lasts = 0 } -- what store needs to know of the current key
+
+  local function plain_give(key, rule, stamp, _, units)
+    local raw, now = pcall('GET', key) or '', clock
+    seen_key, seen = key, raw
+    if #raw ~= HEADER + 6 then
+      return
+    end
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
+    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local start, finish = window_of(now, rule)
+    local count = unpack_int(raw, HEADER + 1, 6)
+    if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or stamp < start or stamp > newest or count > rule.quota then
+      return
+    end
+    seen_key = nil
+    local given = math.min(units, count)
+    count = count - given
+    if count == 0 then
+      if given > 0 then
+        call('DEL', key)
+      end
+      return given, rule.quota, 0
+    elseif given > 0 then
+      p.key, p.now = key, now
+      store(p, sub(raw, 1, HEADER) .. pack_int(count, 6), finish)
+    end
+    return given, rule.quota - count, finish - now
+  end
+
   -- Dials of a window of the calendar, whose length is given as 0: where the last,
   -- this, the next window, and its next begin (7 bytes each).
   function fixed.rule(quota, window, dials)
-    local rule = { algorithm = fixed, quota = quota, window = window, plain = plain, most_plain = quota }
+    local rule = { algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota }
     if window == 0 then
       rule.bounds = {}
       for i = 1, 4 do

@@ -297,38 +297,9 @@ end
 -- twice at most, however many there are. Returns the number of those that are there, and sets
 -- e.outcomes to what the others would have returned.
 local function settle_holds(e, s, rule)
-  local lines, places = take_holds(e, s)
-  local there, outcomes, cost_at = 0, {}, e.others + 8
-  local stamps, held, back, n, more = {}, {}, {}, 0, 0 -- what is to be given back, and charged
-  local used, same, stamp, units, _ = e.cost, nil, 0, 0, nil
-  for i = 1, e.count do
-    if i > 1 then
-      local a, b, c, d, f, g, h = byte(packed, cost_at, cost_at + 6)
-      used = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
-      cost_at = cost_at + SETTLED_BYTES
-    end
-    local from = places[i]
-    if not from then
-      outcomes[i] = '\0'
-    else
-      local line = sub(lines, from + 9, from + HOLD_BYTES - 1)
-      if line ~= same then -- those that were held together have the same, if they hold as many units
-        same = line
-        stamp, _, units = hold_in(lines, from)
-      end
-      if used < units then
-        n = n + 1
-        stamps[n], held[n], back[n] = stamp, units, units - used
-      else
-        more = more + used - units
-      end
-      there = there + 1
-      outcomes[i] = units == 0 and '\2' or '\1'
-    end
-  end
-  e.outcomes = concat(outcomes)
-  if n > 0 then
-    e.told = release(s, rule, stamps, held, back)
+  local there, alike, more = take_holds(e, s)
+  if alike then
+    e.told = release(s, rule, alike.stamps, alike.charged, alike.units, alike)
     if not after_giving(e, s) then
       return UNREADABLE
     end

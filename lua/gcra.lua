@@ -190,26 +190,37 @@ make[GCRA] = function()
   local function plain_give(key, rule, stamp, charged, units)
     local raw = pcall('GET', key) or ''
     seen_key, seen = key, raw
-    if #raw ~= SHORT then -- a state with parts of a µs may change its length
+    if #raw ~= SHORT and #raw ~= LONG then
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, q, r, t, u, v, w = byte(raw, 1, 22)
-    if tag ~= TAG_GCRA or rule.d > 1 or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
+    if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
       return
     end
     local now, newest = clock, (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-    local tat = (((((o * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v) * 256 + w
-    if newest > now or stamp > newest or tat < newest or tat > newest + 2 * MOST then
+    local tat, part = (((((o * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v) * 256 + w, part_of(raw)
+    if newest > now or stamp > newest or tat < newest or tat > newest + 2 * MOST or part >= rule.d then
       return
     end
     seen_key = nil
-    p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat < now and now or tat, 0, false
+    if tat < now then
+      tat, part = now, 0
+    end
+    p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat, part, false
     local given = gcra.give(p, rule, stamp, charged, units)
     count_free(p, rule)
     if p.changed and gcra.empty(p) then -- also by less than a unit
       call('DEL', key)
     elseif p.changed then
-      call('SETRANGE', key, '15', pack_time(p.tat))
+      local behind = pack_time(p.tat) .. rule.rate
+      if p.part > 0 then
+        behind = behind .. pack_int(p.part, 6)
+      end
+      if HEADER + #behind == #raw then
+        call('SETRANGE', key, '15', behind)
+      else
+        call('SET', key, sub(raw, 1, HEADER) .. behind, 'KEEPTTL')
+      end
     end
     return given, p.free, gcra.reset(p)
   end
@@ -332,27 +343,50 @@ make[GCRA] = function()
     return units
   end
 
-  -- The same one after the other, for charges of which most give back all that is asked for.
-  function gcra.release(s, rule, stamps, charged, units)
-    local given, now, newest, d = 0, s.now, s.newest, rule.d
-    local c, u, full, whole, part, _ = 0, 0, 0, 0, 0, nil -- of the charge before
+  -- The same for several charges, one after the other. While the key has debt enough for all that were made
+  -- at the same time, their order does not matter.
+  function gcra.release(s, rule, stamps, charged, units, alike)
+    local given, now, d, interval, last = 0, s.now, rule.d, rule.interval, 0
+    local mosts, lasts, each = units, nil, units
+    if alike then
+      mosts, lasts, each = alike.most, alike.last, alike.each
+    end
     for i = 1, #stamps do
-      if charged[i] ~= c then
-        c = charged[i]
-        full, _ = span(rule, c)
-      end
-      if units[i] ~= u then
-        u = units[i]
-        whole, part = span(rule, u)
-      end
-      if stamps[i] > newest then -- the key no longer knows of it
-      elseif s.tat > now and full - (now - stamps[i]) > whole then
-        s.tat, s.part, given, s.changed = s.tat - whole, s.part - part, given + u, true
-        if s.part < 0 then
-          s.tat, s.part = s.tat - 1, s.part + d
+      local first, stamp = last + 1, stamps[i]
+      last = lasts and lasts[i] or i
+      local left, left_part = span(rule, charged[i])
+      left = left - (now - stamp)
+      if stamp <= s.newest and left >= 0 then -- or else the key no longer knows of it, or nothing is left
+        local most, rest = muldiv(left, d, interval)
+        most = most + floor((rest + left_part) / interval)
+        local sum, cut = units[i], 0 -- cut: how many give back what is left of their charge, which is less than asked for
+        if mosts[i] > most then
+          sum = 0
+          for k = first, last do
+            if each[k] > most then
+              cut = cut + 1
+            else
+              sum = sum + each[k]
+            end
+          end
         end
-      else
-        given = given + gcra.give(s, rule, stamps[i], c, u)
+        local whole, part = span(rule, sum)
+        if s.tat - now > whole + cut * (left + 1) then
+          s.tat, s.part, given, s.changed = s.tat - whole, s.part - part, given + sum + cut * most, true
+          for _ = 1, cut do
+            if s.part < 0 then
+              s.tat, s.part = s.tat - 1, s.part + d
+            end
+            s.tat, s.part = s.tat - left, s.part - left_part
+          end
+          if s.part < 0 then
+            s.tat, s.part = s.tat - 1, s.part + d
+          end
+        else
+          for k = first, last do
+            given = given + gcra.give(s, rule, stamp, charged[i], each[k])
+          end
+        end
       end
     end
     return given

@@ -175,12 +175,12 @@ end
 
 -- Charges units for each of the entry's first n holds, in memory.
 local function hold(e, s, rule, units, n)
-  local lines = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units)
+  local line, others = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units), ''
   if n > 1 then -- the lines of the others differ from it by their ids only
-    local after_id = gsub(sub(lines, 9), '%%', '%%%%')
-    lines = lines .. gsub(sub(packed, e.others, e.others + 8 * (n - 1) - 1), EACH_ID, '%0' .. after_id)
+    local after_id = gsub(sub(line, 9), '%%', '%%%%')
+    others = gsub(sub(packed, e.others, e.others + 8 * (n - 1) - 1), EACH_ID, '%0' .. after_id)
   end
-  s.lines, s.holds_changed = s.lines .. lines, true
+  s.lines, s.holds_changed = s.lines .. line .. others, true
   rule.algorithm.take(s, rule, units * n)
   s.newest, s.charged, s.changed = s.now, true, true
 end
@@ -216,43 +216,76 @@ local function take_hold(e, s)
   return charged, units
 end
 
--- Takes out the lines of all the holds that a SETTLE with a count is about. Returns the lines as they
--- were, and for each of the count where among them its hold's began, or false.
+-- Takes out the lines of all the holds that a SETTLE with a count is about. Returns how many there were;
+-- what is to be given back of them, see release; and how many units are to be charged in addition. Sets
+-- e.outcomes to what a SETTLE of each would have returned.
 local function take_holds(e, s)
-  local lines, places, taken, behind = s.lines, {}, {}, 1
+  local lines, id, used, at, behind = s.lines, e.id, e.cost, e.others, 1
+  local taken, outcomes, there, more = {}, {}, 0, 0
+  local same, stamp, _, units -- the line before without its id, and what it says
+  local groups, stamps, charged, sums, mosts, lasts, each, n = 0, {}, {}, {}, {}, {}, {}, 0
   for i = 1, e.count do
-    local id, at = e.id, e.others + (i - 2) * SETTLED_BYTES
-    if i > 1 then
-      id = sub(packed, at, at + 7)
-    end
     -- Holds are mostly settled in the order of their lines.
-    local from = find_line(lines, id, behind) or (behind > 1 and find_line(lines, id, 1))
+    local from = find(lines, id, behind, true)
+    if not from or from % HOLD_BYTES ~= 1 then
+      from = find_line(lines, id, behind) or (behind > 1 and find_line(lines, id, 1))
+    end
     if from and not taken[from] then
-      places[i], taken[from], behind = from, true, from + HOLD_BYTES
+      taken[from], behind, there = true, from + HOLD_BYTES, there + 1
+      local line = sub(lines, from + 9, from + HOLD_BYTES - 1)
+      if line ~= same then -- those that were held together have the same, if they hold as many units
+        same, groups = line, groups + 1
+        stamp, _, units = hold_in(lines, from)
+        stamps[groups], charged[groups], sums[groups], mosts[groups], lasts[groups] = stamp, units, 0, 0, n
+      end
+      local back = units - used
+      if back > 0 then
+        n = n + 1
+        each[n], lasts[groups], sums[groups] = back, n, sums[groups] + back
+        if back > mosts[groups] then
+          mosts[groups] = back
+        end
+      else
+        more = more - back
+      end
+      outcomes[i] = units == 0 and '\2' or '\1'
     else
-      places[i] = false
+      outcomes[i] = '\0'
+    end
+    if i < e.count then
+      id = sub(packed, at, at + 7)
+      local a, b, c, d, f, g, h = byte(packed, at + 8, at + 14)
+      used = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
+      at = at + SETTLED_BYTES
     end
   end
-  local kept, n, start = {}, 0, 1
+  e.outcomes = concat(outcomes)
+
+  local kept, k, start = {}, 0, 1
   for from = 1, #lines, HOLD_BYTES do
     if taken[from] then
       if from > start then
-        n = n + 1
-        kept[n] = sub(lines, start, from - 1)
+        k = k + 1
+        kept[k] = sub(lines, start, from - 1)
       end
       start, s.holds_changed = from + HOLD_BYTES, true
     end
   end
-  kept[n + 1] = sub(lines, start)
+  kept[k + 1] = sub(lines, start)
   s.lines = concat(kept)
-  return lines, places
+  local alike = n > 0 and { stamps = stamps, charged = charged, units = sums, most = mosts, last = lasts, each = each }
+  return there, alike, more
 end
 
 -- Gives back so many units of each of the charges made at these stamps, in memory, as far as
 -- they still count: those very units, as if they had never been charged. Returns how many.
-local function release(s, rule, stamps, charged, units)
+--
+-- What several charges alike, made at the same time, give back may come as one sum. The algorithm that needs to
+-- know what it consists of finds it in alike: of the i-th sum most[i], the largest part, and in each its
+-- parts, behind those of the sum before and up to last[i].
+local function release(s, rule, stamps, charged, units, alike)
   if rule.algorithm.release then
-    return rule.algorithm.release(s, rule, stamps, charged, units)
+    return rule.algorithm.release(s, rule, stamps, charged, units, alike)
   end
   local given = 0
   for i = 1, #stamps do

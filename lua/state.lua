@@ -266,10 +266,10 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         ones did, and sets s.changed if anything did. Forgets
 --                         nothing else: the clock may step back, and what has left the
 --                         window is in it again
---   release(s, rule, stamps, charged, units)
+--   release(s, rule, stamps, charged, units, alike)
 --                         gives back units of each of several charges, one after the other, in
 --                         memory: where give would give back others in their place, or
---                         where they take less time together
+--                         where they take less time together; see release in hold.lua
 --   charge(s, rule, stamps, units)
 --                         charges units of the past, in memory: so many at each stamp, the
 --                         youngest first, as if they had been charged then, however much is

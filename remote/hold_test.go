@@ -179,3 +179,33 @@ func TestALoneSettlementKnowsWhatWasGivenBack(t *testing.T) {
 		t.Errorf("settled with nothing: %+v, want it known that it was given back", r)
 	}
 }
+
+// A settlement that is sent alone gives back nothing in a fixed window that began after the hold, where others
+// have been charged meanwhile.
+func TestALoneSettlementGivesBackNothingInAnotherWindow(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"window"
+	const window = 500 * time.Millisecond
+	rule := newRule(t, limit.Per(10, window), limit.FixedWindow())
+	one := func(e Entry) Reply {
+		t.Helper()
+		return runAll(t, script, []Entry{e})[0]
+	}
+	redistest.Eventually(t, "the hold was settled in the window in which others were charged", func() bool {
+		id := uint64(time.Now().UnixNano())
+		if r := one(holdEntry(key, rule, lua.Hold, id, 4)); r.Status != Allowed {
+			return false // this window is full
+		}
+		redistest.Eventually(t, "another window has begun", func() bool {
+			return one(Entry{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1}).Remaining == 10
+		})
+		taken := one(Entry{Key: key, Rule: rule, Cost: 3})
+		settled := one(holdEntry(key, rule, lua.Settle, id, 0))
+		if taken.Clock/window.Microseconds() != settled.Clock/window.Microseconds() {
+			return false
+		}
+		if settled.Status != Allowed || settled.Granted != 0 || settled.Remaining != 7 {
+			t.Errorf("settled with nothing: %+v, want nothing given back and 7 units free", settled)
+		}
+		return true
+	})
+}
