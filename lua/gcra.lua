@@ -356,7 +356,8 @@ make[GCRA] = function()
       last = lasts and lasts[i] or i
       local left, left_part = span(rule, charged[i])
       left = left - (now - stamp)
-      if stamp <= s.newest and left >= 0 then -- or else the key no longer knows of it, or nothing is left
+      -- Or else nothing is to be given back, the key no longer knows of the charge, or nothing is left of it.
+      if units[i] > 0 and stamp <= s.newest and left >= 0 then
         local most, rest = muldiv(left, d, interval)
         most = most + floor((rest + left_part) / interval)
         local sum, cut = units[i], 0 -- cut: how many give back what is left of their charge, which is less than asked for

@@ -260,3 +260,32 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 		}
 	}
 }
+
+// Settlements that share an entry and give nothing back do not touch what was charged, as none does alone: here a
+// hold of which nothing is left and one that was used up, settled under another limit than they were charged under.
+func TestLaw3JoinedSettlementsThatGiveNothingBack(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key := NewScript(client), redistest.Prefix()+"joined"
+	before := newRule(t, limit.Per(60, time.Minute).WithBurst(100), limit.GCRA())
+	after := newRule(t, limit.Per(7, time.Minute).WithBurst(100), limit.GCRA())
+	run := func(at int64, e Entry) {
+		t.Helper()
+		replies, err := script.Run(context.Background(), []Entry{e}, at)
+		if err != nil || replies[0].Status != Allowed || replies[0].Err != nil {
+			t.Fatalf("%+v, %v", replies, err)
+		}
+	}
+	const later = epoch + 50_000_000
+	run(epoch, Entry{Key: key, Rule: before, Cost: 60})
+	run(epoch, holdEntry(key, before, lua.Hold, 1, 4))
+	run(later, holdEntry(key, before, lua.Hold, 2, 4))
+	state := client.Get(t.Context(), key).Val()
+	all, usedUp := holdEntry(key, after, lua.Settle, 1, 0), holdEntry(key, after, lua.Settle, 2, 4)
+	if _, joined := all.joinHold(&usedUp); !joined {
+		t.Fatal("two settlements of a key are not joined")
+	}
+	run(later, all)
+	if now := client.Get(t.Context(), key).Val(); now != state {
+		t.Errorf("the key is %q after settlements that give nothing back, and was %q", now, state)
+	}
+}
