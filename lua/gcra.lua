@@ -203,9 +203,6 @@ make[GCRA] = function()
       return
     end
     seen_key = nil
-    if tat < now then
-      tat, part = now, 0
-    end
     p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat, part, false
     local given = gcra.give(p, rule, stamp, charged, units)
     count_free(p, rule)
