@@ -203,9 +203,6 @@ make[GCRA] = function()
       return
     end
     seen_key = nil
-    if tat < now then
-      tat, part = now, 0
-    end
     p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat, part, false
     local given = gcra.give(p, rule, stamp, charged, units)
     count_free(p, rule)
@@ -356,7 +353,8 @@ make[GCRA] = function()
       last = lasts and lasts[i] or i
       local left, left_part = span(rule, charged[i])
       left = left - (now - stamp)
-      if stamp <= s.newest and left >= 0 then -- or else the key no longer knows of it, or nothing is left
+      -- Or else nothing is to be given back, the key no longer knows of the charge, or nothing is left of it.
+      if units[i] > 0 and stamp <= s.newest and left >= 0 then
         local most, rest = muldiv(left, d, interval)
         most = most + floor((rest + left_part) / interval)
         local sum, cut = units[i], 0 -- cut: how many give back what is left of their charge, which is less than asked for

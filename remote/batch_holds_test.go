@@ -213,8 +213,8 @@ func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 }
 
 // Under GCRA, holds that were charged together give back as one sum. What that does is the same, to the last part
-// of a µs, as if each were settled alone: also where less is left of a charge, or of the key's debt, than is to be
-// given back.
+// of a µs, as if each were settled alone: also where less is left of a charge than is to be given back, or of the
+// key's debt, because Redis evicted the key.
 func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -223,40 +223,74 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 		rule := newRule(t, limit.Per(quota, time.Minute).WithBurst(100), limit.GCRA())
 		for _, others := range []int64{1, 20, 60} {
 			for _, age := range []int64{0, 1, 900_000, 3_500_000, 8_000_000, 20_000_000} {
-				joined, alone := redistest.Prefix()+"joined", redistest.Prefix()+"alone"
-				run := func(at int64, e Entry) Reply {
-					t.Helper()
-					replies, err := script.Run(ctx, []Entry{e}, at)
-					if err != nil || replies[0].Status != Allowed {
-						t.Fatalf("%+v, %v", replies, err)
+				for _, evicted := range []bool{false, true} {
+					joined, alone := redistest.Prefix()+"joined", redistest.Prefix()+"alone"
+					run := func(at int64, e Entry) Reply {
+						t.Helper()
+						replies, err := script.Run(ctx, []Entry{e}, at)
+						if err != nil || replies[0].Status != Allowed {
+							t.Fatalf("%+v, %v", replies, err)
+						}
+						return replies[0]
 					}
-					return replies[0]
-				}
-				var all Entry
-				for i := range used {
-					id := uint64(i + 1)
-					run(epoch, holdEntry(joined, rule, lua.Hold, id, 4))
-					run(epoch, holdEntry(alone, rule, lua.Hold, id, 4))
-					next := holdEntry(joined, rule, lua.Settle, id, used[i])
-					if i == 0 {
-						all = next
-					} else if _, ok := all.joinHold(&next); !ok {
-						t.Fatal("two settlements of a key are not joined")
+					var all Entry
+					for i := range used {
+						id := uint64(i + 1)
+						run(epoch, holdEntry(joined, rule, lua.Hold, id, 4))
+						run(epoch, holdEntry(alone, rule, lua.Hold, id, 4))
+						next := holdEntry(joined, rule, lua.Settle, id, used[i])
+						if i == 0 {
+							all = next
+						} else if _, ok := all.joinHold(&next); !ok {
+							t.Fatal("two settlements of a key are not joined")
+						}
 					}
-				}
-				for _, key := range []string{joined, alone} {
-					run(epoch, Entry{Key: key, Rule: rule, Cost: others})
-				}
-				given := int64(0)
-				for i := range used {
-					given += run(epoch+age, holdEntry(alone, rule, lua.Settle, uint64(i+1), used[i])).Granted
-				}
-				got := run(epoch+age, all)
-				if a, b := client.Get(ctx, joined).Val(), client.Get(ctx, alone).Val(); got.Granted != given || a != b {
-					t.Errorf("%d a minute, %d units of others, after %d µs: %d units given back, the key is %q; one by one %d, %q",
-						quota, others, age, got.Granted, a, given, b)
+					for _, key := range []string{joined, alone} {
+						if evicted {
+							client.Del(ctx, key)
+						}
+						run(epoch, Entry{Key: key, Rule: rule, Cost: others})
+					}
+					given := int64(0)
+					for i := range used {
+						given += run(epoch+age, holdEntry(alone, rule, lua.Settle, uint64(i+1), used[i])).Granted
+					}
+					got := run(epoch+age, all)
+					if a, b := client.Get(ctx, joined).Val(), client.Get(ctx, alone).Val(); got.Granted != given || a != b {
+						t.Errorf("%d a minute, %d units of others, after %d µs, evicted %v: %d units given back, the key is %q; one by one %d, %q",
+							quota, others, age, evicted, got.Granted, a, given, b)
+					}
 				}
 			}
 		}
+	}
+}
+
+// Settlements that share an entry and give nothing back do not touch what was charged, as none does alone: here a
+// hold of which nothing is left and one that was used up, settled under another limit than they were charged under.
+func TestLaw3JoinedSettlementsThatGiveNothingBack(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key := NewScript(client), redistest.Prefix()+"joined"
+	before := newRule(t, limit.Per(60, time.Minute).WithBurst(100), limit.GCRA())
+	after := newRule(t, limit.Per(7, time.Minute).WithBurst(100), limit.GCRA())
+	run := func(at int64, e Entry) {
+		t.Helper()
+		replies, err := script.Run(context.Background(), []Entry{e}, at)
+		if err != nil || replies[0].Status != Allowed || replies[0].Err != nil {
+			t.Fatalf("%+v, %v", replies, err)
+		}
+	}
+	const later = epoch + 50_000_000
+	run(epoch, Entry{Key: key, Rule: before, Cost: 60})
+	run(epoch, holdEntry(key, before, lua.Hold, 1, 4))
+	run(later, holdEntry(key, before, lua.Hold, 2, 4))
+	state := client.Get(t.Context(), key).Val()
+	all, usedUp := holdEntry(key, after, lua.Settle, 1, 0), holdEntry(key, after, lua.Settle, 2, 4)
+	if _, joined := all.joinHold(&usedUp); !joined {
+		t.Fatal("two settlements of a key are not joined")
+	}
+	run(later, all)
+	if now := client.Get(t.Context(), key).Val(); now != state {
+		t.Errorf("the key is %q after settlements that give nothing back, and was %q", now, state)
 	}
 }

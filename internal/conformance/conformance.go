@@ -94,8 +94,9 @@ func (s suite) onRedisClock(t *rapid.T) {
 	if rapid.Bool().Draw(t, "small") { // of which settlements are decided straight through, too
 		h = &history{key: h.key, givesBack: h.givesBack}
 		a, quota := drawPlainAlgorithm.Draw(t, "small algorithm"), rapid.Int64Range(1, 60).Draw(t, "small quota")
-		odd := rapid.SampledFrom([]time.Duration{0, 7}).Draw(t, "odd") * time.Microsecond // a unit of GCRA takes no whole number of µs
-		h.use(t, limit.Per(quota, time.Duration(quota)*time.Second+odd).WithBurst(quota), a)
+		// A unit of GCRA takes a whole number of µs; or it does not, and many or only two of them do.
+		odd := rapid.SampledFrom([]int64{0, 7, quota / 2}).Draw(t, "odd")
+		h.use(t, limit.Per(quota, time.Duration(quota*1_000_000+odd)*time.Microsecond).WithBurst(quota), a)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
