@@ -82,21 +82,20 @@ type Batcher struct {
 	running sync.WaitGroup // goroutines that make trips
 	calls   callPool
 
-	mu        sync.Mutex // guards the fields below
-	queue     queue
-	trips     []*trip // in flight
-	spare     []*trip // for reuse
-	inFlight  int     // trips that have a place
-	gathering bool    // the leader of a trip has yet to take its calls
-	stuck     int     // trips given up, whose command has not returned yet
-	room      room
-	distance  distance
-	failed    bool  // the last trip
-	slow      bool  // Redis, or the last trip failed
-	last      cargo // of the last trip
-	took      int64 // µs, of the last trip that was answered
-	takes     int64 // µs that a trip takes at least: the shorter of the last two answered
-	delay     int64 // µs of that one that this process took
+	mu       sync.Mutex // guards the fields below
+	queue    queue
+	trips    []*trip // in flight
+	spare    []*trip // for reuse
+	inFlight int     // trips that have a place
+	stuck    int     // trips given up, whose command has not returned yet
+	room     room
+	distance distance
+	failed   bool  // the last trip
+	slow     bool  // Redis, or the last trip failed
+	last     cargo // of the last trip
+	took     int64 // µs, of the last trip that was answered
+	takes    int64 // µs that a trip takes at least: the shorter of the last two answered
+	delay    int64 // µs of that one that this process took
 
 	closed bool
 	reaper *time.Timer

@@ -15,10 +15,7 @@ import (
 // those of others, the more calls share a trip.
 //
 // A further trip at the same time starts if enough wait to fill it, see fullBatch; or, while Redis is
-// far away and not busy, for whoever comes, see distance. But none starts while the leader of another
-// has yet to take its calls: those that wait are that one's, and if it leaves enough of them behind, it
-// starts the next trip itself. Otherwise each call that came meanwhile would start a trip, and most of
-// these would find few calls left.
+// far away and not busy, for whoever comes, see distance.
 
 const (
 	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip
@@ -65,7 +62,7 @@ func (b *Batcher) mayStart() bool {
 	if b.inFlight == 0 {
 		return true
 	}
-	if b.gathering || b.inFlight >= b.opt.InFlight || b.slow {
+	if b.inFlight >= b.opt.InFlight || b.slow {
 		return false
 	}
 	// Calls of one key share an entry: the last batch tells how many do.
@@ -83,11 +80,9 @@ func (b *Batcher) mayStart() bool {
 	return true
 }
 
-// start takes the place of a trip that may start. Its leader then gathers calls until load. The lock is
-// held.
+// start takes the place of a trip that may start. The lock is held.
 func (b *Batcher) start() {
 	b.inFlight++
-	b.gathering = true
 	b.running.Add(1)
 }
 
@@ -154,7 +149,6 @@ func (b *Batcher) resign(leader *call) {
 		b.setReaper(leader)
 	}
 	b.inFlight--
-	b.gathering = false
 	b.startNext()
 }
 

@@ -90,37 +90,3 @@ func TestLeadersHaveTime(t *testing.T) {
 		}
 	}
 }
-
-// Calls that wait while the leader of a further trip gathers them start no more trips, of which most would
-// find few calls left. If that leader leaves enough of them behind, one of those leads the next.
-func TestOneLeaderGathersAtATime(t *testing.T) {
-	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
-	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	b.mu.Lock()
-	b.inFlight, b.last = 1, cargo{asked: 1, sent: 1}
-	b.mu.Unlock()
-	t.Cleanup(func() { // leaders make no trips here
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.running.Add(1 - b.inFlight)
-		b.queue, b.trips, b.inFlight, b.gathering = queue{}, nil, 0, false
-	})
-	var leaders []*call
-	for range 3 * fullBatch {
-		c := waitingCall(rule, 9000*ms)
-		lead, _, err := b.enqueue(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lead {
-			leaders = append(leaders, c)
-		}
-	}
-	if len(leaders) != 1 || b.inFlight != 2 {
-		t.Fatalf("%d lead, %d trips in flight: want one further trip", len(leaders), b.inFlight)
-	}
-	b.load(leaders[0], localTime())
-	if b.inFlight != 3 || b.queue.len() < fullBatch {
-		t.Errorf("%d calls are left behind, and %d trips are in flight: want a third", b.queue.len(), b.inFlight)
-	}
-}

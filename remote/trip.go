@@ -53,7 +53,6 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	} else {
 		t = &trip{}
 	}
-	b.gathering = false
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
 	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
