@@ -29,11 +29,18 @@ func listen(t *testing.T, network, addr string, serve func(net.Conn)) net.Addr {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
+		var accepted []net.Conn // the garbage collector would close one that serve does not keep
+		defer func() {
+			for _, c := range accepted {
+				_ = c.Close()
+			}
+		}()
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
+			accepted = append(accepted, c)
 			go serve(c)
 		}
 	}()
