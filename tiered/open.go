@@ -122,10 +122,16 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 }
 
 // Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
-// clients. On Linux, its connections do not wake up the monitor thread of Go's runtime for each decision, which
-// saves a process with few calls at a time up to two fifths of its processor time for them. And while other
-// goroutines keep all processors, answers are read after each turn of theirs; Go itself would look for them every
-// 10 ms. On other systems, on 386, and under the race detector, they are ordinary connections.
+// clients. On Linux, its connections differ from ordinary ones in three ways:
+//
+//   - They do not wake up the monitor thread of Go's runtime for each decision. That saves a process with few calls
+//     at a time up to two fifths of its processor time for them.
+//   - While other goroutines keep all processors, answers are read after each turn of theirs. Go itself looks
+//     for them every 10 ms then.
+//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most as long before it waits. With
+//     one call at a time, decisions take half as long; with a dozen, the process takes more processor time.
+//
+// On other systems, on 386, and under the race detector, they are ordinary connections.
 //
 // If a goroutine computes for long after an answer, others may get their turn 10 ms later than otherwise. A hook of
 // the client (DialHook) gets connections that are not of type *net.TCPConn; they implement [syscall.Conn].
