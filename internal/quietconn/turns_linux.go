@@ -28,7 +28,7 @@ func (c *conn) read() error {
 	started := time.Now()
 	c.reads.began = started
 	done, err := false, error(nil)
-	if c.slow && c.answers {
+	if c.slow {
 		if looking.Add(1) <= mostLooking {
 			done, err = c.readBetweenTurns(started.Add(lookFor))
 		}
@@ -37,9 +37,9 @@ func (c *conn) read() error {
 	if !done {
 		err = c.raw.Read(c.reads.try)
 	}
-	if c.reads.waited {
+	if c.reads.waited && c.answers {
 		took := time.Since(started)
-		c.slow, c.reads.soon = took > slowWait, took < pollFor && c.answers
+		c.slow, c.reads.soon = took > slowWait, took < pollFor
 	}
 	return err
 }
