@@ -24,46 +24,110 @@ func newPoller(t *testing.T) (p *poller, fd uintptr, other int) {
 	return &poller{transfer: transfer{trap: syscall.SYS_RECVFROM}}, uintptr(fds[0]), fds[1]
 }
 
-// A read polls if the last answer came soon, unless many in a row have done so. Meanwhile other goroutines run, of
-// which one sends the answer here.
+// A read polls if the last answer came soon and polling pays. Meanwhile other goroutines run, of which one sends the
+// answer here.
 func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	pays := trial{waiting: 20 * time.Microsecond, polling: 10 * time.Microsecond}
 	for name, tc := range map[string]struct {
-		soon   bool
-		inARow int
-		polls  bool
+		last  time.Duration
+		trial trial
+		polls bool
 	}{
-		"soon":                       {true, 0, true},
-		"late":                       {false, 0, false},
-		"soon, and some have polled": {true, pollsInARow - 1, true},
-		"soon, but many have polled": {true, pollsInARow, false},
+		"soon":                      {pollFor - 1, pays, true},
+		"late":                      {pollFor, pays, false},
+		"first":                     {0, pays, false},
+		"polling brings nothing":    {pollFor - 1, trial{waiting: pays.polling, polling: pays.polling}, false},
+		"what it brings is unknown": {pollFor - 1, trial{waiting: pays.waiting}, false},
 	} {
 		p, fd, other := newPoller(t)
-		polled := false
+		read := false
 		for range 50 { // a busy machine may take away the processor for longer than a read polls
 			p.begin(make([]byte, 1))
-			p.began, p.soon, p.inARow = time.Now(), tc.soon, tc.inARow
+			p.began, p.last, p.trial = time.Now(), tc.last, tc.trial
 			sent := make(chan error, 1)
 			go func() {
 				_, err := syscall.Write(other, []byte("a"))
 				sent <- err
 			}()
-			polled = p.attempt(fd)
+			read = p.attempt(fd)
 			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
-			if polled != (p.inARow == tc.inARow+1) || !polled && p.inARow != 0 {
-				t.Fatalf("%s: polled: %v, in a row then: %d", name, polled, p.inARow)
+			if p.polled != tc.polls {
+				t.Fatalf("%s: polled: %v", name, p.polled)
 			}
-			if polled {
+			if read {
 				break
 			}
 			if !p.attempt(fd) {
 				t.Fatalf("%s: an answer that has come is not read", name)
 			}
 		}
-		if polled != tc.polls {
-			t.Errorf("%s: a read polls: %v", name, polled)
+		if read != tc.polls {
+			t.Errorf("%s: read by polling: %v", name, read)
+		}
+	}
+}
+
+// Reads go the way that is the faster by a quarter, and every 16th goes the other way.
+func TestTrialFindsTheFasterWay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		waiting, polling time.Duration
+		polls            bool
+	}{
+		"polling is faster":        {60 * time.Microsecond, 30 * time.Microsecond, true},
+		"polling is slower":        {60 * time.Microsecond, 80 * time.Microsecond, false},
+		"polling is hardly faster": {60 * time.Microsecond, 55 * time.Microsecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tr trial
+			const reads = 100 * trialEvery
+			polled := 0
+			for n := range 2 * reads {
+				polls := tr.polls()
+				took := tc.waiting
+				if polls {
+					took = tc.polling
+				}
+				if n%5 == 0 {
+					took += time.Duration(n%7) * 100 * time.Microsecond // something else
+				}
+				tr.note(polls, took)
+				if n >= reads && polls { // before, it was found out
+					polled++
+				}
+			}
+			want := reads / trialEvery
+			if tc.polls {
+				want = reads - want
+			}
+			if polled != want {
+				t.Errorf("%d of %d reads polled, want %d", polled, reads, want)
+			}
+		})
+	}
+}
+
+// What pays changes with the load: reads follow it.
+func TestTrialFollows(t *testing.T) {
+	var tr trial
+	for change, polling := range []time.Duration{20, 100, 20} {
+		polled := 0
+		const reads = 1000
+		for n := range reads {
+			polls := tr.polls()
+			took := 60 * time.Microsecond
+			if polls {
+				took = polling * time.Microsecond
+			}
+			tr.note(polls, took)
+			if n >= reads/2 && polls {
+				polled++
+			}
+		}
+		if polls := polled > reads/4; polls != (polling < 60) {
+			t.Errorf("change %d: %d of the last %d reads polled", change, polled, reads/2)
 		}
 	}
 }
@@ -73,8 +137,9 @@ func TestPollingEnds(t *testing.T) {
 	p, fd, _ := newPoller(t)
 	synctest.Test(t, func(t *testing.T) {
 		p.begin(make([]byte, 1))
-		if p.began, p.soon = time.Now(), true; p.attempt(fd) {
-			t.Error("something was read")
+		p.began, p.last, p.trial = time.Now(), pollFor-1, trial{waiting: 2, polling: 1}
+		if p.attempt(fd) || !p.polled {
+			t.Errorf("something was read, or nothing polled for: %v", p.polled)
 		}
 	})
 }
@@ -93,13 +158,11 @@ func TestRequestsAreNotPolledFor(t *testing.T) {
 		"answers":  {wrap(plain, true).(*conn), true},
 		"requests": {Wrap(plain).(*conn), false},
 	} {
-		soon := false
 		for range 20 { // a busy machine reads few answers soon
 			waits(t, tc.c)
-			soon = soon || tc.c.reads.soon
 		}
-		if soon != tc.polls {
-			t.Errorf("%s: reads poll: %v", name, soon)
+		if polls := tc.c.reads.trial.polling > 0; polls != tc.polls {
+			t.Errorf("%s: reads have polled: %v", name, polls)
 		}
 	}
 }

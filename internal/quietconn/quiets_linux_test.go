@@ -200,7 +200,8 @@ func TestAnswersAreReadBetweenTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.(*conn).slow = true
+	reads := &c.(*conn).reads
+	reads.last, reads.polled = slowWait+1, true
 	turns := keepBusy(t)
 	for judged := 0; judged < 20; {
 		read := make(chan int64)
@@ -226,6 +227,9 @@ func TestAnswersAreReadBetweenTurns(t *testing.T) {
 			t.Errorf("an answer was read after %d turns of %d others", took, others)
 		}
 	}
+	if reads.trial.polling > 0 {
+		t.Error("answers that were not polled for count as such")
+	}
 }
 
 // A read between the turns of others ends at its deadline, and when the connection is closed.
@@ -240,7 +244,7 @@ func TestReadsBetweenTurnsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dial(t, addr, nil)
-			c.(*conn).slow = true
+			c.(*conn).reads.last = slowWait + 1
 			keepBusy(t)
 			result := make(chan error, 1)
 			go func() { _, err := c.Read(make([]byte, 1)); result <- err }()
@@ -266,7 +270,7 @@ func TestReadersDoNotKeepProcessorsBusy(t *testing.T) {
 	var running sync.WaitGroup
 	for range 320 {
 		c := dial(t, addr, nil)
-		c.(*conn).slow = true
+		c.(*conn).reads.last = slowWait + 1
 		all = append(all, c)
 	}
 	processorTime := func() time.Duration {

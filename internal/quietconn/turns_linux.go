@@ -26,9 +26,9 @@ var looking atomic.Int32
 // read makes attempts to read until one need not wait.
 func (c *conn) read() error {
 	started := time.Now()
-	c.reads.began = started
+	c.reads.began, c.reads.polled = started, false
 	done, err := false, error(nil)
-	if c.slow {
+	if c.reads.last > slowWait {
 		if looking.Add(1) <= mostLooking {
 			done, err = c.readBetweenTurns(started.Add(lookFor))
 		}
@@ -38,8 +38,7 @@ func (c *conn) read() error {
 		err = c.raw.Read(c.reads.try)
 	}
 	if c.reads.waited && c.answers {
-		took := time.Since(started)
-		c.slow, c.reads.soon = took > slowWait, took < pollFor
+		c.reads.answered(time.Since(started))
 	}
 	return err
 }

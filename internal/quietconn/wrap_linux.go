@@ -46,7 +46,6 @@ type conn struct {
 	writes transfer
 
 	answers bool // see wrap
-	slow    bool // the last answer that was waited for took longer than slowWait; guarded by reads.mu
 }
 
 // transfer is the system call that reads or writes, which is repeated until it need not wait.
