@@ -10,11 +10,11 @@ import (
 // MastersBehind returns the number of masters in the Cluster that a client's server belongs to, or
 // 0 if it is no node of a Cluster. It asks with HELLO, which every user of Redis may run.
 func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
-	hello, err := client.Do(ctx, "HELLO").Result()
-	if err != nil {
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
+	if err := client.Process(ctx, hello); err != nil {
 		return 0, fmt.Errorf("asking the server what it is: %w", err)
 	}
-	if mode(hello) != "cluster" {
+	if hello.Val()["mode"] != "cluster" {
 		return 0, nil
 	}
 	//lint:ignore SA1019 Redis 6.2 has no CLUSTER SHARDS, and users of a Cluster may give CLUSTER SLOTS.
@@ -29,22 +29,6 @@ func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 		}
 	}
 	return len(masters), nil
-}
-
-// mode returns the mode from the answer to HELLO, which is a map under RESP3 and a list under
-// RESP2.
-func mode(hello any) any {
-	switch hello := hello.(type) {
-	case map[any]any:
-		return hello["mode"]
-	case []any:
-		for i := 0; i+1 < len(hello); i += 2 {
-			if hello[i] == "mode" {
-				return hello[i+1]
-			}
-		}
-	}
-	return nil
 }
 
 // IsElsewhere reports whether a node of a Cluster refused a command because its keys are on another

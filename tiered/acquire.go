@@ -123,12 +123,10 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 
 // awaitTold waits until a key is no longer in doubt, which is when told is closed.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
-	late := time.NewTimer(time.Until(until))
-	defer late.Stop()
 	select {
 	case <-told:
 		return nil
-	case <-late.C:
+	case <-time.After(time.Until(until)):
 		return remote.ErrInDoubt
 	case <-l.ctx.Done():
 		return limit.ErrClosed

@@ -228,11 +228,9 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	}
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
-	late := time.NewTimer(within)
-	defer late.Stop()
 	select {
 	case <-done:
-	case <-late.C:
+	case <-time.After(within):
 	}
 }
 

@@ -3,10 +3,8 @@ package tiered
 import (
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
-	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 // mostLeased is the largest part of a limit that may be out on lease, in percent.
@@ -56,7 +54,7 @@ func (l *Limiter) newLeases() *lease.Keeper {
 	return lease.New(lease.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
 		Virtual: l.config.virtualClock != nil,
-		Shard:   func(key remote.UserKey) *outage.Shard { return l.shards.Of(key) },
+		Shard:   l.shards.Of,
 		NotGivenBack: func(err error) {
 			l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 		},

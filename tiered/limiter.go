@@ -157,12 +157,8 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.shards = l.newShards()
 	l.shard = l.shards.Only()
 	l.leases = l.newLeases()
-	if c.denials > 0 {
-		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil)
+	return l, err
 }
 
 // Rule returns the rule of that name: 1 to 64 letters, digits, "_", "-", "." or
@@ -267,19 +263,15 @@ func (l *Limiter) Close() error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- l.endTrips() }()
-	late := time.NewTimer(l.config.deadline + closeWithin)
-	defer late.Stop()
 	var err error
 	select {
 	case err = <-ended:
-	case <-late.C:
+	case <-time.After(l.config.deadline + closeWithin):
 		l.stop()
 		err = errStillInClient
 	}
 	l.script.Rest()
-	if l.denials != nil {
-		l.denials.Close()
-	}
+	l.denials.Close()
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())
 	}

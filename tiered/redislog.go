@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,7 +24,7 @@ func LogOfRedis(logger *slog.Logger) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	redisLines.choose()
+	redisLines.taken.Store(true)
 	redis.SetLogger(redisLog{newQuietLog(logger)})
 }
 
@@ -52,17 +53,11 @@ var redisLines bridge
 // open: after Close a limiter's logger gets no line. With none open, other clients of the program
 // may still report something, which goes to the process's logger.
 type bridge struct {
-	mu    sync.Mutex
-	taken bool        // Open or LogOfRedis has set go-redis's logger
-	open  []*quietLog // of limiters
-	rest  *quietLog   // while none is open
-}
+	taken atomic.Bool // Open or LogOfRedis has set go-redis's logger
 
-// choose records that the program has decided where the lines go.
-func (b *bridge) choose() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.taken = true
+	mu   sync.Mutex  // guards the rest
+	open []*quietLog // of limiters
+	rest *quietLog   // while none is open
 }
 
 // join sends lines to a limiter's logger, until leave.
@@ -71,8 +66,7 @@ func (b *bridge) join(logger *slog.Logger) *quietLog {
 	defer b.mu.Unlock()
 	log := newQuietLog(logger)
 	b.open = append(b.open, log)
-	if !b.taken {
-		b.taken = true
+	if !b.taken.Swap(true) {
 		redis.SetLogger(b)
 	}
 	return log

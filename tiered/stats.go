@@ -208,7 +208,7 @@ func (l *Limiter) Stats() Stats {
 		MemoryLosses:      c.amnesia.Load(),
 		UnchargedUnits:    l.shards.Uncharged(),
 		ChargedBackUnits:  c.charged.Load(),
-		RememberedDenials: l.rememberedDenials(),
+		RememberedDenials: l.denials.Len(),
 		LeasedUnits:       l.leases.Left(),
 	}
 	for _, slots := range l.slots.table.Counts() {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -211,9 +212,7 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
 	}
-	for len(ended) > 0 {
-		some := ended[:min(len(ended), returnedAtOnce)]
-		ended = ended[len(some):]
+	for some := range slices.Chunk(ended, returnedAtOnce) {
 		var returns sync.WaitGroup
 		for i := range some {
 			e := &some[i]

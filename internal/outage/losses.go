@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -26,13 +27,7 @@ func (l losses) any(now int64) bool {
 	return false
 }
 
-func (l losses) rules() (names []string) {
-	for name := range l {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (l losses) rules() []string { return slices.Sorted(maps.Keys(l)) }
 
 // lostRules returns the rules of which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
