@@ -194,7 +194,8 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
-	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
+	o := s.Outage()
+	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), o.Number, o.Fleet) }
 	switch {
 	case r.config.policy == Allow:
 		share = func(*local.Held[*Rule]) int64 { return math.MaxInt64 }
@@ -214,16 +215,10 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	return slot, d
 }
 
-// sharing returns the current outage, and the number of instances that share a limit in it.
-func sharing(s *outage.Shard) local.Sharing {
-	o := s.Outage()
-	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
-}
-
 // roomAlone returns how many more units this process may hold within its share of the limit.
 func (q *question) roomAlone() int64 {
-	l := q.rule.limiter
-	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), sharing(q.shard()))
+	l, o := q.rule.limiter, q.shard().Outage()
+	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet)
 }
 
 // deniedSettling denies units beyond this instance's share while Redis does not know yet what other

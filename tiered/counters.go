@@ -7,21 +7,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// counters are what a limiter counts, and [Limiter.Stats] returns. They use no monitoring system's
+// counters are what a limiter counts itself, and [Limiter.Stats] returns. They use no monitoring system's
 // types: a service must not link one because it limits requests. Nothing is counted by key.
 type counters struct {
-	missed    [outage.OwnTime + 1]atomic.Uint64 // decisions, by why
 	trips     *histogram
 	tripCalls *histogram
 	errors    map[remote.Kind]*atomic.Uint64 // has all kinds; does not change
-	charged   atomic.Uint64
-	amnesia   atomic.Uint64
-	opened    atomic.Uint64
 
 	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters
@@ -44,16 +39,8 @@ func newCounters() *counters {
 	return c
 }
 
-// Opened, Forgot, Charged, Missed and Trip implement [outage.Counts].
-func (c *counters) Opened() { c.opened.Add(1) }
-
-func (c *counters) Forgot() { c.amnesia.Add(1) }
-
-func (c *counters) Charged(units int64) { c.charged.Add(uint64(units)) }
-
-func (c *counters) Missed(why outage.Miss) { c.missed[why].Add(1) }
-
-func (c *counters) Trip(calls int, took time.Duration, err error) {
+// trip counts a trip to Redis.
+func (c *counters) trip(calls int, took time.Duration, err error) {
 	c.trips.observe(took.Seconds())
 	c.tripCalls.observe(float64(calls))
 	if err != nil {

@@ -80,7 +80,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Turned:     l.slots.wake.Send,
 		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
-		Counts:     l.metrics,
+		Trip:       l.metrics.trip,
 		Log:        l.log,
 	}
 	if node, ok := l.client.(*redis.Client); ok {

@@ -193,7 +193,7 @@ func (h Histogram) Count() (n uint64) {
 // every request. The result belongs to the caller. After Close it returns the counters up to then.
 // Stats is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
-	c := l.metrics
+	c, counts := l.metrics, &l.shards.Counts
 	s := Stats{
 		Since:       l.start.Add(beforeStart),
 		State:       l.State(),
@@ -201,13 +201,13 @@ func (l *Limiter) Stats() Stats {
 		FleetSize:   l.FleetSize(),
 		Trips:       TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
 		Missed: MissedStats{
-			NoRoom: c.missed[outage.NoRoom].Load(), NotInTime: c.missed[outage.NotInTime].Load(), OwnTime: c.missed[outage.OwnTime].Load(),
+			NoRoom: counts.Missed[outage.NoRoom].Load(), NotInTime: counts.Missed[outage.NotInTime].Load(), OwnTime: counts.Missed[outage.OwnTime].Load(),
 		},
 
-		Outages:           c.opened.Load(),
-		MemoryLosses:      c.amnesia.Load(),
+		Outages:           counts.Opened.Load(),
+		MemoryLosses:      counts.Forgot.Load(),
 		UnchargedUnits:    l.shards.Uncharged(),
-		ChargedBackUnits:  c.charged.Load(),
+		ChargedBackUnits:  uint64(counts.Charged.Load()),
 		RememberedDenials: l.denials.Len(),
 		LeasedUnits:       l.leases.Left(),
 	}

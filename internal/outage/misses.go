@@ -59,14 +59,14 @@ func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
 	case errors.Is(err, remote.ErrNoRoom): // first, because under overload most are
-		l.Counts.Missed(NoRoom)
+		l.Counts.Missed[NoRoom].Add(1)
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
 	case errors.Is(err, remote.ErrDecideBy): // which says nothing of Redis
-		l.Counts.Missed(OwnTime)
+		l.Counts.Missed[OwnTime].Add(1)
 		return
 	default:
-		l.Counts.Missed(NotInTime)
+		l.Counts.Missed[NotInTime].Add(1)
 	}
 	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFromNow() {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)

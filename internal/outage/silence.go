@@ -16,7 +16,7 @@ type silence struct {
 
 // TripEnded is called for each trip, before its callers get their answers.
 func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
-	s.all.Counts.Trip(callers, took, err)
+	s.all.Trip(callers, took, err)
 	if err != nil {
 		s.Failed(err)
 	}
