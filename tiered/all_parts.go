@@ -135,13 +135,7 @@ func (g *together) trips(part []int) int {
 
 // charge asks Redis to decide a part, within the given time.
 func (g *together) charge(ctx context.Context, part []int, within time.Duration) error {
-	entries := g.entries
-	if len(part) < len(entries) {
-		entries = make([]remote.Entry, len(part))
-		for j, i := range part {
-			entries[j] = g.entries[i]
-		}
-	}
+	entries := some(g.entries, part)
 	var replies []remote.Reply
 	var err error
 	if s := g.questions[part[0]].shard(); !g.acquires {
@@ -249,11 +243,14 @@ func entriesOf(questions []question) []remote.Entry {
 	return entries
 }
 
-// everyOne returns the positions 0 to n-1.
-func everyOne(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
+// some returns the entries at some positions.
+func some(entries []remote.Entry, positions []int) []remote.Entry {
+	if len(positions) == len(entries) {
+		return entries
 	}
-	return all
+	some := make([]remote.Entry, len(positions))
+	for i, at := range positions {
+		some[i] = entries[at]
+	}
+	return some
 }
