@@ -51,13 +51,8 @@ func LeaseWithinLimit(percent int) RuleOption {
 
 // newLeases makes the keeper of all rules' leases.
 func (l *Limiter) newLeases() *lease.Keeper {
-	return lease.New(lease.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
-		Virtual: l.config.virtualClock != nil,
-		Shard:   l.shards.Of,
-		NotGivenBack: func(err error) {
-			l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
-		},
+	return lease.New(l.shards, l.config.virtualClock != nil, func(err error) {
+		l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 	})
 }
 

@@ -56,7 +56,6 @@ type Limiter struct {
 	metrics   *counters
 	log       *quietLog
 	start     time.Time
-	born      int64 // when the limiter was made, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
@@ -137,7 +136,6 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	})
 	l.holds.lastID.Store(rand.Uint64() / 2)
 	l.holds.pending = make(map[*outage.Shard]int)
-	l.born = l.now()
 	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
