@@ -50,25 +50,18 @@ func (l *Limiter) initSlots() {
 
 // startSlots makes the keeper renew slots with the given TTL, and starts it if necessary.
 func (l *Limiter) startSlots(ttl time.Duration) {
-	third := int64(ttl / renewals)
-	for {
-		known := l.slots.third.Load()
-		if known != 0 && known <= third {
-			return
-		}
-		if !l.slots.third.CompareAndSwap(known, third) {
-			continue
-		}
-		if known == 0 && l.config.virtualClock == nil {
-			l.slots.mu.Lock()
-			defer l.slots.mu.Unlock()
-			if !l.slots.closed {
-				l.background.Go(l.keepSlots)
-			}
-		}
-		l.slots.wake.Send()
+	k, third := &l.slots, int64(ttl/renewals)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.third.Load()
+	if known != 0 && known <= third {
 		return
 	}
+	k.third.Store(third)
+	if known == 0 && l.config.virtualClock == nil && !k.closed {
+		l.background.Go(l.keepSlots)
+	}
+	k.wake.Send()
 }
 
 // keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and
