@@ -17,7 +17,7 @@ import (
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 0 || d > denialLife {
-			return option.Invalid("denials remembered for %v, must be between 0 and %v", d, denialLife)
+			return option.Invalid("DenialLife of %v, must be between 0 and %v", d, denialLife)
 		}
 		c.denialLife = d
 		return nil

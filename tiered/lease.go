@@ -31,7 +31,7 @@ const mostLeased = 50
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		if percent < 1 || percent > mostLeased {
-			return option.Invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
+			return option.Invalid("a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
 		}
 		c.leased, c.leasedWithin = percent, false
 		return nil

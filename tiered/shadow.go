@@ -33,7 +33,7 @@ import (
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
 		if !(part > 0 && part <= 1) {
-			return option.Invalid("shadow of %v of the keys, must be a part above 0 and up to 1", part)
+			return option.Invalid("Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
 		}
 		c.shadow = part
 		return nil

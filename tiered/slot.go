@@ -129,7 +129,7 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 		meaningless = "Unsettled"
 	}
 	if meaningless != "" {
-		return nil, option.Invalid("%s does not go with the limit %v, which has no window", meaningless, lim)
+		return nil, option.Invalid("%s cannot be combined with the limit %v, which has no window", meaningless, lim)
 	}
 	ttl := cmp.Or(c.slotTTL, defaultSlotTTL)
 	encoded, err := remote.NewSlotsRule(lim, ttl, l.slots.holder)
