@@ -70,8 +70,8 @@ func (q *quietLog) pass(kind string) (leftOut []any, ok bool) {
 // own format, many of them while a server is lost, and with no information that the limiter's own
 // lines do not have. A nil logger discards the lines.
 //
-// [Open] and [OpenURL] do the same with the limiter's logger. LogOfRedis is for programs that use
-// [New], or want another logger for these lines; once it was called, Open does not change
+// [Open] and [OpenURL] do the same with the limiter's logger. Use LogOfRedis in a program that uses
+// [New], or that wants another logger for these lines; after it was called, Open does not change
 // go-redis's logger. Call it when the program starts and before it makes clients: go-redis has one
 // logger for the whole process, including the program's own clients.
 func LogOfRedis(logger *slog.Logger) {

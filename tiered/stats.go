@@ -144,7 +144,8 @@ type SourceStats struct {
 	Name string
 	// Loads is how often its rules were put in force, Failures how often they could not be.
 	Loads, Failures uint64
-	// InForce reports whether the source as last read is in force.
+	// InForce reports whether the last attempt to load the source succeeded, so that its rules as last
+	// read are in force.
 	InForce bool
 	// LastSuccess is the time at which the rules in force were loaded, or zero if none ever were.
 	LastSuccess time.Time

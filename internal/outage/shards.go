@@ -148,7 +148,7 @@ func (l *Shards) AddWindow(window time.Duration) {
 // Longest returns the longest window of any rule.
 func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
 
-// Asked reports whether any call waits for Redis.
+// Asked reports whether any caller waits for an answer of Redis.
 func (l *Shards) Asked() bool {
 	return slices.ContainsFunc(l.InUse(), func(s *Shard) bool { return s.Decider.Asked() })
 }
