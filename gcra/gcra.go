@@ -69,9 +69,9 @@ func (r Rate) Free(s State, now int64) int64 {
 	return int64(free)
 }
 
-// Wait returns how long from now, in µs rounded up, it takes until cost units fit if none are
-// taken in the meantime. It is 0 when they fit now. The cost must be at most the
-// burst; more never fit.
+// Wait returns the time from now, in µs and rounded up, until cost units fit, provided that none are
+// taken in the meantime; it is 0 if they fit now. The cost must be at most the burst, because more units
+// never fit.
 func (r Rate) Wait(s State, now, cost int64) int64 {
 	whole, part := r.span(cost)
 	part += s.Part - r.burstPart // is above -den, and rounded up below

@@ -21,10 +21,10 @@ type KeyFunc func(r *http.Request) string
 // Everyone is a key that all requests share, for limits on all of them together.
 func Everyone(*http.Request) string { return "all" }
 
-// ClientAddress is the address of the connection that the request came on: IPv4 as it is, IPv6 by
-// its /64, which is the least that a customer of a network gets. Headers are not read: behind a
-// reverse proxy this is the proxy's address, see [Proxies]. It is r.RemoteAddr, so do not use it
-// after a middleware that copies a header there.
+// ClientAddress returns the address of the connection on which the request came: an IPv4 address as it is,
+// and the /64 prefix of an IPv6 address, because that is the smallest block that a network assigns to a
+// customer. It reads no headers, so behind a reverse proxy it returns the proxy's address; see [Proxies]. It
+// uses r.RemoteAddr: do not use it behind a middleware that copies a header into that field.
 func ClientAddress(r *http.Request) string {
 	addr, _ := peer(r)
 	return AddressKey(addr)

@@ -186,10 +186,9 @@ func (a Algorithm) WorstCase(l Limit) int64 {
 	return n
 }
 
-// ParseAlgorithm reads what [Algorithm.String] writes: a name, for a sliding
-// counter optionally followed by ":" and its dials, as in
-// "sliding-counter:k=60,estimate", and "sliding-log:zset". "auto" and "" are automatic. The error wraps
-// [ErrInvalidAlgorithm] and lists the names.
+// ParseAlgorithm parses the form that [Algorithm.String] returns: a name, which may be followed by ":" and
+// parameters, as in "sliding-counter:k=60,estimate" and "sliding-log:zset". "auto" and "" are [Automatic].
+// The error wraps [ErrInvalidAlgorithm] and says what is valid.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	name, dials, _ := strings.Cut(s, ":")
 	if name == "" || name == "auto" {

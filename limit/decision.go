@@ -4,9 +4,8 @@ import "time"
 
 // Decision is the answer to one request.
 type Decision struct {
-	// Allowed says whether the request may proceed. If it is true its cost has
-	// been charged (but for a peek, which charges nothing, and where WouldDeny is
-	// true); if it is false nothing has.
+	// Allowed says whether the request may proceed. If it is true, the cost has been charged, except
+	// by a peek and if WouldDeny is true. If it is false, nothing has been charged.
 	Allowed bool
 
 	// HeldBack says that this limit did not deny: the request was denied by another of the
@@ -53,8 +52,8 @@ type Decision struct {
 	// ask again, 5 s at most, and of a limit of [Concurrent] always 50 ms.
 	RetryAfter time.Duration
 
-	// ResetAfter is how long until the key is as good as never used, if nobody
-	// uses it in the meantime. From the local tier it is what that tier last knew.
+	// ResetAfter is the time until the key is as if it had never been used, provided that nobody uses
+	// it in the meantime. In a decision of the local tier it is computed from Redis's last answer.
 	ResetAfter time.Duration
 
 	// Tier says who decided.

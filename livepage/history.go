@@ -121,8 +121,8 @@ func p99(a, b moment) string {
 	return fmt.Sprint("more than ", time.Duration(b.bounds[len(b.bounds)-1]*float64(time.Second)))
 }
 
-// Up is where a part of a bar begins, from the top of a picture of 100.
+// Up returns where the bar begins: its distance from the top of the picture, which is 100 high.
 func (b bar) Up() int { return 100 - b.Allowed - b.Denied }
 
-// DeniedUp is the same of the part that was denied.
+// DeniedUp returns the same for the part of the bar that shows denials.
 func (b bar) DeniedUp() int { return 100 - b.Denied }

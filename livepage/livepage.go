@@ -102,9 +102,9 @@ func Hosts(names ...string) Option {
 	}
 }
 
-// New returns the page of a limiter. Close it if it is not needed for as long as the
-// limiter, and when an http.Server shuts down, which otherwise waits for pages that are
-// being updated: server.RegisterOnShutdown(page.Close).
+// New returns the page of a limiter. Close the page if it is no longer needed while the limiter is. Also
+// close it when an http.Server shuts down, because the server otherwise waits for pages that are being
+// updated: server.RegisterOnShutdown(page.Close).
 //
 // Errors wrap [limit.ErrInvalidOption].
 func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
@@ -142,8 +142,8 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	return p, nil
 }
 
-// Close ends updates and lets go of the limiter. The page still shows what is when it
-// is loaded, without hottest keys. Closing again does nothing.
+// Close ends the updates of open pages, and stops watching the limiter's decisions. A page that is loaded
+// afterwards shows the limiter's state at that moment, without the hottest keys. Closing again does nothing.
 func (p *Page) Close() {
 	p.stopWatch()
 	p.close()

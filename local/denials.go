@@ -17,6 +17,8 @@ import (
 // not free until u". The second says nothing of smaller costs. Both times are counted from before
 // the request was sent, so they end no later than on Redis's clock. A denial also has a maximal
 // life, because capacity can come back early (a refund, a raised limit, a reset).
+//
+// A nil Denials remembers nothing.
 type Denials struct {
 	front front
 	cache *ristretto.Cache[uint64, *denial]
@@ -61,8 +63,12 @@ type Denial struct {
 
 // NewDenials returns a Denials for up to size keys, each remembered for at most life, with a table
 // in front for up to twice as many keys that are asked for most. If synchronous is set, a denial is
-// in force as soon as Remember returns; otherwise a moment later, or under load not at all.
+// in force as soon as Remember returns; otherwise a moment later, or under load not at all. For a
+// size of 0 it returns nil.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
+	if size == 0 {
+		return nil, nil
+	}
 	d := &Denials{front: newFront(size), size: int64(size), life: life, sync: synchronous}
 	d.until.Store(math.MinInt64)
 	var err error
@@ -83,6 +89,9 @@ func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error
 // Remember stores a denial that answered a request sent at time sent. hash is the salted hash of
 // the key.
 func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
+	if d == nil {
+		return
+	}
 	gate := d.gate(sent)
 	gate.RLock()
 	defer gate.RUnlock()
@@ -130,6 +139,9 @@ func (d *Denials) prolong(forget int64) {
 // that was sent earlier may still arrive: it is not stored, unless another key has taken the place
 // in the table meanwhile.
 func (d *Denials) Forget(hash uint64, now int64) {
+	if d == nil {
+		return
+	}
 	gate := d.gate(int64(hash))
 	gate.RLock()
 	defer gate.RUnlock()
@@ -150,7 +162,7 @@ func (d *Denials) Forget(hash uint64, now int64) {
 // exact up to the time that a message takes if the cost is the one that was denied; otherwise it is
 // the earliest time that is possible.
 func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
-	if now >= d.until.Load() {
+	if d == nil || now >= d.until.Load() {
 		return Denial{}, false // as in an outage, when there are no recent denials
 	}
 	known := d.front.get(hash)
@@ -192,11 +204,19 @@ func (d *Denials) get(hash uint64, now int64) *denial {
 }
 
 // Len returns the approximate number of remembered keys.
-func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
+func (d *Denials) Len() int {
+	if d == nil {
+		return 0
+	}
+	return int(d.size - d.cache.RemainingCost())
+}
 
 // Close frees the memory. Afterwards lookups find nothing, and nothing is remembered. Closing again
 // does nothing.
 func (d *Denials) Close() {
+	if d == nil {
+		return
+	}
 	for i := range d.gates {
 		d.gates[i].Lock()
 		d.gates[i].closed = true

@@ -197,10 +197,20 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-func TestNewDenialsWithoutRoom(t *testing.T) {
-	if d, err := NewDenials(0, time.Second, false); err == nil {
-		d.Close()
-		t.Error("a memory for no keys")
+func TestNoDenials(t *testing.T) {
+	d, err := NewDenials(0, time.Second, false)
+	if d != nil || err != nil {
+		t.Fatalf("%v, %v; want nil", d, err)
+	}
+	hash := testHasher.Hash("k")
+	d.Remember(hash, noon, Denial{Cost: 1, RetryAfter: time.Minute, NextAfter: time.Minute})
+	if _, known := d.Lookup(hash, noon, 1); known || d.Len() != 0 {
+		t.Error("something is remembered")
+	}
+	d.Forget(hash, noon)
+	d.Close()
+	if _, err := NewDenials(-1, time.Second, false); err == nil {
+		t.Error("a memory for -1 keys")
 	}
 }
 

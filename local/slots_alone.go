@@ -24,35 +24,29 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	return true, left - units
 }
 
-// Sharing says among how many instances a limit is divided while Redis cannot be asked.
-type Sharing struct {
-	// Outage identifies the outage; 0 means none.
-	Outage uint32
-	Fleet  int
-}
-
 // Share returns how many units the process may hold while Redis cannot be asked: the units that it
-// holds plus its part of those that were free, or its part of the limit if it holds none. The
-// first call in an outage fixes the share. It is for GrantAlone, which holds the lock.
-func (h *Held[O]) Share(quota int64, o Sharing) int64 {
-	fleet := int64(max(1, o.Fleet))
-	if o.Outage == 0 || h.outage != o.Outage {
-		h.outage = o.Outage
-		if h.share = max(1, quota/fleet); h.units > 0 {
-			h.share = min(quota, h.units+min(h.free, quota)/fleet)
+// holds plus its part of those that were free, or its part of the limit if it holds none. outage
+// identifies the outage, 0 if there is none, and fleet is the number of instances that share the limit.
+// The first call in an outage fixes the share. It is for GrantAlone, which holds the lock.
+func (h *Held[O]) Share(quota int64, outage uint32, fleet int) int64 {
+	if outage == 0 || h.outage != outage {
+		h.outage = outage
+		instances := int64(max(1, fleet))
+		if h.share = max(1, quota/instances); h.units > 0 {
+			h.share = min(quota, h.units+min(h.free, quota)/instances)
 		}
 	}
 	return h.share
 }
 
-// Room returns how many more units the process may hold within its share.
-func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, o Sharing) int64 {
+// Room returns how many more units the process may hold within its share, see [Held.Share].
+func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, outage uint32, fleet int) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
 	h.lapse(now)
-	return max(0, h.Share(quota, o)-h.units)
+	return max(0, h.Share(quota, outage, fleet)-h.units)
 }
 
 // keep makes the slots valid until Redis knows of them. The lock is held.

@@ -49,11 +49,10 @@ func TestLaw11SharesOfSlots(t *testing.T) {
 		for range test.held {
 			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), test.free, new(Slot[string]))
 		}
-		o := Sharing{Outage: 7, Fleet: test.fleet}
-		if room := table.Room(slotsNow, theKey, test.quota, o); room != test.share-test.held {
+		if room := table.Room(slotsNow, theKey, test.quota, 7, test.fleet); room != test.share-test.held {
 			t.Errorf("%s: room for %d units, want %d", test.what, room, test.share-test.held)
 		}
-		share := func(h *Held[string]) int64 { return h.Share(test.quota, o) }
+		share := func(h *Held[string]) int64 { return h.Share(test.quota, 7, test.fleet) }
 		for held := test.held; held <= test.share; held++ {
 			granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string]))
 			if want := held < test.share; granted != want || left != max(0, test.share-held-1) {
@@ -71,15 +70,15 @@ func TestLaw11SharesOfSlots(t *testing.T) {
 func TestRoomForSlots(t *testing.T) {
 	table := NewSlots[string](func() {})
 	for i, want := range []int64{3, 2, 1} {
-		if room := table.Room(slotsNow, theKey, 9, Sharing{Fleet: 3}); room != want {
+		if room := table.Room(slotsNow, theKey, 9, 0, 3); room != want {
 			t.Errorf("room for %d units while %d are held, want %d", room, i, want)
 		}
 		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), int64(8-3*i), new(Slot[string]))
 	}
-	if room := table.Room(slotsNow, theKey, 2, Sharing{Outage: 1, Fleet: 1}); room != 0 {
+	if room := table.Room(slotsNow, theKey, 2, 1, 1); room != 0 {
 		t.Errorf("room for %d units of a lower limit", room)
 	}
-	share := func(h *Held[string]) int64 { return h.Share(2, Sharing{Outage: 1, Fleet: 1}) }
+	share := func(h *Held[string]) int64 { return h.Share(2, 1, 1) }
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string])); granted || left != 0 {
 		t.Errorf("granted %v, %d are left", granted, left)
 	}
@@ -90,14 +89,14 @@ func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var first, second Slot[string]
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, &first, &second)
-	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 1, Fleet: 4}); room != 2 {
+	if room := table.Room(slotsNow, theKey, 10, 1, 4); room != 2 {
 		t.Errorf("room for %d units, want 2", room)
 	}
 	first.Release(slotsNow, slotsNow, true)
-	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 1, Fleet: 8}); room != 3 {
+	if room := table.Room(slotsNow, theKey, 10, 1, 8); room != 3 {
 		t.Errorf("in the same outage, with one unit less: room for %d units, want 3", room)
 	}
-	if room := table.Room(slotsNow, theKey, 10, Sharing{Outage: 2, Fleet: 8}); room != 1 {
+	if room := table.Room(slotsNow, theKey, 10, 2, 8); room != 1 {
 		t.Errorf("in the next outage: room for %d units, want 1", room)
 	}
 }

@@ -88,9 +88,9 @@ func (c Candidate) Above() float64 {
 	return float64(c.WorstCase()-c.Limit.Quota()) / float64(c.Limit.Quota())
 }
 
-// Late is how late capacity returns at most, as a part of the window: what the exact
-// log, with the same charges, would grant at some moment has all been granted that
-// part of a window later, if anyone asks for it.
+// Late returns how late capacity returns at most, as a part of the window: whatever the exact log,
+// with the same charges, would grant at some moment, the candidate grants at most that part of a window
+// later.
 //
 //	sliding log      0
 //	sliding counter  1/k: a unit counts until the whole of its sub-window is too old

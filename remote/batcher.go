@@ -78,6 +78,7 @@ type Batcher struct {
 
 	lastAnswer atomic.Int64 // local time of Redis's last answer
 	answered   atomic.Int64 // decisions, in time
+	asking     atomic.Int64 // callers
 
 	running sync.WaitGroup // goroutines that make trips
 	calls   callPool
@@ -118,6 +119,9 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 
 // Answered returns the number of decisions made in time so far, counting each of a group.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
+
+// Asked reports whether any caller waits for a decision.
+func (b *Batcher) Asked() bool { return b.asking.Load() > 0 }
 
 // Decide has one entry decided, with all of its count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (reply Reply, err error) {
@@ -167,6 +171,8 @@ const hurriedPart = 0.75
 // decide gets a call answered. Its caller may have to make trips for it and for others, unless it has
 // less time than the limiter's deadline: the others would then have no more time than that caller.
 func (b *Batcher) decide(c *call, within time.Duration) error {
+	b.asking.Add(1)
+	defer b.asking.Add(-1)
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left
 		c.short = float64(left) < wholePart*float64(b.opt.Deadline)

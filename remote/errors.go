@@ -90,16 +90,15 @@ func KindOf(err error) Kind {
 	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid reply") {
 		return Protocol
 	}
-	var notTLS tls.RecordHeaderError
-	var netErr net.Error
+	netErr, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.As(err, &notTLS):
+	case isA[tls.RecordHeaderError](err):
 		return Protocol
 	case isOfCertificates(err):
 		return Auth
-	case errors.As(err, &netErr) && netErr.Timeout():
+	case isNet && netErr.Timeout():
 		return Timeout
-	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, redis.ErrClosed):
+	case isNet, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, redis.ErrClosed):
 		return Unreachable
 	}
 	return Other
@@ -109,21 +108,26 @@ func beginsWithAny(text string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
+// isA reports whether an error of type E is in the tree of err.
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
 // isOfCertificates reports whether a TLS handshake failed because of the server's certificate, or
 // because of this client's, which the server reports in an alert.
 func isOfCertificates(err error) bool {
-	var unverified *tls.CertificateVerificationError
-	var alert *net.OpError
-	return errors.As(err, &unverified) ||
-		errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
+	alert, ok := errors.AsType[*net.OpError](err)
+	return isA[*tls.CertificateVerificationError](err) ||
+		ok && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
 }
 
 // serverError returns the server's text, if the error is from the server. An error of a command
 // within a script begins like that of the command itself; before Redis 7 it is at the end of an
 // error about the script, as in "...: @user_script: 12: -OOM ...".
 func serverError(err error) (text string, ok bool) {
-	var redisErr redis.Error
-	if !errors.As(err, &redisErr) {
+	redisErr, ok := errors.AsType[redis.Error](err)
+	if !ok {
 		return "", false
 	}
 	text = strings.TrimPrefix(redisErr.Error(), "ERR ")
@@ -188,19 +192,13 @@ func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(er
 // MayHaveRun reports whether Redis may have made and charged a decision that ended with this error:
 // it was sent, and nothing proves that it did not run.
 func MayHaveRun(err error) bool {
-	// The cases below allocate, and under overload most calls end with ErrNoRoom.
-	return !errors.Is(err, errNotRun) && sentErrorMayHaveRun(err)
-}
-
-func sentErrorMayHaveRun(err error) bool {
-	var onTheWay *net.OpError
-	var lookUp *net.DNSError
-	var notTLS tls.RecordHeaderError
 	switch {
-	case errors.Is(err, ErrUnreadable), isOfCertificates(err), errors.As(err, &notTLS),
-		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &lookUp):
+	case errors.Is(err, errNotRun), // first, because under overload most calls end with ErrNoRoom
+		errors.Is(err, ErrUnreadable), isOfCertificates(err), isA[tls.RecordHeaderError](err),
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isA[*net.DNSError](err):
 		return false
-	case errors.As(err, &onTheWay):
+	}
+	if onTheWay, ok := errors.AsType[*net.OpError](err); ok {
 		return onTheWay.Op != "dial"
 	}
 	if text, ok := serverError(err); ok {
@@ -215,10 +213,10 @@ func sentErrorMayHaveRun(err error) bool {
 // Cluster's client of a server that is not part of one. It returns nil for all other errors, including
 // an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
-	var invalid x509.CertificateInvalidError
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	text, _ := serverError(err)
 	switch kind := KindOf(err); {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	case isInvalid && invalid.Reason == x509.Expired:
 		return nil
 	case isOfCertificates(err):
 		return fmt.Errorf("%w: check the authority (RootCAs), the host name (ServerName) and this client's Certificates in the client's TLSConfig: %w", limit.ErrTLS, err)

@@ -39,7 +39,7 @@ func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 	}
 	defer h.mu.Unlock()
 	now := localTime()
-	if h.conn != nil && h.isDue(now) {
+	if h.isDue(now) {
 		h.giveBack()
 	}
 	taken := h.conn == nil

@@ -80,11 +80,9 @@ func (b *Batcher) DelayDenied(ctx context.Context) {
 	if atOnce {
 		return
 	}
-	over := time.NewTimer(TimeLeft(ctx, b.opt.Deadline))
-	defer over.Stop()
 	select {
 	case <-ctx.Done():
-	case <-over.C:
+	case <-time.After(TimeLeft(ctx, b.opt.Deadline)):
 	}
 }
 

@@ -78,8 +78,23 @@ func NewScript(client redis.UniversalClient) *Script {
 // node, if that is a node of a Cluster.
 func (s *Script) DivideBySlot() { s.bySlot.Store(true) }
 
-// DividesBySlot reports whether each call of the script has keys of one slot only.
-func (s *Script) DividesBySlot() bool { return s.bySlot.Load() }
+// Divide returns the positions of the entries that each call of the script may have, in order: those of
+// one slot, or all of them.
+func (s *Script) Divide(entries []Entry) (parts [][]int) {
+	if s.bySlot.Load() {
+		return BySlot(entries)
+	}
+	return [][]int{everyOne(len(entries))}
+}
+
+// everyOne returns the positions 0 to n-1.
+func everyOne(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
 
 // HoldConnection lets the Script keep a connection of the client's pool to each server between two runs.
 // Call it before the first run, and call [Script.Rest] once a second and after the last run.
@@ -223,10 +238,7 @@ func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock in
 // them, or nil.
 func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entries int, clock int64) ([]Reply, error) {
 	r := run{script: s, node: n, from: from, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
-	again := make([]int, len(parts))
-	for i := range again {
-		again[i] = i
-	}
+	again := everyOne(len(parts))
 	// A part is sent again only if its answer proves that it was not run, so nothing was charged.
 	for range 4 {
 		form := s.form(ctx)

@@ -72,7 +72,7 @@ func TestAClientOfOneNodeDividesBySlotOnceRefused(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if !script.DividesBySlot() {
+	if !script.bySlot.Load() {
 		t.Error("calls are not divided by slot")
 	}
 	for _, e := range entries() {

@@ -75,7 +75,7 @@ func TestByteOrderMarks(t *testing.T) {
 		little, big = append(little, byte(u), byte(u>>8)), append(big, byte(u>>8), byte(u))
 	}
 	for _, text := range []string{"\xff\xfe" + string(little), "\xfe\xff" + string(big), string(little), string(big), "\xff\xfe\x00\x00", "\x00\x00\xfe\xff"} {
-		if _, err := read("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "f:1:1: this is UTF-16 or UTF-32, must be text in UTF-8") {
+		if _, err := read("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "f:1:1: the file is in UTF-16 or UTF-32, must be text in UTF-8") {
 			t.Errorf("%.10q: %v", text, err)
 		}
 	}

@@ -39,7 +39,7 @@ func OnLoad(f func(error)) Option {
 func Every(d time.Duration) Option {
 	return func(r *Rules) error {
 		if d < 10*time.Millisecond || d > time.Hour {
-			return option.Invalid("looking at the file every %v, must be between 10ms and 1h", d)
+			return option.Invalid("Every of %v, must be between 10ms and 1h", d)
 		}
 		r.every = d
 		return nil

@@ -92,7 +92,7 @@ func (f *file) readTop(body ast.Node, p *problems) {
 				f.rules = append(f.rules, readRule(r, p))
 			}
 			if m, ok := top.value.(*ast.MappingNode); ok && len(m.Values) == 0 {
-				p.addf(top.at, "rules has none")
+				p.addf(top.at, "rules contains no rule")
 			}
 		case "keys":
 			f.keys = make(map[string]planOf)
@@ -171,7 +171,7 @@ func readRule(r field, p *problems) *spec {
 			s.plans = make(map[string]placedLimit)
 			for _, f := range p.fields(f.value, "plans") {
 				if strings.Contains(f.name, "/") {
-					p.addf(f.at, "plan %q has a \"/\" in its name, by which limits are told from plans", f.name)
+					p.addf(f.at, "the name of plan %q contains \"/\", which only limits may contain", f.name)
 				}
 				s.plans[f.name] = p.limit(f)
 			}

@@ -165,7 +165,7 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	defer r.mu.Unlock()
 	for _, name := range r.used {
 		if next[name] == nil {
-			p.addf(file.at, "there is no rule %q, which the program uses; dry_run: true would switch it off", name)
+			p.addf(file.at, "rule %q is missing, but the program uses it; to stop enforcing it, keep it with dry_run: true", name)
 		}
 	}
 	if err := p.err(); err != nil {

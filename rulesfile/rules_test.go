@@ -94,7 +94,7 @@ func TestUsedRulesStay(t *testing.T) {
 	rules := f.load(newLimiter(t))
 	used := rule(t, rules, "used")
 	f.write("\nrules: {unused: {limit: 20/1h}}")
-	want := f.path + `:2:1: there is no rule "used", which the program uses; dry_run: true would switch it off`
+	want := f.path + `:2:1: rule "used" is missing, but the program uses it; to stop enforcing it, keep it with dry_run: true`
 	if err := rules.Reload(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -205,7 +205,7 @@ func TestLoadRefuses(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, good)
 	for name, option := range map[string]Option{
-		"logger": Logger(nil), "function": OnLoad(nil), "every 9.9": Every(10*time.Millisecond - 1), "every 1h0m0.0": Every(time.Hour + 1),
+		"logger": Logger(nil), "function": OnLoad(nil), "Every 9.9": Every(10*time.Millisecond - 1), "Every 1h0m0.0": Every(time.Hour + 1),
 	} {
 		if _, err := Load(limiter, f.path, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), strings.Fields(name)[0]) {
 			t.Errorf("%s: %v", name, err)

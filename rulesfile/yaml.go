@@ -35,20 +35,20 @@ const (
 func parse(text []byte, p *problems) ast.Node {
 	text, ok := inUTF8(text)
 	if !ok {
-		p.addf(place{1, 1}, "this is UTF-16 or UTF-32, must be text in UTF-8")
+		p.addf(place{1, 1}, "the file is in UTF-16 or UTF-32, must be text in UTF-8")
 		return nil
 	}
 	if at, ok := invalidText(text); !ok {
-		p.addf(at, "this is not text in UTF-8")
+		p.addf(at, "the file is not text in UTF-8")
 		return nil
 	}
 	tokens := lexer.Tokenize(string(text))
 	if t := tooDeep(tokens); t != nil {
-		p.addf(placeOf(t), "more than %d lists or fields lie in each other", maxDepth)
+		p.addf(placeOf(t), "lists or fields are nested more than %d deep", maxDepth)
 		return nil
 	}
 	if t := tooMany(tokens); t != nil {
-		p.addf(placeOf(t), "the file has more than %d fields or entries: let the program say who is on which plan", maxFields)
+		p.addf(placeOf(t), "the file has more than %d fields or entries; a longer list of who is on which plan belongs into the program", maxFields)
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0)
@@ -62,7 +62,7 @@ func parse(text []byte, p *problems) ast.Node {
 			// of their length.
 			err = errors.New(withoutName(withoutTab(e.GetMessage())))
 		}
-		p.addf(at, "this is not YAML: %w", err)
+		p.addf(at, "the file is not valid YAML: %w", err)
 		return nil
 	}
 	var body ast.Node
@@ -72,7 +72,7 @@ func parse(text []byte, p *problems) ast.Node {
 		case body == nil:
 			body = document.Body
 		default:
-			p.addf(at(document.Body), "a second document, or a directive before the first: a rules file is one document")
+			p.addf(at(document.Body), "a second document begins here, or a directive precedes the first; a rules file must be a single document")
 			return nil
 		}
 	}
@@ -204,10 +204,10 @@ func (p *problems) fields(n ast.Node, what string) []field {
 		name, ok := plain(v.Key)
 		switch {
 		case !ok:
-			p.addf(at(v.Key), "a name in %s is no plain text", what)
+			p.addf(at(v.Key), "the name of a field in %s is not plain text", what)
 			continue
 		case name == "":
-			p.addf(at(v.Key), "a name in %s is empty", what)
+			p.addf(at(v.Key), "the name of a field in %s is empty", what)
 			continue
 		}
 		fields = append(fields, field{name: name, at: at(v.Key), value: v.Value})
@@ -238,9 +238,9 @@ func (p *problems) unlike(n ast.Node, what, like string) {
 	case ast.LiteralType:
 		is = "a block of text"
 	case ast.AnchorType, ast.AliasType, ast.MergeKeyType:
-		is = "an anchor or alias (rules files have none: write it out)"
+		is = "an anchor or alias (rules files have none; write the value out)"
 	case ast.TagType:
-		is = "tagged (values in rules files are not)"
+		is = "tagged (rules files have no tags)"
 	default:
 		if text, ok := plain(n); ok {
 			is = strconv.Quote(text) // which may be meant for the terminal that it is printed on

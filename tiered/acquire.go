@@ -123,12 +123,10 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 
 // awaitTold waits until a key is no longer in doubt, which is when told is closed.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
-	late := time.NewTimer(time.Until(until))
-	defer late.Stop()
 	select {
 	case <-told:
 		return nil
-	case <-late.C:
+	case <-time.After(time.Until(until)):
 		return remote.ErrInDoubt
 	case <-l.ctx.Done():
 		return limit.ErrClosed
@@ -196,7 +194,8 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
-	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), sharing(s)) }
+	o := s.Outage()
+	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), o.Number, o.Fleet) }
 	switch {
 	case r.config.policy == Allow:
 		share = func(*local.Held[*Rule]) int64 { return math.MaxInt64 }
@@ -216,16 +215,10 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	return slot, d
 }
 
-// sharing returns the current outage, and the number of instances that share a limit in it.
-func sharing(s *outage.Shard) local.Sharing {
-	o := s.Outage()
-	return local.Sharing{Outage: o.Number, Fleet: o.Fleet}
-}
-
 // roomAlone returns how many more units this process may hold within its share of the limit.
 func (q *question) roomAlone() int64 {
-	l := q.rule.limiter
-	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), sharing(q.shard()))
+	l, o := q.rule.limiter, q.shard().Outage()
+	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet)
 }
 
 // deniedSettling denies units beyond this instance's share while Redis does not know yet what other
@@ -249,4 +242,41 @@ func (r *Rule) resetSlots(key *callKey) {
 	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })
 	r.unitsCameBack(key)
+}
+
+// peekSlots decides a Peek of a concurrency limit.
+func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
+	r, units := q.rule, q.cost
+	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
+		return limit.Decision{}, err
+	}
+	l := r.limiter
+	l.roundOfSlots()
+	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
+		return d, nil
+	}
+	s, err := q.shard(), breaker.ErrOpen
+	if s.Breaker.Closed() {
+		var reply remote.Reply
+		if reply, err = s.Decide(ctx, q.entry()); err == nil {
+			d := r.fromRedis(&reply, units, lua.Peek)
+			r.slotsDenied(&d)
+			return d, nil
+		}
+	}
+	if !l.outage(err) {
+		return limit.Decision{}, err
+	}
+	d := r.decision(s.TierWithout(err))
+	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
+	switch {
+	case r.config.policy == Allow:
+		d.Remaining = r.limit.Quota()
+	case r.config.policy == Approximate && !s.Breaker.Closed():
+		d.Remaining = q.roomAlone()
+	}
+	if d.Allowed = d.Remaining >= units; d.Allowed {
+		d.RetryAfter = 0
+	}
+	return d, nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Request is one of several requests that are decided together by [Limiter.AllowAll],
@@ -130,11 +129,5 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	if !g.reserve(ctx) {
 		return decisions, nil
 	}
-	var parts [][]int
-	if !l.script.DividesBySlot() {
-		parts = [][]int{everyOne(len(requests))}
-	} else {
-		parts = remote.BySlot(g.entries)
-	}
-	return g.decide(ctx, parts)
+	return g.decide(ctx, l.script.Divide(g.entries))
 }

@@ -135,13 +135,7 @@ func (g *together) trips(part []int) int {
 
 // charge asks Redis to decide a part, within the given time.
 func (g *together) charge(ctx context.Context, part []int, within time.Duration) error {
-	entries := g.entries
-	if len(part) < len(entries) {
-		entries = make([]remote.Entry, len(part))
-		for j, i := range part {
-			entries[j] = g.entries[i]
-		}
-	}
+	entries := some(g.entries, part)
 	var replies []remote.Reply
 	var err error
 	if s := g.questions[part[0]].shard(); !g.acquires {
@@ -228,11 +222,9 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	}
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
-	late := time.NewTimer(within)
-	defer late.Stop()
 	select {
 	case <-done:
-	case <-late.C:
+	case <-time.After(within):
 	}
 }
 
@@ -251,11 +243,41 @@ func entriesOf(questions []question) []remote.Entry {
 	return entries
 }
 
-// everyOne returns the positions 0 to n-1.
-func everyOne(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
+// some returns the entries at some positions.
+func some(entries []remote.Entry, positions []int) []remote.Entry {
+	if len(positions) == len(entries) {
+		return entries
 	}
-	return all
+	some := make([]remote.Entry, len(positions))
+	for i, at := range positions {
+		some[i] = entries[at]
+	}
+	return some
+}
+
+// acquire asks Redis to decide a part that may acquire slots; see charge.
+func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+	questions := make([]*question, len(part))
+	for j, i := range part {
+		questions[j] = &g.questions[i]
+	}
+	entered, err := g.limiter.enterSlots(ctx, within, questions...)
+	if err != nil {
+		return nil, err
+	}
+	sent := g.limiter.slotNow()
+	replies, err := s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
+	for j, i := range part {
+		if entered[j] == nil {
+			continue
+		}
+		var reply remote.Reply
+		if err == nil {
+			reply = replies[j]
+		}
+		if slots := questions[j].leaveSlots(entered[j], sent, &reply, err); slots != nil {
+			g.grants[i].Slot = slots[0]
+		}
+	}
+	return replies, err
 }

@@ -22,11 +22,11 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	case r.limiter.closed.Load():
 		return limit.ErrClosed
 	case key == "":
-		return fmt.Errorf("%w: it is empty", limit.ErrInvalidKey)
+		return fmt.Errorf("%w: the key is empty", limit.ErrInvalidKey)
 	case len(key) > limit.MaxKey:
-		return fmt.Errorf("%w: it has %d bytes, must be at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
+		return fmt.Errorf("%w: the key has %d bytes, must have at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
 	case cost < 1:
-		return fmt.Errorf("%w: %d, must be at least 1", limit.ErrInvalidCost, cost)
+		return fmt.Errorf("%w: the cost is %d, must be at least 1", limit.ErrInvalidCost, cost)
 	case cost > r.mostCost:
 		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) checkTogether(requests []Request) error {
 	}
 	for i := range requests {
 		if r := requests[i].Rule; r == nil || r.limiter != l {
-			return fmt.Errorf("%w: a request's rule is nil or of another limiter", limit.ErrInvalidRule)
+			return fmt.Errorf("%w: the rule of a request is nil, or belongs to another limiter", limit.ErrInvalidRule)
 		}
 	}
 	return nil
@@ -66,11 +66,11 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 			return err
 		}
 		if q.Rule.config.countDenied {
-			return fmt.Errorf("%w: rule %q counts what is denied, and so cannot be charged all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
+			return fmt.Errorf("%w: rule %q counts denied requests (CountDenied), so it cannot be charged together with others, all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
 		}
 		key := counter{q.Rule.name, q.Key}
 		if first := seen[key]; first != 0 {
-			return fmt.Errorf("%w: requests %d and %d are of rule %q and the same key; add their costs up", limit.ErrInvalidRule, first, i+1, q.Rule.name)
+			return fmt.Errorf("%w: requests %d and %d have the same rule, %q, and the same key; make one request of them, with the sum of their costs", limit.ErrInvalidRule, first, i+1, q.Rule.name)
 		}
 		seen[key] = i + 1
 	}
@@ -85,7 +85,7 @@ func checkWork(requests []Request) error {
 		work += requests[i].Rule.encoded.Work(requests[i].Cost)
 	}
 	if work > maxWork {
-		return fmt.Errorf("%w: the %d requests write %d log units together, must be at most %d: use smaller costs, fewer requests, or another algorithm than a log", limit.ErrInvalidCost, len(requests), work, maxWork)
+		return fmt.Errorf("%w: the %d requests write %d log units together, must be at most %d: use smaller costs, fewer requests, or an algorithm that is not a log", limit.ErrInvalidCost, len(requests), work, maxWork)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(c
 // checkCost is checkForGood for another cost.
 func (q *Request) checkCost(ctx context.Context, cost int64) error {
 	if q.Hold != 0 {
-		return fmt.Errorf("%w: the units of rule %q are to be held for %s by a call that charges them for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
+		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but this call charges units for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
 	}
 	return q.Rule.check(ctx, q.Key, cost)
 }
@@ -107,7 +107,7 @@ func (q *Request) checkTaken(ctx context.Context) error {
 	switch {
 	case q.Hold == 0:
 	case r.slotTTL != 0:
-		return fmt.Errorf("%w: units of rule %q are to be held for %s, but its limit is %v: they are kept until they are released, so Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
+		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but the limit is %v, whose units are kept until they are released; Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
 	default:
 		if err := r.checkHold(q.Hold); err != nil {
 			return err

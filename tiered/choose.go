@@ -46,7 +46,7 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
 	case c.need.Stated() && !c.algorithm.IsAutomatic():
-		return lim, c.algorithm, "", option.Invalid("both a need and the algorithm %v, state one of them", c.algorithm)
+		return lim, c.algorithm, "", option.Invalid("the rule has both a Need and the algorithm %v; set one of them", c.algorithm)
 	case c.need.Stated():
 		n := c.need
 		n.NameBytes = l.nameBytes(rule, n)

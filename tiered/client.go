@@ -1,12 +1,15 @@
 package tiered
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -46,4 +49,74 @@ func tlsHint(client redis.UniversalClient, err error) string {
 		return "the server does not answer: it may not speak TLS, which the client is set to (TLSConfig)"
 	}
 	return ""
+}
+
+// errOneNode is logged if the client knows only one node of a Cluster, and cannot ask the others
+// for their keys.
+var errOneNode = errors.New("the Redis client is of one node, and the node is one of a Cluster with several masters: " +
+	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
+
+// met prepares for decisions once Redis, or a first master of a Cluster, has answered. If the first
+// trip had to look for the library, its callers would wait three round trips longer, and where Redis is
+// far away they would miss their deadline.
+func (l *Limiter) met(s *outage.Shard) {
+	l.checkNode(s)
+	_ = l.shards.WithinStart(func(ctx context.Context) error {
+		l.script.Prepare(ctx)
+		return nil
+	})
+}
+
+// checkNode checks, once Redis has answered, whether it is a node of a Cluster: then calls of the
+// script must have keys of one slot only, and if the Cluster has several masters, the client is the
+// wrong one.
+func (l *Limiter) checkNode(s *outage.Shard) {
+	client, ok := l.client.(*redis.Client)
+	if !ok {
+		return
+	}
+	masters := 0
+	err := l.shards.WithinStart(func(ctx context.Context) (err error) {
+		masters, err = remote.MastersBehind(ctx, client)
+		return err
+	})
+	if err == nil && masters > 0 {
+		l.script.DivideBySlot()
+	}
+	if err == nil && masters > 1 { // if this fails, decisions will show it
+		s.Failed(errOneNode)
+	}
+}
+
+// explain adds to an error why Redis could not be asked.
+func (l *Limiter) explain(err error) error {
+	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
+		// Waiting does not solve that, but decisions are still made: so it is logged, and no error.
+		l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
+			"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
+		if !errors.Is(err, errOneNode) {
+			err = fmt.Errorf("%w: %w", errOneNode, err)
+		}
+	}
+	return err
+}
+
+// behind makes a client for everything behind the options' one address: a Cluster's client if a
+// node of a Cluster with several masters answers, since a client of one node could not ask the
+// others. Managed services give one address for a Cluster. If there is only one master, the client
+// uses that address: others that the node might name need not be reachable from here.
+func behind(options redis.UniversalOptions) (client redis.UniversalClient, cluster bool) {
+	client = redis.NewUniversalClient(&options)
+	node, ok := client.(*redis.Client)
+	if !ok || options.MasterName != "" {
+		return client, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), outage.StartWithin)
+	defer cancel()
+	if masters, err := remote.MastersBehind(ctx, node); err != nil || masters < 2 {
+		return client, false
+	}
+	_ = node.Close() // nothing is in flight
+	options.IsClusterMode = true
+	return redis.NewUniversalClient(&options), true
 }

@@ -17,7 +17,7 @@ import (
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		if d < 0 || d > denialLife {
-			return option.Invalid("denials remembered for %v, must be between 0 and %v", d, denialLife)
+			return option.Invalid("DenialLife of %v, must be between 0 and %v", d, denialLife)
 		}
 		c.denialLife = d
 		return nil
@@ -26,9 +26,6 @@ func DenialLife(d time.Duration) RuleOption {
 
 // remembered returns the denial of a key that is known to be denied.
 func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
-	if r.limiter.denials == nil {
-		return limit.Decision{}, false
-	}
 	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
 	if !ok {
 		return limit.Decision{}, false
@@ -41,7 +38,7 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 
 // remember keeps a denial for the next requests, if a reply is one.
 func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
-	if reply.Status != remote.Denied || r.limiter.denials == nil || life == 0 {
+	if reply.Status != remote.Denied || life == 0 {
 		return
 	}
 	r.limiter.denials.Remember(e.Hash^r.denialSalt, sent, local.Denial{
@@ -56,14 +53,5 @@ func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, 
 
 // forgetDenial forgets a key's denial, because units have been given back.
 func (r *Rule) forgetDenial(hash uint64) {
-	if r.limiter.denials != nil {
-		r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
-	}
-}
-
-func (l *Limiter) rememberedDenials() int {
-	if l.denials == nil {
-		return 0
-	}
-	return l.denials.Len()
+	r.limiter.denials.Forget(hash^r.denialSalt, r.limiter.now())
 }

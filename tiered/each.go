@@ -53,12 +53,16 @@ type each struct {
 	limiter   *Limiter
 	asked     []question
 	decisions []limit.Decision
+
+	// The requests that are decided together, by their positions, and an entry for each of them.
+	together []int
+	entries  []remote.Entry
 }
 
 func (e *each) decide(ctx context.Context) error {
 	l := e.limiter
 	now := l.now()
-	var together, apart []int
+	var apart []int
 	for i := range e.asked {
 		a := &e.asked[i]
 		if d, ok := a.inMemory(now); ok {
@@ -72,10 +76,10 @@ func (e *each) decide(ctx context.Context) error {
 		case s.Settling(a.rule.inOutage):
 			apart = append(apart, i)
 		default:
-			together = append(together, i)
+			e.together = append(e.together, i)
 		}
 	}
-	parts := e.parts(together)
+	parts := e.parts()
 	if len(parts) == 1 && len(apart) == 0 { // nearly always: no goroutine
 		return e.ask(ctx, parts[0])
 	}
@@ -94,53 +98,38 @@ func (e *each) decide(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// parts divides the requests into trips.
-func (e *each) parts(together []int) [][]int {
-	if len(together) == 0 {
+// parts makes the entries, and divides them into trips, none of which writes more than a trip may (law 7).
+func (e *each) parts() (parts [][]int) {
+	if len(e.together) == 0 {
 		return nil
 	}
-	if !e.limiter.script.DividesBySlot() {
-		return e.divide(nil, together)
+	e.entries = make([]remote.Entry, len(e.together))
+	for n, i := range e.together {
+		e.entries[n] = e.asked[i].entry()
 	}
-	var parts [][]int
-	for _, part := range remote.BySlot(e.entries(together)) {
-		for n, position := range part {
-			part[n] = together[position]
+	for _, part := range e.limiter.script.Divide(e.entries) {
+		first, work := 0, int64(0)
+		for n, at := range part {
+			own := e.entries[at].Rule.Work(e.entries[at].Cost)
+			if work += own; work > maxWork && n > first {
+				parts, first, work = append(parts, part[first:n]), n, own
+			}
 		}
-		parts = e.divide(parts, part)
+		parts = append(parts, part[first:])
 	}
 	return parts
-}
-
-// divide appends parts, none of which writes more than a trip may (law 7).
-func (e *each) divide(parts [][]int, part []int) [][]int {
-	first, work := 0, int64(0)
-	for n, i := range part {
-		own := e.asked[i].rule.encoded.Work(e.asked[i].cost)
-		if work += own; work > maxWork && n > first {
-			parts, first, work = append(parts, part[first:n]), n, own
-		}
-	}
-	return append(parts, part[first:])
-}
-
-func (e *each) entries(of []int) []remote.Entry {
-	entries := make([]remote.Entry, len(of))
-	for n, i := range of {
-		entries[n] = e.asked[i].entry()
-	}
-	return entries
 }
 
 // ask has some requests decided by Redis, or if it does not answer, by their rules' policies.
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
-	s := e.asked[part[0]].shard()
-	replies, err := s.DecideAll(ctx, e.entries(part), l.config.deadline)
+	s := e.asked[e.together[part[0]]].shard()
+	replies, err := s.DecideAll(ctx, some(e.entries, part), l.config.deadline)
 	if err != nil {
 		replies = make([]remote.Reply, len(part))
 	}
-	for n, i := range part {
+	for n, at := range part {
+		i := e.together[at]
 		decision, err := e.asked[i].answered(&replies[n], cmp.Or(err, replies[n].Err))
 		if err != nil {
 			return err

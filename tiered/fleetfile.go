@@ -63,7 +63,7 @@ func (f *fleetFile) read(now time.Time) int {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0
 	case err != nil:
-		f.log.Warn("fleet file", "the file of the fleet's size cannot be read; it is left out", "file", f.path, "error", err)
+		f.log.Warn("fleet file", "the file with the fleet's size (FleetFile) cannot be read, and is ignored", "file", f.path, "error", err)
 		return 0
 	case now.Sub(size.Seen) > fleetFileKeeps:
 		return 0
@@ -78,10 +78,10 @@ func readFleetSize(path string) (size fleetSize, err error) {
 		return size, err
 	}
 	if err := json.Unmarshal(text, &size); err != nil {
-		return size, fmt.Errorf("it does not hold a fleet's size: %w", err)
+		return size, fmt.Errorf("it does not contain the size of a fleet: %w", err)
 	}
 	if size.Instances < 1 || size.Instances > mostInstances {
-		return size, fmt.Errorf("it says that there are %d instances, which must be between 1 and 1,000,000", size.Instances)
+		return size, fmt.Errorf("its number of instances is %d, must be between 1 and 1,000,000", size.Instances)
 	}
 	return size, nil
 }
@@ -101,7 +101,7 @@ func (f *fleetFile) heard(size int, now time.Time) {
 	}
 	f.written = now
 	if err := f.write(now); err != nil {
-		f.log.Warn("fleet file", "the file of the fleet's size cannot be written", "file", f.path, "error", err)
+		f.log.Warn("fleet file", "the file with the fleet's size (FleetFile) cannot be written", "file", f.path, "error", err)
 	}
 }
 

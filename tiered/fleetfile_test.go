@@ -70,7 +70,7 @@ func TestFleetFileThatIsOfNoUse(t *testing.T) {
 	for _, test := range []struct{ path, says string }{
 		{filepath.Join(dir, "absent"), ""},
 		{path("old", `{"instances": 7, "seen": "`+seen+`"}`), ""},
-		{path("text", "seven"), "does not hold a fleet's size"},
+		{path("text", "seven"), "does not contain the size of a fleet"},
 		{path("none", `{"instances": 0}`), "0 instances"},
 		{path("negative", `{"instances": -3}`), "-3 instances"},
 		{path("long", strings.Repeat(" ", 1<<20)), "too large"},

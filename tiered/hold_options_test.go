@@ -113,10 +113,10 @@ func TestHoldLivesThatCannotBe(t *testing.T) {
 		"HoldLife of 0s, must be between 1ms and 24h": {limit.PerHour(1), []RuleOption{HoldLife(0)}},
 		"HoldLife of 24h0m1s":                         {limit.PerHour(1), []RuleOption{HoldLife(24*time.Hour + time.Second)}},
 		"HoldLife of -1ns":                            {limit.PerHour(1), []RuleOption{HoldLife(LifeOfRule)}},
-		"HoldLife does not go with the limit":         {limit.Concurrent(1), []RuleOption{HoldLife(time.Minute)}},
-		"Unsettled does not go with the limit":        {limit.Concurrent(1), []RuleOption{Unsettled(GiveBack)}},
+		"HoldLife cannot be combined with the limit":  {limit.Concurrent(1), []RuleOption{HoldLife(time.Minute)}},
+		"Unsettled cannot be combined with the limit": {limit.Concurrent(1), []RuleOption{Unsettled(GiveBack)}},
 		"Unsettled does not go with":                  {limit.Concurrent(1), []RuleOption{Unsettled(Keep)}},
-		"denied units counted and a HoldLife of 1m0s": {limit.PerHour(1), []RuleOption{Use(limit.FixedWindow()), CountDenied(), HoldLife(time.Minute)}},
+		"CountDenied and a HoldLife of 1m0s":          {limit.PerHour(1), []RuleOption{Use(limit.FixedWindow()), CountDenied(), HoldLife(time.Minute)}},
 	} {
 		if _, err := l.Rule("r", c.limit, c.options...); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), text) {
 			t.Errorf("want %q: %v", text, err)

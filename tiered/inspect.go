@@ -34,7 +34,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 		Breaker:           l.shards.BreakerState().String(),
 		FleetSize:         l.FleetSize(),
 		FleetHeard:        l.shards.Heard(),
-		RememberedDenials: l.rememberedDenials(),
+		RememberedDenials: l.denials.Len(),
 		Prefix:            l.config.prefix,
 		Deadline:          l.config.deadline,
 		Health:            l.health(),

@@ -3,10 +3,8 @@ package tiered
 import (
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
-	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 // mostLeased is the largest part of a limit that may be out on lease, in percent.
@@ -33,7 +31,7 @@ const mostLeased = 50
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		if percent < 1 || percent > mostLeased {
-			return option.Invalid("%d %% on lease, must be between 1 and %d", percent, mostLeased)
+			return option.Invalid("a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
 		}
 		c.leased, c.leasedWithin = percent, false
 		return nil
@@ -53,13 +51,8 @@ func LeaseWithinLimit(percent int) RuleOption {
 
 // newLeases makes the keeper of all rules' leases.
 func (l *Limiter) newLeases() *lease.Keeper {
-	return lease.New(lease.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
-		Virtual: l.config.virtualClock != nil,
-		Shard:   func(key remote.UserKey) *outage.Shard { return l.shards.Of(key) },
-		NotGivenBack: func(err error) {
-			l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
-		},
+	return lease.New(l.shards, l.config.virtualClock != nil, func(err error) {
+		l.log.Warn("lease", "units of a lease could not be given back; they stay charged until they leave the window", "error", err)
 	})
 }
 

@@ -56,7 +56,6 @@ type Limiter struct {
 	metrics   *counters
 	log       *quietLog
 	start     time.Time
-	born      int64 // when the limiter was made, see now
 
 	closed     atomic.Bool
 	ctx        context.Context // ends with Close
@@ -137,7 +136,6 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	})
 	l.holds.lastID.Store(rand.Uint64() / 2)
 	l.holds.pending = make(map[*outage.Shard]int)
-	l.born = l.now()
 	l.initSlots()
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	var err error
@@ -157,12 +155,8 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	l.shards = l.newShards()
 	l.shard = l.shards.Only()
 	l.leases = l.newLeases()
-	if c.denials > 0 {
-		if l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	l.denials, err = local.NewDenials(c.denials, denialLife, c.virtualClock != nil)
+	return l, err
 }
 
 // Rule returns the rule of that name: 1 to 64 letters, digits, "_", "-", "." or
@@ -267,19 +261,15 @@ func (l *Limiter) Close() error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- l.endTrips() }()
-	late := time.NewTimer(l.config.deadline + closeWithin)
-	defer late.Stop()
 	var err error
 	select {
 	case err = <-ended:
-	case <-late.C:
+	case <-time.After(l.config.deadline + closeWithin):
 		l.stop()
 		err = errStillInClient
 	}
 	l.script.Rest()
-	if l.denials != nil {
-		l.denials.Close()
-	}
+	l.denials.Close()
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())
 	}

@@ -136,9 +136,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		over = timer.C
+		over = time.After(pause)
 	}
 	select {
 	case <-w.told:

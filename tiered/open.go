@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -94,7 +93,8 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	client, cluster := behind(o)
 	l, err := start(client, c)
 	if err != nil {
-		return nil, errors.Join(err, ignoreClosed(client.Close()))
+		_ = client.Close() // if the limiter has not closed it yet
+		return nil, err
 	}
 	if cluster {
 		l.log.Info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards.InUse()))
@@ -140,12 +140,4 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 // nil no TLS. [Open] uses Dialer by itself.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return quietconn.Dialer(timeout, config)
-}
-
-// ignoreClosed drops the error of closing a client that New has closed already.
-func ignoreClosed(err error) error {
-	if errors.Is(err, redis.ErrClosed) {
-		return nil
-	}
-	return err
 }

@@ -114,7 +114,7 @@ func Deadline(d time.Duration) Option {
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		if logUpTo < 0 || logUpTo > lua.MaxLogUnits || counterUpTo < logUpTo {
-			return option.Invalid("thresholds %d and %d, must be between 0 and %d, and not descending", logUpTo, counterUpTo, lua.MaxLogUnits)
+			return option.Invalid("thresholds %d and %d: the first must be between 0 and %d, and the second at least as large", logUpTo, counterUpTo, lua.MaxLogUnits)
 		}
 		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
 		return nil
@@ -147,7 +147,7 @@ func FleetSize(instances int) Option {
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		if path == "" {
-			return option.Invalid("the name of the fleet's file is empty")
+			return option.Invalid("the path of the FleetFile is empty")
 		}
 		c.fleetFile = path
 		return nil
@@ -162,7 +162,7 @@ func FleetFile(path string) Option {
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 || d > limit.MaxWindow {
-			return option.Invalid("cold start of %v, must be between 0 and %v", d, limit.MaxWindow)
+			return option.Invalid("ColdStart of %v, must be between 0 and %v", d, limit.MaxWindow)
 		}
 		c.coldStart = d
 		return nil
@@ -175,7 +175,7 @@ func ColdStart(d time.Duration) Option {
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
 		if keys < 0 || keys > 100_000_000 {
-			return option.Invalid("memory for %d denials, must be between 0 and 100,000,000", keys)
+			return option.Invalid("RememberDenials of %d keys, must be between 0 and 100,000,000", keys)
 		}
 		c.denials = keys
 		return nil
@@ -188,7 +188,7 @@ func RememberDenials(keys int) Option {
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {
 		if keys < 1 || keys > 100_000_000 {
-			return option.Invalid("ledger for %d keys, must be between 1 and 100,000,000", keys)
+			return option.Invalid("LedgerKeys of %d, must be between 1 and 100,000,000", keys)
 		}
 		c.ledgerKeys = keys
 		return nil
@@ -203,7 +203,7 @@ func LedgerKeys(keys int) Option {
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		if decisions < 1 || decisions > 10_000_000 {
-			return option.Invalid("queue length %d, must be between 1 and 10,000,000", decisions)
+			return option.Invalid("QueueLength of %d, must be between 1 and 10,000,000", decisions)
 		}
 		c.queue = decisions
 		return nil
@@ -214,7 +214,7 @@ func QueueLength(decisions int) Option {
 func Logger(logger *slog.Logger) Option {
 	return func(c *config) error {
 		if logger == nil {
-			return option.Invalid("logger is nil")
+			return option.Invalid("the Logger is nil")
 		}
 		c.logger = logger
 		return nil
@@ -229,7 +229,7 @@ func Logger(logger *slog.Logger) Option {
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {
-			return option.Invalid("state change function is nil")
+			return option.Invalid("the function for OnStateChange is nil")
 		}
 		c.onStateChange = f
 		return nil
@@ -243,10 +243,10 @@ func OnStateChange(f func(State)) Option {
 func VirtualClock(now func() time.Time) Option {
 	return func(c *config) error {
 		if now == nil {
-			return option.Invalid("virtual clock is nil")
+			return option.Invalid("the VirtualClock is nil")
 		}
 		if year := now().UTC().Year(); year < 1970 || year > 2100 {
-			return option.Invalid("virtual clock shows the year %d, must be between 1970 and 2100", year)
+			return option.Invalid("the VirtualClock shows the year %d, must be between 1970 and 2100", year)
 		}
 		c.virtualClock = now
 		return nil

@@ -63,7 +63,7 @@ func (l *Limiter) newShards() *outage.Shards {
 	instance := rand.Text() // names this one in Redis
 	largest := l.config.largestFleet(l.fleetFile)
 	c := outage.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.born,
+		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.now(),
 		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
 		Instance: instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
@@ -80,7 +80,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Turned:     l.slots.wake.Send,
 		Forgotten:  l.doubtSlots,
 		Unreadable: l.warnUnreadable,
-		Counts:     l.metrics,
+		Trip:       l.metrics.trip,
 		Log:        l.log,
 	}
 	if node, ok := l.client.(*redis.Client); ok {

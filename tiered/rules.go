@@ -76,7 +76,7 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 func (l *Limiter) checkOwn(rules []*Rule) error {
 	for _, r := range rules {
 		if r == nil || r.limiter != l {
-			return fmt.Errorf("%w: a rule to put in force is nil or of another limiter", limit.ErrInvalidRule)
+			return fmt.Errorf("%w: a rule that is to be put in force is nil, or belongs to another limiter", limit.ErrInvalidRule)
 		}
 	}
 	return nil

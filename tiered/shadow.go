@@ -33,7 +33,7 @@ import (
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
 		if !(part > 0 && part <= 1) {
-			return option.Invalid("shadow of %v of the keys, must be a part above 0 and up to 1", part)
+			return option.Invalid("Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
 		}
 		c.shadow = part
 		return nil
@@ -102,8 +102,8 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 		return // a log cannot decide a cost above the limit, which a large burst may grant
 	}
 	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
-	if virtual := s.limiter.config.virtualClock; virtual != nil {
-		c.clock = max(1, virtual().UnixMicro())
+	if virtual := s.limiter.batching.VirtualClock; virtual != nil {
+		c.clock = virtual()
 	}
 	select {
 	case s.limiter.comparisons <- c:

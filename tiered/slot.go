@@ -1,9 +1,14 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync/atomic"
+	"time"
 
+	"github.com/tierlimit/tierlimit/internal/option"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -73,4 +78,74 @@ func (s *Slot) Lost() <-chan struct{} {
 		return nil
 	}
 	return s.local.Ended()
+}
+
+// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, from 100 ms to
+// 10 minutes; the default is 10 seconds. Each process renews its slots three times per TTL, up to
+// 128 keys in a batch. A process that cannot renew them because it is paused loses its slots after the
+// TTL; [Slot.Held] then returns false. So does one that cannot reach Redis if the rule's outage policy
+// is [Deny]; under [Approximate] and [Allow] it keeps them.
+//
+// A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
+// slots through longer pauses.
+func SlotTTL(d time.Duration) RuleOption {
+	return func(c *ruleConfig) error {
+		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
+			return option.Invalid("SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
+		}
+		c.slotTTL = d
+		return nil
+	}
+}
+
+const (
+	defaultSlotTTL = 10 * time.Second
+	longestSlotTTL = lua.LongestSlot * time.Microsecond
+	// slotDenialLife is how long a denial is remembered. It is short because slots may be released
+	// at any time.
+	slotDenialLife = 25 * time.Millisecond
+	// acquireAgain is the interval at which to ask again for slots that other processes hold,
+	// because Redis does not report their release.
+	acquireAgain = 50 * time.Millisecond
+)
+
+// describedSlotsRule makes the rule of a concurrency limit; see describedRule.
+func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	meaningless := ""
+	switch {
+	case !c.algorithm.IsAutomatic() && c.algorithm != limit.Concurrency():
+		meaningless = fmt.Sprintf("Use(%v)", c.algorithm)
+	case c.need.Stated():
+		meaningless = "Need"
+	case c.leased > 0:
+		meaningless = "Lease"
+	case c.shadow > 0:
+		meaningless = "Shadow"
+	case c.countDenied:
+		meaningless = "CountDenied"
+	case c.holdLife != 0:
+		meaningless = "HoldLife"
+	case c.unsettledSet:
+		meaningless = "Unsettled"
+	}
+	if meaningless != "" {
+		return nil, option.Invalid("%s cannot be combined with the limit %v, which has no window", meaningless, lim)
+	}
+	ttl := cmp.Or(c.slotTTL, defaultSlotTTL)
+	encoded, err := remote.NewSlotsRule(lim, ttl, l.slots.holder)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rule{
+		limiter: l, name: name, asked: lim, limit: lim, inRedis: lim, config: c,
+		algorithm:  limit.Concurrency(),
+		why:        "units are held at the same time, and have no window.",
+		capacity:   lim.Quota(),
+		mostCost:   lim.Quota(),
+		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim)),
+		slotTTL:    ttl,
+	}
+	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
+	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
+	return r, nil
 }

@@ -1,12 +1,16 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -46,25 +50,18 @@ func (l *Limiter) initSlots() {
 
 // startSlots makes the keeper renew slots with the given TTL, and starts it if necessary.
 func (l *Limiter) startSlots(ttl time.Duration) {
-	third := int64(ttl / renewals)
-	for {
-		known := l.slots.third.Load()
-		if known != 0 && known <= third {
-			return
-		}
-		if !l.slots.third.CompareAndSwap(known, third) {
-			continue
-		}
-		if known == 0 && l.config.virtualClock == nil {
-			l.slots.mu.Lock()
-			defer l.slots.mu.Unlock()
-			if !l.slots.closed {
-				l.background.Go(l.keepSlots)
-			}
-		}
-		l.slots.wake.Send()
+	k, third := &l.slots, int64(ttl/renewals)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.third.Load()
+	if known != 0 && known <= third {
 		return
 	}
+	k.third.Store(third)
+	if known == 0 && l.config.virtualClock == nil && !k.closed {
+		l.background.Go(l.keepSlots)
+	}
+	k.wake.Send()
 }
 
 // keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and
@@ -133,20 +130,12 @@ func (l *Limiter) tellSlots(now int64) { l.tellAll(l.slots.table.Statements(now,
 
 // tellAll sends statements, and reports whether Redis has confirmed all of them.
 func (l *Limiter) tellAll(statements []local.Statement[*Rule]) (told bool) {
-	var failed atomic.Bool
-	var trips sync.WaitGroup
-	places := make(chan struct{}, statementsAtOnce)
+	var trips errgroup.Group
+	trips.SetLimit(statementsAtOnce)
 	for _, batch := range l.slotBatches(statements) {
-		places <- struct{}{}
-		trips.Go(func() {
-			defer func() { <-places }()
-			if !l.tellBatch(batch) {
-				failed.Store(true)
-			}
-		})
+		trips.Go(func() error { return l.tellBatch(batch) })
 	}
-	trips.Wait()
-	return !failed.Load()
+	return trips.Wait() == nil
 }
 
 // slotBatches divides statements into one batch per trip. On a Cluster, the keys of a batch share a
@@ -161,17 +150,14 @@ func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]
 		groups[slot] = append(groups[slot], s)
 	}
 	for _, group := range groups {
-		for len(group) > 0 {
-			n := min(len(group), maxBatch)
-			batches, group = append(batches, group[:n]), group[n:]
-		}
+		batches = slices.AppendSeq(batches, slices.Chunk(group, maxBatch))
 	}
 	return batches
 }
 
-// tellBatch sends a batch of statements in one trip, and reports whether Redis has confirmed all of
-// them. A key whose value is unreadable does not affect the others (law 7).
-func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
+// tellBatch sends a batch of statements in one trip. It returns an error unless Redis has confirmed all
+// of them. A key whose value is unreadable does not affect the others (law 7).
+func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) error {
 	entries := make([]remote.Entry, len(batch))
 	for i := range batch {
 		s := &batch[i]
@@ -183,11 +169,14 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 	sent := l.slotNow()
 	replies, err := l.shards.Of(remote.UserKey(batch[0].Held.Key)).DecideAll(context.Background(), entries, l.config.deadline)
 	now := l.now()
-	told = err == nil
+	if err != nil {
+		replies = make([]remote.Reply, len(batch))
+	}
+	var failed error
 	for i := range batch {
 		s := &batch[i]
-		if err != nil || replies[i].Err != nil {
-			told = false
+		if err := cmp.Or(err, replies[i].Err); err != nil {
+			failed = err
 			s.Failed(now, l.unsettledUntil(now))
 			continue
 		}
@@ -196,7 +185,7 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) (told bool) {
 			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // the first waiter asks again
 		}
 	}
-	return told
+	return failed
 }
 
 // slotNow returns the limiter's time in whole microseconds, the resolution of Redis.

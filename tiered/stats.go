@@ -144,7 +144,8 @@ type SourceStats struct {
 	Name string
 	// Loads is how often its rules were put in force, Failures how often they could not be.
 	Loads, Failures uint64
-	// InForce reports whether the source as last read is in force.
+	// InForce reports whether the last attempt to load the source succeeded, so that its rules as last
+	// read are in force.
 	InForce bool
 	// LastSuccess is the time at which the rules in force were loaded, or zero if none ever were.
 	LastSuccess time.Time
@@ -193,7 +194,7 @@ func (h Histogram) Count() (n uint64) {
 // every request. The result belongs to the caller. After Close it returns the counters up to then.
 // Stats is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
-	c := l.metrics
+	c, counts := l.metrics, &l.shards.Counts
 	s := Stats{
 		Since:       l.start.Add(beforeStart),
 		State:       l.State(),
@@ -201,14 +202,14 @@ func (l *Limiter) Stats() Stats {
 		FleetSize:   l.FleetSize(),
 		Trips:       TripStats{Seconds: c.trips.stats(), Calls: c.tripCalls.stats(), Errors: make(map[string]uint64)},
 		Missed: MissedStats{
-			NoRoom: c.missed[outage.NoRoom].Load(), NotInTime: c.missed[outage.NotInTime].Load(), OwnTime: c.missed[outage.OwnTime].Load(),
+			NoRoom: counts.Missed[outage.NoRoom].Load(), NotInTime: counts.Missed[outage.NotInTime].Load(), OwnTime: counts.Missed[outage.OwnTime].Load(),
 		},
 
-		Outages:           c.opened.Load(),
-		MemoryLosses:      c.amnesia.Load(),
+		Outages:           counts.Opened.Load(),
+		MemoryLosses:      counts.Forgot.Load(),
 		UnchargedUnits:    l.shards.Uncharged(),
-		ChargedBackUnits:  c.charged.Load(),
-		RememberedDenials: l.rememberedDenials(),
+		ChargedBackUnits:  uint64(counts.Charged.Load()),
+		RememberedDenials: l.denials.Len(),
 		LeasedUnits:       l.leases.Left(),
 	}
 	for _, slots := range l.slots.table.Counts() {

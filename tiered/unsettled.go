@@ -42,7 +42,7 @@ func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 func Unsettled(p UnsettledPolicy) RuleOption {
 	return func(c *ruleConfig) error {
 		if p > GiveBack {
-			return option.Invalid("%v, must be Keep or GiveBack", p)
+			return option.Invalid("Unsettled of %v, must be Keep or GiveBack", p)
 		}
 		c.unsettled, c.unsettledSet = p, true
 		return nil

@@ -136,3 +136,112 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	windows := (first + more - 1) / r.WorstCase() // no window lets more through
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }
+
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
+// wait for the same key and limit of a rule form a queue, which is served in order. The first in the queue asks
+// again as soon as this process has released units of the key, and also every 50 ms, because Redis
+// does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
+// There is no order among processes; but a queue whose own process releases units again and again
+// leaves those of 60 ms in each second to others, so that they do not wait forever.
+//
+// Errors are those of Acquire, or ctx's own if it ends first.
+func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
+	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
+		slot, _, err := r.Acquire(ctx, key, units) // returns the error; a dry run never waits
+		return slot, err
+	}
+	w := r.newWaiter(ctx, key, units)
+	_, err := w.wait(remote.WithoutDecideBy(ctx)) // as in Wait
+	return w.slot, err
+}
+
+// acquireFor acquires slots for the first caller in a queue, and for those behind it that want the same
+// number of units.
+func (q *line) acquireFor(w *waiter, count int64) {
+	asked := w.question()
+	slots, d, err := asked.acquire(context.Background(), count)
+	granted := make([]limit.Decision, len(slots))
+	for i := range slots {
+		granted[i] = d
+		granted[i].Allowed, granted[i].Granted, granted[i].RetryAfter = true, w.cost, 0
+		w.rule.count(w.key.said, &granted[i], nil)
+	}
+	var denied *limit.Decision
+	if err == nil && int64(len(slots)) < count {
+		denied = &d
+		if len(slots) == 0 {
+			w.rule.count(w.key.said, denied, nil)
+		}
+	}
+	left := q.answered(w, granted, slots, denied, err)
+	for _, slot := range slots[len(slots)-len(left):] {
+		slot.Release()
+	}
+}
+
+// allowSeveral decides up to count requests of the same cost, one after the other up to the first that
+// is denied, with one trip. It may stop earlier, but decides at least one unless it returns an error. It
+// counts the grants, and a denial only if it is the first decision.
+func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
+	r, cost := q.rule, q.cost
+	if count == 1 || !q.goesToRedis() {
+		return q.oneByOne(count, func() (limit.Decision, error) { return q.decide(ctx) })
+	}
+	e := q.entry()
+	e.Count = count
+	reply, err := q.shard().Decide(ctx, e)
+	switch {
+	case err == nil:
+		d := r.fromRedis(&reply, cost, lua.Take)
+		for i := range reply.Fitted {
+			one := d
+			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
+			one.Remaining += (reply.Fitted - 1 - i) * cost
+			_ = q.end(&one, nil)
+			allowed = append(allowed, one)
+		}
+		if reply.Fitted < count {
+			d.Granted, d.ChargedAt = 0, 0
+			denied = &d
+		}
+		if len(allowed) == 0 {
+			_ = q.end(&d, nil)
+		}
+		return allowed, denied, nil
+	case !r.limiter.outage(err):
+		return nil, nil, err
+	}
+	return q.oneByOne(count, func() (limit.Decision, error) { return q.fallback(r.limiter.now(), err), nil })
+}
+
+// goesToRedis reports whether, as far as is known, Redis alone will decide the request.
+func (q *question) goesToRedis() bool {
+	r, s := q.rule, q.shard()
+	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
+		return false
+	}
+	_, known := r.remembered(q.key.hash, r.limiter.now(), q.cost)
+	return !known
+}
+
+// oneByOne is allowSeveral without a common trip. It stops after the first decision by Redis.
+func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) (allowed []limit.Decision, denied *limit.Decision, err error) {
+	for range count {
+		d, err := decide()
+		switch {
+		case err != nil && len(allowed) == 0:
+			return nil, nil, err
+		case err != nil:
+			return allowed, nil, nil // the next caller gets the error
+		case d.Allowed || len(allowed) == 0:
+			_ = q.end(&d, nil)
+		}
+		if !d.Allowed {
+			return allowed, &d, nil
+		}
+		if allowed = append(allowed, d); d.Tier == limit.TierRedis {
+			break
+		}
+	}
+	return allowed, nil, nil
+}

@@ -18,34 +18,18 @@ func attackDuty(s settings, d *duty) { d.LedgerKeys = max(1000, s.Keys/ledgerRoo
 func playAttack(f *fleet) error {
 	perSecond := float64(f.Quota) / f.Window.Seconds() * f.Load * heavyKeys
 	tail := float64(f.Keys) / float64(len(f.instances)) / (0.8 * f.Outage.Seconds())
-	orders := func(tailRate float64) error {
-		for i, in := range f.instances {
-			o := order{Rate: perSecond * f.weights[i], Heavy: heavyKeys, TailRate: tailRate, Tail: f.Keys, From: i * f.Keys / len(f.instances)}
-			if err := in.order(o); err != nil {
-				return err
+	orders := func(tailRate float64) step {
+		return func(f *fleet) error {
+			for i, in := range f.instances {
+				o := order{Rate: perSecond * f.weights[i], Heavy: heavyKeys, TailRate: tailRate, Tail: f.Keys, From: i * f.Keys / len(f.instances)}
+				if err := in.order(o); err != nil {
+					return err
+				}
 			}
+			return nil
 		}
-		return nil
 	}
-	if err := orders(0); err != nil {
-		return err
-	}
-	if err := f.wait(2*f.Window + f.Window/5); err != nil {
-		return err
-	}
-	if err := f.lose(dropAll); err != nil {
-		return err
-	}
-	if err := orders(tail); err != nil {
-		return err
-	}
-	if err := f.wait(f.Outage); err != nil {
-		return err
-	}
-	if err := orders(0); err != nil {
-		return err
-	}
-	return f.regain(healAll)
+	return inOrder(orders(0), windows(2.2), lose(dropAll), orders(tail), anOutage, orders(0), regain(healAll))(f)
 }
 
 func judgeAttack(f *fleet, calls []call) {

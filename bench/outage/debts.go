@@ -27,7 +27,7 @@ func debtsDuty(s settings, d *duty) { d.LedgerKeys, d.Window = 8*s.Debts, debtsW
 // playDebts has every instance ask once for each key during the outage, and then times
 // another client's commands while Redis is told.
 func playDebts(f *fleet) error {
-	if err := f.lose(dropAll); err != nil {
+	if err := lose(dropAll)(f); err != nil {
 		return err
 	}
 	// Heartbeats find out, since there are no requests yet.

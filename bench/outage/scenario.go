@@ -19,7 +19,7 @@ type scenario struct {
 	crowded   bool      // so much else goes on that calls are not timed
 	baselines bool      // offer the same to the common ways of limiting
 	duty      func(settings, *duty)
-	play      func(*fleet) error
+	play      step
 	judge     func(*fleet, []call) // adds checks and notes
 }
 
@@ -142,88 +142,72 @@ func healAll(f *fleet) error {
 	return nil
 }
 
-// settleIn offers the scenario's load for so long that what was there before has left the window.
-func (f *fleet) settleIn() error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
+// A step is a part of a scenario.
+type step func(*fleet) error
+
+// inOrder takes steps up to the first that fails.
+func inOrder(steps ...step) step {
+	return func(f *fleet) error {
+		for _, s := range steps {
+			if err := s(f); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return f.wait(2*f.Window + f.Window/5)
 }
 
+// windows waits for that many windows.
+func windows(n float64) step {
+	return func(f *fleet) error { return f.wait(time.Duration(n * float64(f.Window))) }
+}
+
+// anOutage waits for as long as Redis is to be lost.
+func anOutage(f *fleet) error { return f.wait(f.Outage) }
+
+// settleIn offers the scenario's load for so long that what was there before has left the window.
+var settleIn = inOrder(func(f *fleet) error { return f.offer(f.Load, f.weights) }, windows(2.2))
+
 // lose marks the cut, and brings it about.
-func (f *fleet) lose(how func(*fleet) error) error {
-	f.cut = now()
-	return how(f)
+func lose(how step) step {
+	return func(f *fleet) error {
+		f.cut = now()
+		return how(f)
+	}
 }
 
 // regain marks the end of the outage, and waits until everyone is back.
-func (f *fleet) regain(how func(*fleet) error) error {
-	f.up = now()
-	if err := how(f); err != nil {
-		return err
+func regain(how step) step {
+	return func(f *fleet) error {
+		f.up = now()
+		if err := how(f); err != nil {
+			return err
+		}
+		return f.reconnected()
 	}
-	return f.reconnected()
 }
 
 // outage plays a whole one: traffic, loss, recovery, and two windows more.
-func outage(lose, regain func(*fleet) error) func(*fleet) error {
-	return func(f *fleet) error {
-		if err := f.settleIn(); err != nil {
-			return err
-		}
-		if err := f.lose(lose); err != nil {
-			return err
-		}
-		if err := f.wait(f.Outage); err != nil {
-			return err
-		}
-		if err := f.regain(regain); err != nil {
-			return err
-		}
-		return f.wait(2 * f.Window)
-	}
+func outage(how, back step) step {
+	return inOrder(settleIn, lose(how), anOutage, regain(back), windows(2))
 }
 
 const cutOff = 1 // the instance that is, in the scenario one-cut-off
 
-// offerEachAll offers each instance so much that it alone could use up the limit, for so long that what
-// was there before has left the window.
-func (f *fleet) offerEachAll() error {
-	if err := f.offer(f.Load*float64(len(even)), even); err != nil {
-		return err
-	}
-	return f.wait(2*f.Window + f.Window/5)
-}
+// offerEachAll offers each instance so much that it alone could use up the limit.
+func offerEachAll(f *fleet) error { return f.offer(f.Load*float64(len(even)), even) }
 
 // playMostCutOff cuts off all instances but one at once, for longer than their membership lasts.
-func playMostCutOff(f *fleet) error {
-	if err := f.offerEachAll(); err != nil {
-		return err
+var playMostCutOff = inOrder(offerEachAll, windows(2.2), lose(func(f *fleet) (err error) {
+	for _, p := range f.proxies[1:] {
+		err = errors.Join(err, p.Drop())
 	}
-	if err := f.lose(func(f *fleet) (err error) {
-		for _, p := range f.proxies[1:] {
-			err = errors.Join(err, p.Drop())
-		}
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := f.wait(f.Outage); err != nil {
-		return err
-	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(2 * f.Window)
-}
+	return err
+}), anOutage, regain(healAll), windows(2))
 
 // playCutOffInTurn cuts off all instances but one, one after the other. Meanwhile the rest goes on to use up the
 // limit.
-func playCutOffInTurn(f *fleet) error {
-	if err := f.offerEachAll(); err != nil {
-		return err
-	}
-	f.cut = now()
+var playCutOffInTurn = inOrder(offerEachAll, windows(2.2), lose(func(f *fleet) error {
 	for _, p := range f.proxies[1:] {
 		if err := p.Drop(); err != nil {
 			return err
@@ -232,19 +216,10 @@ func playCutOffInTurn(f *fleet) error {
 			return err
 		}
 	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(2 * f.Window)
-}
+	return nil
+}), regain(healAll), windows(2))
 
-func playRollingRestart(f *fleet) error {
-	if err := f.settleIn(); err != nil {
-		return err
-	}
-	if err := f.lose(dropAll); err != nil {
-		return err
-	}
+var playRollingRestart = inOrder(settleIn, lose(dropAll), func(f *fleet) error {
 	for i := range f.instances {
 		if err := f.wait(f.Window); err != nil {
 			return err
@@ -256,22 +231,12 @@ func playRollingRestart(f *fleet) error {
 			return err
 		}
 	}
-	if err := f.wait(f.Window); err != nil {
-		return err
-	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(f.Window)
-}
+	return nil
+}, windows(1), regain(healAll), windows(1))
 
 // playFlapping has Redis come and go too often for the breaker to close for long.
-func playFlapping(f *fleet) error {
-	if err := f.settleIn(); err != nil {
-		return err
-	}
+var playFlapping = inOrder(settleIn, lose(func(f *fleet) error {
 	const every = 300 * time.Millisecond
-	f.cut = now()
 	for range f.Outage / (2 * every) {
 		f.server.Pause()
 		if err := f.wait(every); err != nil {
@@ -282,26 +247,14 @@ func playFlapping(f *fleet) error {
 			return err
 		}
 	}
-	if err := f.regain(func(*fleet) error { return nil }); err != nil {
-		return err
-	}
-	return f.wait(2 * f.Window)
-}
+	return nil
+}), regain(func(*fleet) error { return nil }), windows(2))
 
 const scaledUp = 12 // instances, in the scenario scale-up
 
 // playScaleUp adds instances that never heard of the fleet. Those there were keep their
 // traffic, and each one that is added could use up half of the limit.
-func playScaleUp(f *fleet) error {
-	if err := f.settleIn(); err != nil {
-		return err
-	}
-	if err := f.lose(dropAll); err != nil {
-		return err
-	}
-	if err := f.wait(f.Window / 2); err != nil {
-		return err
-	}
+var playScaleUp = inOrder(settleIn, lose(dropAll), windows(0.5), func(f *fleet) error {
 	for i := len(f.instances); i < scaledUp; i++ {
 		if err := f.add(proxy.Proxy.Drop); err != nil {
 			return err
@@ -310,16 +263,10 @@ func playScaleUp(f *fleet) error {
 			return err
 		}
 	}
-	if err := f.wait(f.Outage); err != nil {
-		return err
-	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(2 * f.Window)
-}
+	return nil
+}, anOutage, regain(healAll), windows(2))
 
-func playGrowth(f *fleet) error {
+var playGrowth = inOrder(func(f *fleet) error {
 	for i := range f.instances {
 		if err := f.offerOne(i, f.Load/float64(len(f.instances))); err != nil {
 			return err
@@ -328,53 +275,17 @@ func playGrowth(f *fleet) error {
 			return err
 		}
 	}
-	if err := f.lose(dropAll); err != nil {
-		return err
-	}
-	if err := f.wait(f.Outage); err != nil {
-		return err
-	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(f.Window)
-}
+	return nil
+}, lose(dropAll), anOutage, regain(healAll), windows(1))
 
-func playMoved(f *fleet) error {
-	if err := f.settleIn(); err != nil {
-		return err
-	}
-	if err := f.lose(dropAll); err != nil {
-		return err
-	}
-	// Each instance alone could use up the limit.
-	if err := f.offer(f.Load*float64(len(even)), even); err != nil {
-		return err
-	}
-	if err := f.wait(f.Outage); err != nil {
-		return err
-	}
-	if err := f.regain(healAll); err != nil {
-		return err
-	}
-	return f.wait(f.Window)
-}
+var playMoved = inOrder(settleIn, lose(dropAll), offerEachAll, anOutage, regain(healAll), windows(1))
 
-func playFlushAll(f *fleet) error {
-	if err := f.offer(f.Load, f.weights); err != nil {
-		return err
-	}
-	// Late in the window, when the limit is used up.
-	if err := f.wait(2*f.Window + f.Window*7/10); err != nil {
-		return err
-	}
+// playFlushAll has Redis lose its data late in the window, when the limit is used up.
+var playFlushAll = inOrder(func(f *fleet) error { return f.offer(f.Load, f.weights) }, windows(2.7), func(f *fleet) error {
 	f.cut = now()
 	f.up = f.cut
-	if err := f.flushAll(); err != nil {
-		return err
-	}
-	return f.wait(2 * f.Window)
-}
+	return f.flushAll()
+}, windows(2))
 
 func (f *fleet) flushAll() error {
 	client := f.server.Client(f.bed)

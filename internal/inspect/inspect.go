@@ -1,5 +1,5 @@
-// Package inspect is how the live page sees into a limiter: what package tiered shows
-// to packages of this module and does not promise to anyone else.
+// Package inspect gives the live page, and other packages of this module, access to a limiter's inside, which
+// package tiered does not export.
 package inspect
 
 import (
@@ -9,39 +9,38 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Of returns the inside of a *tiered.Limiter. Package tiered sets it when it is
-// initialized, which whoever has a limiter can rely on.
+// Of returns the inside of a *tiered.Limiter. Package tiered sets Of when it is initialized.
 var Of func(limiter any) Inside
 
 // Inside is the inside of a limiter. It is safe for concurrent use.
 type Inside interface {
-	// Snapshot is what the limiter knows and has done by now. It makes no trip.
+	// Snapshot returns the limiter's state and counters at this moment. It makes no trip to Redis.
 	Snapshot() Snapshot
-	// Watch has f called after each decision, by whoever asked for it, until stop is
-	// called. There is one watcher at most: ok is false if there is one already.
+	// Watch makes the goroutine of each decision call f after the decision, until stop is called. There is
+	// at most one watcher: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)
-	// RememberOwnLimits has the limiter remember from now on which keys have a limit of their
-	// own, see Rule.OwnLimit.
+	// RememberOwnLimits makes the limiter remember, from now on, which keys have a limit of their own;
+	// see Rule.OwnLimit.
 	RememberOwnLimits()
 	// Context ends when the limiter is closed.
 	Context() context.Context
-	// AfterClose has Close call f before it returns, when nothing uses Redis any more. It must be
-	// called before anybody else has the limiter.
+	// AfterClose makes Close call f before it returns, when nothing uses Redis any more. It must be
+	// called before the limiter is passed to anybody else.
 	AfterClose(f func())
 }
 
-// Watcher is told of a decision. It must return quickly and may be called by many
-// goroutines at once; it may still be called shortly after it was stopped.
+// Watcher is called with each decision. It must return quickly. It may be called by many goroutines at
+// once, and still shortly after it was stopped.
 type Watcher func(rule, key string, denied bool)
 
-// Snapshot is a limiter at an instant.
+// Snapshot has the state and the counters of a limiter at one moment.
 type Snapshot struct {
 	At                time.Time
 	State             string // who decides: "healthy", "outage" or "settling"
 	Reason            string // why Redis could not be asked last, if it counts as lost
 	Breaker           string // "closed", "half-open" or "open"
 	FleetSize         int
-	FleetHeard        bool // the size is Redis's word, not an assumption
+	FleetHeard        bool // whether Redis has reported FleetSize; otherwise it is assumed
 	RememberedDenials int
 	Prefix            string
 	Deadline          time.Duration
@@ -49,65 +48,66 @@ type Snapshot struct {
 	Health            Health
 }
 
-// Rule is a rule and what it has decided.
+// Rule describes a rule and counts its decisions.
 type Rule struct {
 	Name         string
 	Limit        limit.Limit // as it was given
-	Algorithm    string      // with its dials, and GCRA's burst
+	Algorithm    string      // with its parameters, and with GCRA's burst
 	Capacity     int64       // the largest cost that fits
 	WorstCase    int64
-	Why          string // it has this algorithm
+	Why          string // the reason for the algorithm
 	OutagePolicy string
 	Counts       []Count // by tier
 	Errors       uint64
 	Held         Held
 
-	// OwnLimit is the limit of its own that this process held a key to last; ok is false if it
-	// knows of none.
+	// OwnLimit returns the key's own limit that this process last applied to the key; ok is false if no
+	// own limit is known.
 	OwnLimit func(key string) (l limit.Limit, ok bool)
-	// WithLimit is the rule under another limit.
+	// WithLimit returns the rule with another limit.
 	WithLimit func(limit.Limit) (Rule, error)
 
 	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
 	Reset func(ctx context.Context, key string) error
 }
 
-// Held is what this process holds under a rule, and what became of what it held.
+// Held counts the units that this process holds under a rule, and how its holds and slots ended.
 type Held struct {
 	// Units are held now: by slots of a limit on what is in flight, or by Open holds.
 	Units, Open int64
-	// Settled is how many settlements were made, and Waiting how many wait for Redis. Reclaimed is how many came so late that the
-	// units had been given back, and LostHolds of how many Redis did not know the hold.
+	// Settled is the number of settlements that were made, and Waiting the number of those that wait for
+	// Redis. Reclaimed is the number of settlements that came so late that the units had been given back, and
+	// LostHolds the number of those whose hold Redis did not know.
 	Settled, Waiting, Reclaimed, LostHolds int64
-	// LostSlots is how many slots were lost before they were released.
+	// LostSlots is the number of slots that were lost before they were released.
 	LostSlots uint64
 }
 
-// Count is how many decisions a tier has made.
+// Count counts the decisions of a tier.
 type Count struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
-	HeldBack        uint64 // would not have denied, but another limit of the same request did
+	HeldBack        uint64 // denied nothing, while another limit of the same request did
 }
 
-// Health is how a limiter and its Redis have been.
+// Health describes the masters, the units that are still to be charged, and the duration of trips.
 type Health struct {
 	Masters []Master // of a Cluster; one node is one
-	// WaitingUnits of WaitingKeys were granted without Redis, and wait to be charged there.
+	// WaitingUnits, of WaitingKeys keys, were granted without Redis and are still to be charged there.
 	WaitingUnits, WaitingKeys int64
-	// TripCounts are trips to Redis since the limiter was made, by how long they took: at most as
-	// many seconds as the bound of the same place, and more than the one before. The last is of
-	// those above all bounds.
+	// TripCounts has the number of trips to Redis since the limiter was made, by duration: element i
+	// counts those that took at most TripBounds[i] seconds and more than the bound before it. The last
+	// element counts trips above all bounds.
 	TripBounds []float64
 	TripCounts []uint64
 }
 
-// Master is a Redis that holds keys.
+// Master describes a server that holds keys: a master of a Cluster, or the single node.
 type Master struct {
 	Address string // "" if it is not known
 	State   string
-	Since   time.Time // of that state
-	// LastError is why it could not be asked last, "" if it always could.
+	Since   time.Time // when the state began
+	// LastError is the error of the last failed attempt to ask it; "" if none has failed.
 	LastError   string
 	LastErrorAt time.Time
 }

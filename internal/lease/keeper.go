@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,24 +34,12 @@ type Rule struct {
 	ForgetDenial func(hash uint64)
 }
 
-// Config has the dependencies of a keeper. All functions may be called from several goroutines at a
-// time.
-type Config struct {
-	Context  context.Context // ends background work, which Go starts
-	Go       func(func())
-	Now      func() int64  // the time in ns, on a clock that does not go backwards
-	Deadline time.Duration // of asking for a lease
-	// Virtual says that Now is not real time. Then everything is done in the calling goroutines.
-	Virtual bool
-	Shard   func(key remote.UserKey) *outage.Shard
-	// NotGivenBack is called with the reason why unspent units stay charged.
-	NotGivenBack func(error)
-}
-
 // Keeper has the leases of all rules of a limiter. It is safe for concurrent use.
 type Keeper struct {
-	c     Config
-	trips sync.WaitGroup
+	shards       *outage.Shards
+	virtual      bool
+	notGivenBack func(error)
+	trips        sync.WaitGroup
 
 	mu       sync.Mutex           // guards the fields below
 	table    *local.Leases[*Rule] // nil until a rule needs it; then not changed
@@ -59,8 +48,12 @@ type Keeper struct {
 	closed   bool
 }
 
-// New returns a keeper without leases.
-func New(c Config) *Keeper { return &Keeper{c: c} }
+// New returns a keeper without leases. virtual says that the time of the shards is not real time; then
+// everything is done in the calling goroutines. notGivenBack is called with the reason why unspent units
+// stay charged. It may be called from several goroutines at a time.
+func New(shards *outage.Shards, virtual bool, notGivenBack func(error)) *Keeper {
+	return &Keeper{shards: shards, virtual: virtual, notGivenBack: notGivenBack}
+}
 
 // Begin prepares the keeper for rules with leases. It must be called before other methods.
 func (k *Keeper) Begin() {
@@ -68,8 +61,8 @@ func (k *Keeper) Begin() {
 	defer k.mu.Unlock()
 	if k.table == nil {
 		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), wake.NewSignal()
-		if !k.c.Virtual && !k.closed {
-			k.c.Go(k.keep)
+		if !k.virtual && !k.closed {
+			k.shards.Go(k.keep)
 		}
 	}
 }
@@ -96,7 +89,7 @@ func (k *Keeper) end() {
 
 // Spend takes units of the lease of a key, see [local.Leases.Spend].
 func (k *Keeper) Spend(r *Rule, hash uint64, now, needed, cost int64) (local.Spent, bool) {
-	if k.c.Virtual {
+	if k.virtual {
 		k.endIdle() // no background goroutine does so in virtual time
 	}
 	return k.table.Spend(hash^r.Salt, now, needed, cost)
@@ -104,12 +97,12 @@ func (k *Keeper) Spend(r *Rule, hash uint64, now, needed, cost int64) (local.Spe
 
 // Granted records Redis's grant, and requests a lease if it is worth while.
 func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64) {
-	want := k.table.Wanted(hash^r.Salt, k.c.Now(), granted, r.Life, r.Most)
+	want := k.table.Wanted(hash^r.Salt, k.shards.Now(), granted, r.Life, r.Most)
 	if want == 0 {
 		return
 	}
 	if !k.begin() {
-		k.table.Refused(hash^r.Salt, k.c.Now()+int64(r.Life))
+		k.table.Refused(hash^r.Salt, k.shards.Now()+int64(r.Life))
 		return
 	}
 	q := outage.Question{Rule: r.Outage, Hash: hash, Key: key, Cost: want, Operation: lua.Lease}
@@ -117,7 +110,7 @@ func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64
 		defer k.end()
 		k.renew(r, &q)
 	}
-	if k.c.Virtual {
+	if k.virtual {
 		renew()
 		return
 	}
@@ -137,12 +130,12 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		}
 	}
 	entries = append(entries, remote.Entry{Key: string(q.Key), Rule: r.Outage.Encoded, Operation: lua.Lease, Cost: q.Cost, Lease: &terms})
-	sent := k.c.Now()
+	sent := k.shards.Now()
 	sent -= sent % int64(time.Microsecond) // Redis may have read its clock at this very moment
 	// Not within a caller's deadline: units charged in advance must not be lost when it ends.
-	s := k.c.Shard(q.Key)
-	replies, err := s.DecideAll(context.Background(), entries, k.c.Deadline)
-	now := k.c.Now()
+	s := k.shards.Of(q.Key)
+	replies, err := s.DecideAll(context.Background(), entries, k.shards.Deadline)
+	now := k.shards.Now()
 	if err != nil {
 		k.table.Refused(hash, now+int64(r.Life))
 		return
@@ -171,13 +164,13 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 func (k *Keeper) keep() {
 	for {
 		select {
-		case <-k.c.Context.Done():
+		case <-k.shards.Context.Done():
 			return
 		case <-k.wake:
 		}
 		for k.table.Held() > 0 {
 			select {
-			case <-k.c.Context.Done():
+			case <-k.shards.Context.Done():
 				return
 			case <-time.After(endIdleEvery):
 				k.endIdle()
@@ -189,7 +182,7 @@ func (k *Keeper) keep() {
 func (k *Keeper) endIdle() {
 	if k.begin() {
 		defer k.end()
-		k.giveBack(k.table.EndIdle(k.c.Now()))
+		k.giveBack(k.table.EndIdle(k.shards.Now()))
 	}
 }
 
@@ -211,19 +204,17 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
 	}
-	for len(ended) > 0 {
-		some := ended[:min(len(ended), returnedAtOnce)]
-		ended = ended[len(some):]
+	for some := range slices.Chunk(ended, returnedAtOnce) {
 		var returns sync.WaitGroup
 		for i := range some {
 			e := &some[i]
-			s := k.c.Shard(remote.UserKey(e.Key))
+			s := k.shards.Of(remote.UserKey(e.Key))
 			if !s.Breaker.Closed() {
 				continue
 			}
 			returns.Go(func() {
 				if _, err := s.Decide(context.Background(), unspent(e)); err != nil {
-					k.c.NotGivenBack(err)
+					k.notGivenBack(err)
 					return
 				}
 				e.Owner.ForgetDenial(e.Hash)
@@ -238,7 +229,7 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key := remote.UserKey(e.Key)
 	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
-	k.c.Shard(key).Returned(&q, e.Left, false)
+	k.shards.Of(key).Returned(&q, e.Left, false)
 }
 
 // unspent returns the refund of the rest of a lease.
@@ -260,5 +251,5 @@ func (k *Keeper) Left() int64 {
 	if table == nil {
 		return 0
 	}
-	return table.Left(k.c.Now())
+	return table.Left(k.shards.Now())
 }

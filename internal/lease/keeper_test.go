@@ -29,6 +29,7 @@ type master struct {
 }
 
 func (m *master) Answered() int64             { return 0 }
+func (m *master) Asked() bool                 { return false }
 func (m *master) Close()                      {}
 func (m *master) Heard() bool                 { return true }
 func (m *master) Size() int                   { return 1 }
@@ -65,13 +66,8 @@ func (m *master) DecideAll(ctx context.Context, entries []remote.Entry, _ time.D
 
 type silent struct{}
 
-func (silent) Opened()                        {}
-func (silent) Forgot()                        {}
-func (silent) Charged(int64)                  {}
-func (silent) Missed(outage.Miss)             {}
-func (silent) Trip(int, time.Duration, error) {}
-func (silent) Warn(string, string, ...any)    {}
-func (silent) Info(string, string, ...any)    {}
+func (silent) Warn(string, string, ...any) {}
+func (silent) Info(string, string, ...any) {}
 
 // leasing is a keeper in virtual time, with a rule of a limit of 1,000 per minute, of which a tenth may
 // be on lease, and what it told.
@@ -93,13 +89,10 @@ func newLeasing(t *testing.T) *leasing {
 	clock := func() int64 { return l.now }
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
 		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
 	})
-	l.Keeper = New(Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Virtual: true,
-		Shard: shards.Of, NotGivenBack: func(err error) { l.notGivenBack = err },
-	})
+	l.Keeper = New(shards, true, func(err error) { l.notGivenBack = err })
 	l.Begin()
 	terms, inRedis := NewTerms(local.NewHasher(), "r", lim, limit.SlidingLog(), 10, false)
 	if inRedis != lim || terms.Most != 100 || terms.Reserve != 100 || terms.Life != Longest {
@@ -317,13 +310,10 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 		defer cancel()
 		var background sync.WaitGroup
 		shards := outage.New(outage.Config{
-			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
 			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return b, b },
 		})
-		k := New(Config{
-			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second,
-			Shard: shards.Of, NotGivenBack: func(err error) { t.Error(err) },
-		})
+		k := New(shards, false, func(err error) { t.Error(err) })
 		k.Begin()
 		var forgotten atomic.Int64
 		rule := *l.rule
@@ -385,10 +375,10 @@ func TestIdleLeasesAreGivenBackInTheBackground(t *testing.T) {
 		defer cancel()
 		var background sync.WaitGroup
 		shards := outage.New(outage.Config{
-			Context: ctx, Go: background.Go, Now: now, Ledger: l.ledger, Counts: silent{}, Log: silent{}, Turned: func() {},
+			Context: ctx, Go: background.Go, Now: now, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
 			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
 		})
-		k := New(Config{Context: ctx, Go: background.Go, Now: now, Deadline: time.Second, Shard: shards.Of, NotGivenBack: func(err error) { t.Error(err) }})
+		k := New(shards, false, func(err error) { t.Error(err) })
 		k.Begin()
 		for l.leases() == 0 {
 			k.Granted(l.rule, hash, key, 1)

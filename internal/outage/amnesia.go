@@ -132,7 +132,7 @@ func (s *Shard) forgot(since int64) {
 
 	l.Ledger.Forgotten(s.has(), since)
 	l.Forgotten(s)
-	l.Counts.Forgot()
+	l.Counts.Forgot.Add(1)
 	age := "all"
 	if since > 0 {
 		age = time.Duration(now - since).String()

@@ -265,7 +265,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 					units += c.Units
 				}
 			}
-			l.Counts.Charged(units)
+			l.Counts.Charged.Add(units)
 			mu.Lock()
 			defer mu.Unlock()
 			oldest = earlier(oldest, d.Parts[0].At)

@@ -135,9 +135,9 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 			}
 		}
 		made(5, false)
-		counted := l.charged.Load()
+		counted := l.Counts.Charged.Load()
 		made(5, true) // as if that answer had not come
-		if counted = l.charged.Load() - counted; counted != 7 {
+		if counted = l.Counts.Charged.Load() - counted; counted != 7 {
 			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
 		}
 		if n := remaining(); n != before-7 {
@@ -424,7 +424,7 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	m.err, m.behind = nil, 0
 	l.heartbeat(t, s)
 	m.behind = 1
-	if l.heartbeat(t, s); l.forgot.Load() != 1 {
+	if l.heartbeat(t, s); l.Counts.Forgot.Load() != 1 {
 		t.Fatal("the loss was not noticed")
 	}
 	sent := len(m.charged)

@@ -18,6 +18,6 @@
 // the outage (settle.go). Where keys are on a Cluster, and what becomes of shards when slots move,
 // is in cluster.go and reroute.go.
 //
-// Its dependencies are interfaces: [Decider] and [Membership] ask Redis, [Counts] and [Log] report
+// Its dependencies are interfaces: [Decider] and [Membership] ask Redis, [Log] reports
 // events.
 package outage

@@ -234,7 +234,7 @@ func (s *Shard) Heartbeat(d time.Duration) error {
 func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
-		s.all.Counts.Opened()
+		s.all.Counts.Opened.Add(1)
 		s.lost(s.all.Now())
 		s.all.Turned()
 		s.changed(Outage)

@@ -59,14 +59,14 @@ func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
 	case errors.Is(err, remote.ErrNoRoom): // first, because under overload most are
-		l.Counts.Missed(NoRoom)
+		l.Counts.Missed[NoRoom].Add(1)
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
 	case errors.Is(err, remote.ErrDecideBy): // which says nothing of Redis
-		l.Counts.Missed(OwnTime)
+		l.Counts.Missed[OwnTime].Add(1)
 		return
 	default:
-		l.Counts.Missed(NotInTime)
+		l.Counts.Missed[NotInTime].Add(1)
 	}
 	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFromNow() {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
@@ -88,4 +88,31 @@ func (s *Shard) settleFromNow() (begun bool) {
 		e.isBack(s.all.Now())
 	}
 	return false
+}
+
+// silence is the time since which Redis has not answered: the start of the first failed trip after
+// which none was answered.
+//
+// If it becomes an outage, the outage began at that time, and not three deadlines later, when the
+// breaker opens. Units that leave the window in between, and that nobody grants, would otherwise be
+// missing in all shares for as long as the outage lasts. So shares are fixed as of that time (law
+// 11), under the number that the incident will have.
+type silence struct {
+	number uint32
+	began  int64
+}
+
+// TripEnded is called for each trip, before its callers get their answers.
+func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
+	s.all.Trip(callers, took, err)
+	if err != nil {
+		s.Failed(err)
+	}
+	known := s.silence.Load()
+	switch {
+	case err == nil && known != nil:
+		s.silence.CompareAndSwap(known, nil)
+	case err != nil && known == nil:
+		s.silence.CompareAndSwap(nil, &silence{s.all.incidents.Add(1), s.all.Now() - int64(took)})
+	}
 }

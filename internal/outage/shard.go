@@ -67,28 +67,6 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 	return s
 }
 
-// Decide asks the master, see [remote.Batcher.Decide].
-func (s *Shard) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
-	s.all.asking.Add(1)
-	defer s.all.asking.Add(-1)
-	return s.Decider.Decide(ctx, e)
-}
-
-// DecideInto asks the master, see [remote.Batcher.DecideInto].
-func (s *Shard) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error {
-	s.all.asking.Add(1)
-	err := s.Decider.DecideInto(ctx, e, reply)
-	s.all.asking.Add(-1)
-	return err
-}
-
-// DecideAll asks the master, see [remote.Batcher.DecideAll].
-func (s *Shard) DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
-	s.all.asking.Add(1)
-	defer s.all.asking.Add(-1)
-	return s.Decider.DecideAll(ctx, entries, within)
-}
-
 // Index returns the shard's number, which does not change.
 func (s *Shard) Index() int { return s.index }
 

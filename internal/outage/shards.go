@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,8 +64,9 @@ type Config struct {
 	// Unreadable is called if a key in Redis cannot be read, and so cannot be charged.
 	Unreadable func(error)
 
-	Counts Counts
-	Log    Log
+	// Trip is called after each trip, with the number of callers that it carried.
+	Trip func(callers int, took time.Duration, err error)
+	Log  Log
 }
 
 // Decider decides entries in Redis: a [remote.Batcher].
@@ -72,8 +74,10 @@ type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
 	DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
-	// Answered returns how many decisions have been made in time so far.
+	// Answered returns how many decisions have been made in time so far, and Asked reports whether any
+	// caller waits for one.
 	Answered() int64
+	Asked() bool
 	// TurnsAway reports whether a call finds no room and is turned away at once.
 	TurnsAway() bool
 	// DelayDenied delays a caller that is denied without Redis, if many are.
@@ -90,13 +94,12 @@ type Membership interface {
 	MoveTo(slot uint16, size int)
 }
 
-// Counts counts events.
-type Counts interface {
-	Opened()             // the breaker
-	Forgot()             // Redis has lost its data
-	Charged(units int64) // that were granted without Redis
-	Missed(why Miss)     // a decision, though Redis was not lost
-	Trip(callers int, took time.Duration, err error)
+// Counts are the numbers of events so far.
+type Counts struct {
+	Opened  atomic.Uint64              // a breaker
+	Forgot  atomic.Uint64              // Redis has lost its data
+	Charged atomic.Int64               // units that were granted without Redis, or lost by it
+	Missed  [OwnTime + 1]atomic.Uint64 // decisions, though Redis was not lost, by why
 }
 
 // Log logs events, each kind at a limited rate.
@@ -109,6 +112,7 @@ type Log interface {
 // for concurrent use.
 type Shards struct {
 	Config
+	Counts Counts
 	first  *Shard // the only one, except on a Cluster
 	routes atomic.Pointer[routes]
 
@@ -117,7 +121,6 @@ type Shards struct {
 	incidents atomic.Uint32 // of all shards, the last one's number
 	sequences atomic.Int64  // of all shards' charges
 	longest   atomic.Int64  // window of all rules
-	asking    atomic.Int64  // calls that wait for Redis
 }
 
 // New returns shards without contact to Redis, see [Shards.Meet].
@@ -145,8 +148,10 @@ func (l *Shards) AddWindow(window time.Duration) {
 // Longest returns the longest window of any rule.
 func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
 
-// Asked reports whether any call waits for Redis.
-func (l *Shards) Asked() bool { return l.asking.Load() > 0 }
+// Asked reports whether any caller waits for an answer of Redis.
+func (l *Shards) Asked() bool {
+	return slices.ContainsFunc(l.InUse(), func(s *Shard) bool { return s.Decider.Asked() })
+}
 
 // Run starts the background work.
 func (l *Shards) Run() {

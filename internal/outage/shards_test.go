@@ -58,6 +58,7 @@ func (m *master) Size() int                   { return max(1, m.heard.Size) }
 func (m *master) Heard() bool                 { return m.met }
 func (m *master) MoveTo(uint16, int)          { m.moved++ }
 func (m *master) Answered() int64             { return 0 }
+func (m *master) Asked() bool                 { return false }
 func (m *master) Close()                      {}
 
 func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) (err error) {
@@ -108,20 +109,7 @@ type testShards struct {
 	*Shards
 	now     atomic.Int64
 	masters []*master
-	forgot  atomic.Int64 // how often
-	charged atomic.Int64 // units
-	opened  atomic.Int64 // how often
 }
-
-func (l *testShards) counts() Counts { return testCounts{l} }
-
-type testCounts struct{ l *testShards }
-
-func (c testCounts) Opened()                        { c.l.opened.Add(1) }
-func (c testCounts) Forgot()                        { c.l.forgot.Add(1) }
-func (c testCounts) Charged(units int64)            { c.l.charged.Add(units) }
-func (c testCounts) Missed(Miss)                    {}
-func (c testCounts) Trip(int, time.Duration, error) {}
 
 type noLog struct{}
 
@@ -138,7 +126,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 	var background sync.WaitGroup
 	c := Config{
 		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
-		Instance: "a", Ledger: ledger.New[*Rule](4096), Counts: l.counts(), Log: noLog{}, Unreadable: func(error) {},
+		Instance: "a", Ledger: ledger.New[*Rule](4096), Trip: func(int, time.Duration, error) {}, Log: noLog{}, Unreadable: func(error) {},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
 		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
@@ -201,8 +189,8 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 	s.Breaker.ForceOpen(errLost)
-	if s.State() != Outage || l.State() != Outage || l.opened.Load() != 1 {
-		t.Fatalf("%v, opened %d times", s.State(), l.opened.Load())
+	if s.State() != Outage || l.State() != Outage || l.Counts.Opened.Load() != 1 {
+		t.Fatalf("%v, opened %d times", s.State(), l.Counts.Opened.Load())
 	}
 	granted := int64(0)
 	for range 200 {
@@ -218,8 +206,8 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	for s.Owes() {
 		s.chargeSome()
 	}
-	if m.units() != 20 || l.charged.Load() != 20 {
-		t.Errorf("%d units charged, %d counted, want 20", m.units(), l.charged.Load())
+	if m.units() != 20 || l.Counts.Charged.Load() != 20 {
+		t.Errorf("%d units charged, %d counted, want 20", m.units(), l.Counts.Charged.Load())
 	}
 	m.heard.Unsettled = 1 // another has not charged yet
 	l.now.Add(int64(settleAtLeast))

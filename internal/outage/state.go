@@ -1,6 +1,10 @@
 package outage
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+	"time"
+)
 
 // State says who makes decisions at the moment.
 type State uint8
@@ -36,3 +40,135 @@ func worse(a, b State) State {
 	}
 	return max(a, b)
 }
+
+// change is a change of a shard's state, or without a shard, of the shards in use.
+type change struct {
+	shard *Shard
+	to    State
+}
+
+// changesKept is how many changes may wait to be reported.
+const changesKept = 256
+
+// changed queues a change to be reported. It never waits.
+func (s *Shard) changed(to State) {
+	s.changedAt.Store(time.Now().UnixNano())
+	s.all.tell(change{s, to})
+}
+
+// Since returns the time since which the shard has been in its state.
+func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
+
+func (l *Shards) tell(c change) {
+	select {
+	case l.changes <- c:
+	default:
+	}
+}
+
+// tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed.
+func (l *Shards) tellChanges() {
+	for {
+		select {
+		case <-l.Context.Done():
+			l.spent.end(time.Now())
+			return
+		case c := <-l.changes:
+			if c.shard != nil {
+				c.shard.log(c.to)
+			}
+			state := Healthy
+			for _, s := range l.InUse() {
+				state = worse(state, s.told)
+			}
+			if l.spent.enter(state, time.Now()) && l.Changed != nil {
+				l.Changed(state)
+			}
+		}
+	}
+}
+
+// log logs a shard's new state, the previous one and its duration, and the reason.
+func (s *Shard) log(to State) {
+	now := time.Now()
+	if s.told == Healthy {
+		s.unwell = now
+	}
+	args := []any{"fleet_size", s.fleet.Size(), "was", s.told.String(), "lasted", now.Sub(s.toldAt).Round(time.Millisecond)}
+	if to == Healthy {
+		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
+	}
+	if !s.all.onCluster() { // otherwise the line has the master
+		args = append(args, "address", s.Address())
+	}
+	// An older error is not the reason: a shard may settle without Redis having been lost.
+	if at, err := s.LastFailure(); err != nil && (to == Outage || !at.Before(s.unwell.Add(-recently))) {
+		args = append(args, "error", err)
+	}
+	s.told, s.toldAt = to, now
+	switch to {
+	case Outage:
+		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", args...)
+	case Settling:
+		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", args...)
+	case Healthy:
+		s.info("healthy", "Redis decides again", args...)
+	}
+}
+
+// recently is how long before a change of state a failure counts as its cause.
+const recently = 10 * time.Second
+
+// warn and info log an event of a shard, with its master if it is on a Cluster.
+func (s *Shard) warn(kind, message string, args ...any) {
+	s.all.Log.Warn(s.kind(kind), message, append(args, s.name()...)...)
+}
+
+func (s *Shard) info(kind, message string, args ...any) {
+	s.all.Log.Info(s.kind(kind), message, append(args, s.name()...)...)
+}
+
+// spent counts how long the limiter has been in each state. It is safe for concurrent use.
+type spent struct {
+	mu    sync.Mutex
+	state State
+	since time.Time
+	times [Settling + 1]time.Duration
+	ended time.Time // when the limiter was closed; zero if it was not
+}
+
+// enter counts the time from now on for a state. It reports whether that is another one than before.
+func (s *spent) enter(to State, now time.Time) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = to != s.state
+	s.times[s.state] += now.Sub(s.since)
+	s.state, s.since = to, now
+	return changed
+}
+
+// until returns how long each state has lasted so far.
+func (s *spent) until(now time.Time) map[State]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	times := make(map[State]time.Duration, len(s.times))
+	for state, took := range s.times {
+		times[State(state)] = took
+	}
+	if !s.ended.IsZero() {
+		now = s.ended
+	}
+	times[s.state] += now.Sub(s.since)
+	return times
+}
+
+// end stops the counting.
+func (s *spent) end(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = now
+}
+
+// TimeSpent returns how long the limiter has been in each state since [New]. On a Cluster the worst
+// state of any master is the limiter's.
+func (l *Shards) TimeSpent() map[State]time.Duration { return l.spent.until(time.Now()) }

@@ -10,7 +10,7 @@ import (
 type Outage struct {
 	// Number identifies the outage; 0 means none.
 	Number uint32
-	// Cut is the time at which it began.
+	// Cut is the time at which the outage began.
 	Cut int64
 	// Fleet is the number of instances that share the limit.
 	Fleet int
