@@ -50,10 +50,8 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{rule: rule, key: Everyone, maxWait: DefaultMaxWait}
-	for _, option := range options {
-		if err := option(c); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(c, options); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

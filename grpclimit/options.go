@@ -23,10 +23,8 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			return err
 		}
 		l := &rateLimit{Limit: admission.Limit[call]{Rule: rule, Key: func(c call) string { return key(c.ctx, c.method) }}}
-		for _, option := range options {
-			if err := option(l); err != nil {
-				return fmt.Errorf("limit %q: %w", rule.Name(), err)
-			}
+		if err := option.Apply(l, options); err != nil {
+			return fmt.Errorf("limit %q: %w", rule.Name(), err)
 		}
 		if rule.Limit().IsConcurrent() && l.perMessage {
 			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())

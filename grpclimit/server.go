@@ -31,10 +31,8 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	}
 	s := &Server{limiter: limiter, log: admission.NewLog("grpclimit: ")}
 	s.onError = s.answerError
-	for _, option := range options {
-		if err := option(s); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(s, options); err != nil {
+		return nil, err
 	}
 	if len(s.limits) == 0 {
 		return nil, option.Invalid("a server without a Limit")

@@ -23,10 +23,8 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
 	}
-	for _, option := range options {
-		if err := option(m); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(m, options); err != nil {
+		return nil, err
 	}
 	if len(m.limits) == 0 {
 		return nil, option.Invalid("a middleware without a Limit")

@@ -25,10 +25,8 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			return err
 		}
 		l := &rateLimit{Limit: admission.Limit[*http.Request]{Rule: rule, Key: key}}
-		for _, option := range options {
-			if err := option(l); err != nil {
-				return fmt.Errorf("limit %q: %w", rule.Name(), err)
-			}
+		if err := option.Apply(l, options); err != nil {
+			return fmt.Errorf("limit %q: %w", rule.Name(), err)
 		}
 		if l.byHandler && l.settle != nil {
 			return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())

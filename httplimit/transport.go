@@ -98,10 +98,8 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 		maxWait: DefaultMaxWait,
 		holds:   newHolds(DefaultMaxHold),
 	}
-	for _, option := range options {
-		if err := option(t); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(t, options); err != nil {
+		return nil, err
 	}
 	return t, nil
 }

@@ -186,7 +186,12 @@ func Parse(s string) (Limit, error) {
 		return l, l.Validate()
 	}
 	window, err := parseWindow(strings.TrimSpace(windowText))
-	if err != nil {
+	switch unit := strings.TrimSpace(windowText); {
+	case err != nil && unit == concurrentWindow:
+		return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit on what is held at the same time has none", ErrInvalidLimit, burstText, s)
+	case err != nil && (unit == "week" || unit == "month"):
+		return Limit{}, fmt.Errorf("%w: window %q in %q is of the calendar, which needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
+	case err != nil:
 		return Limit{}, fmt.Errorf("%w: window %q in %q is not a duration like 10s, 1m or 24h", ErrInvalidLimit, windowText, s)
 	}
 	l := Per(quota, window)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/live"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -109,7 +110,7 @@ func Hosts(names ...string) Option {
 // Errors wrap [limit.ErrInvalidOption].
 func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	if limiter == nil {
-		return nil, fmt.Errorf("%w: the limiter is nil", limit.ErrInvalidOption)
+		return nil, option.Invalid("the limiter is nil")
 	}
 	p := &Page{
 		inside:     inspect.Of(limiter),
@@ -118,10 +119,8 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 		streams:    live.NewStreams(viewers, updateEvery),
 		stopWatch:  func() {},
 	}
-	for _, option := range options {
-		if err := option(p); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(p, options); err != nil {
+		return nil, err
 	}
 	p.inside.RememberOwnLimits()
 	if p.hottest != nil {

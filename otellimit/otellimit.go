@@ -71,10 +71,8 @@ func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, 
 		return nil, option.Invalid("the limiter is nil")
 	}
 	var c config
-	for _, option := range options {
-		if err := option(&c); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(&c, options); err != nil {
+		return nil, err
 	}
 	if c.provider == nil {
 		c.provider = otel.GetMeterProvider()

@@ -38,12 +38,14 @@ func Kinds() []Kind {
 // Prefixes of a server's errors, after "ERR ". The same problem has different texts in different
 // versions, commands and scripts of Redis, and few of them have a code.
 var (
-	authErrors = []string{
-		"NOAUTH", "WRONGPASS", "NOPERM", "AUTH ", "invalid password", "invalid username-password",
-		"Protocol error: unauthenticated", // the answer to a long command instead of NOAUTH
-		"The user executing the script", "ACL failure in script",
-		"DENIED", // protected mode
+	rightsErrors = []string{ // the user may not do that
+		"NOPERM", "The user executing the script", "ACL failure in script",
 	}
+	authErrors = append([]string{
+		"NOAUTH", "WRONGPASS", "AUTH ", "invalid password", "invalid username-password",
+		"Protocol error: unauthenticated", // the answer to a long command instead of NOAUTH
+		"DENIED",                          // protected mode
+	}, rightsErrors...)
 	unavailableErrors = []string{
 		"LOADING", "READONLY", "MASTERDOWN", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "max number of clients",
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
@@ -220,7 +222,7 @@ func Misconfigured(err error) error {
 		return nil
 	case isOfCertificates(err):
 		return fmt.Errorf("%w: check the authority (RootCAs), the host name (ServerName) and this client's Certificates in the client's TLSConfig: %w", limit.ErrTLS, err)
-	case kind == Auth && strings.HasPrefix(text, "NOPERM"):
+	case kind == Auth && beginsWithAny(text, rightsErrors):
 		return fmt.Errorf("%w: the Redis user needs the keys PREFIX:* (of tiered.Prefix, tl:* unless set) and the commands that docs/operating.md lists under \"The Redis user\": %w", limit.ErrAuth, err)
 	case kind == Auth:
 		return fmt.Errorf("%w: check user name and password: %w", limit.ErrAuth, err)

@@ -56,10 +56,8 @@ func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, erro
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
 	}
-	for _, option := range options {
-		if err := option(r); err != nil {
-			return nil, err
-		}
+	if err := option.Apply(r, options); err != nil {
+		return nil, err
 	}
 	r.tried = see(path)
 	if _, err := r.putInForce(r.tried); err != nil {

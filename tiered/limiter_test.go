@@ -152,6 +152,8 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 		"before 1970": {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(-1, 0) })(new(config)) }},
 		"zero time":   {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Time{} })(new(config)) }},
 		"far future":  {limit.ErrInvalidOption, func() error { return VirtualClock(func() time.Time { return time.Unix(1<<32, 0) })(new(config)) }},
+		"nil option":  {limit.ErrInvalidOption, func() error { _, err := OpenURL("redis://127.0.0.1:1", nil); return err }},
+		"of a rule":   {limit.ErrInvalidOption, func() error { _, err := l.Rule("nil", limit.PerMinute(1), nil); return err }},
 		"nil client":  {limit.ErrInvalidOption, func() error { _, err := New((*redis.Client)(nil)); return err }},
 		"ring":        {limit.ErrInvalidOption, func() error { _, err := New(redis.NewRing(&redis.RingOptions{})); return err }},
 	} {

@@ -53,12 +53,8 @@ func defaults() config {
 // configure returns the defaults with the options applied.
 func configure(options []Option) (config, error) {
 	c := defaults()
-	for _, option := range options {
-		if err := option(&c); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	err := option.Apply(&c, options)
+	return c, err
 }
 
 // Prefix sets the prefix of all Redis keys of the limiter, 1 to 32 letters, digits, "_", "-", "." or

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -19,10 +20,8 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 		return nil, err
 	}
 	c := ruleConfig{denialLife: denialLife}
-	for _, option := range options {
-		if err := option(&c); err != nil {
-			return nil, fmt.Errorf("rule %q: %w", name, err)
-		}
+	if err := option.Apply(&c, options); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", name, err)
 	}
 	return l.newRule(name, lim, c)
 }

@@ -20,3 +20,17 @@ func NotNil(given bool, option string) error {
 	}
 	return nil
 }
+
+// Apply applies options in their order, up to the first that returns an error. One that is nil is an
+// error, too.
+func Apply[T any, F ~func(T) error](to T, options []F) error {
+	for i, option := range options {
+		if option == nil {
+			return Invalid("option %d of %d is nil", i+1, len(options))
+		}
+		if err := option(to); err != nil {
+			return err
+		}
+	}
+	return nil
+}

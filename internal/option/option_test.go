@@ -3,6 +3,7 @@ package option
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -16,5 +17,22 @@ func TestInvalid(t *testing.T) {
 	}
 	if err := NotNil(false, "Logger"); !errors.Is(err, limit.ErrInvalidOption) || NotNil(true, "Logger") != nil {
 		t.Error(err)
+	}
+}
+
+// Options are applied in order, up to the first mistake, which one that is nil is, too.
+func TestApply(t *testing.T) {
+	type part func(*[]int) error
+	add := func(n int) part { return func(all *[]int) error { *all = append(*all, n); return nil } }
+	var all []int
+	if err := Apply(&all, []part{add(1), add(2)}); err != nil || len(all) != 2 || all[0] != 1 {
+		t.Error(all, err)
+	}
+	err := Apply(&all, []part{add(3), nil, add(4)})
+	if !errors.Is(err, limit.ErrInvalidOption) || !strings.HasSuffix(err.Error(), "option 2 of 3 is nil") || len(all) != 3 {
+		t.Error(all, err)
+	}
+	if err := Apply(&all, []part{func(*[]int) error { return io.EOF }, add(5)}); err != io.EOF || len(all) != 3 {
+		t.Error(all, err)
 	}
 }

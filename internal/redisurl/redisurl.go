@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/url"
 	"reflect"
 	"slices"
@@ -24,6 +25,8 @@ var (
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
 		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
+	// ErrPort says that nobody can listen on a port.
+	ErrPort = errors.New("a port in the Redis URL is not between 1 and 65535")
 	// ErrPool says that go-redis would panic at a size of the connection pool, or cannot read it.
 	ErrPool = fmt.Errorf("a size of the connection pool in the Redis URL (pool_size and the like) is negative or above %d", math.MaxInt32)
 )
@@ -72,8 +75,18 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if err != nil || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
+	if scheme != "unix" && slices.ContainsFunc(options.Addrs, hasNoPort) {
+		return nil, "", ErrPort
+	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)
 	return options, shown, nil
+}
+
+// hasNoPort reports whether a number is too large for a port, or 0. A name of a port is left to the resolver.
+func hasNoPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	n, notNumber := strconv.ParseUint(port, 10, 64)
+	return err == nil && !errors.Is(notNumber, strconv.ErrSyntax) && (n == 0 || n > math.MaxUint16)
 }
 
 // poolFits reports whether go-redis takes the sizes of the connection pool. It reads them as an int,

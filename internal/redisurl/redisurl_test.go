@@ -26,6 +26,7 @@ func TestParse(t *testing.T) {
 		"redis://u:s3cret@a?read_timeout=3s&route_randomly=true&addr=b:2": {shown: "redis://a:6379,b:2/0", addrs: []string{"a:6379", "b:2"}, cluster: true},
 		"redis://:s3%23cret@a:1":                                          {shown: "redis://a:1/0", addrs: []string{"a:1"}},
 		"redis://a?pool_size=2147483647":                                  {shown: "redis://a:6379/0", addrs: []string{"a:6379"}, pool: 2147483647},
+		"redis://a:65535":                                                 {shown: "redis://a:65535/0", addrs: []string{"a:65535"}},
 		"unix:///run/s@1.sock":                                            {shown: "unix:///run/s@1.sock/0", addrs: []string{"/run/s@1.sock"}},
 	} {
 		o, shown, err := Parse(text)
@@ -66,6 +67,11 @@ func TestMistakesShowNoPassword(t *testing.T) {
 		"redis://a?master_name=m&s3cret=1":                             ErrUnreadable,
 		"redis://u:53?s3cret;x@b:1":                                    ErrUnreadable,
 		"unix://u:53/s3cret@/run/redis.sock":                           ErrUnreadable,
+		"redis://u:s3cret@a:65536":                                     ErrPort,
+		"redis://a:0":                                                  ErrPort,
+		"redis://a:99999999999999999999":                               ErrPort,
+		"redis://a?addr=b:70000":                                       ErrPort,
+		"redis://a?master_name=m&addr=b:70000":                         ErrPort,
 		"redis://u:s3cret@a?pool_size=-1":                              ErrPool,
 		"redis://u:s3cret@a?pool_size=7&pool_size=2147483648":          ErrPool,
 		"redis://a?addr=b&min_idle_conns=2147483648":                   ErrPool,
