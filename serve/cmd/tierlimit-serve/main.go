@@ -98,7 +98,7 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 		go boundGarbage(ctx)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		if most := boundMemory(ownGroups, cgroups); most > 0 {
+		if most := boundMemory(); most > 0 {
 			log.Info("Go's memory is bounded by the container's", "bytes", most)
 		}
 	}

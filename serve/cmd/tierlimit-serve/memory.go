@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// cgroups is where Linux tells of control groups, and ownGroups which of them this process is in.
-const (
+// cgroups is where Linux tells of control groups, and ownGroups which of them this process is in. Tests
+// have their own.
+var (
 	cgroups   = "/sys/fs/cgroup"
 	ownGroups = "/proc/self/cgroup"
 )
@@ -18,8 +19,8 @@ const (
 // boundMemory lets Go's runtime know how much memory the process may have, if its container or service is
 // bounded, and returns what of it the runtime may use; 0 if nothing bounds it. Go does not look by itself:
 // with a few MB that live, garbage alone would fill a small container, and the kernel would end the process.
-func boundMemory(own, root string) int64 {
-	most := mostMemory(own, root)
+func boundMemory() int64 {
+	most := mostMemory(ownGroups, cgroups)
 	if most == 0 {
 		return 0
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ func TestMemoryOfControlGroups(t *testing.T) {
 		"a container":                 {"0::/\n", map[string]string{"memory.max": "67108864\n"}, 64 << 20},
 		"a service":                   {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "67108864\n", "a.slice/memory.max": "max\n"}, 64 << 20},
 		"a smaller one above":         {"0::/a.slice/b.service\n", map[string]string{"a.slice/b.service/memory.max": "67108864\n", "a.slice/memory.max": "33554432\n"}, 32 << 20},
+		"a larger one above":          {"0::/a/b\n", map[string]string{"a/b/memory.max": "67108864\n", "a/memory.max": "134217728\n"}, 64 << 20},
 		"version 1":                   {"4:memory:/docker/x\n1:cpu:/docker/x\n", map[string]string{"memory/docker/x/memory.limit_in_bytes": "67108864\n"}, 64 << 20},
 		"version 1, seen from inside": {"4:memory:/docker/x\n0::/docker/x\n", map[string]string{"memory/memory.limit_in_bytes": "67108864\n"}, 64 << 20},
 		"version 1, no limit":         {"4:memory:/\n", map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
@@ -41,19 +44,30 @@ func TestMemoryOfControlGroups(t *testing.T) {
 	}
 }
 
-// Go's runtime is told nine tenths of the limit, and nothing if there is none.
+// Before a service starts, Go's runtime is told nine tenths of the limit; nothing if there is none, or if
+// GOMEMLIMIT says how much.
 func TestMemoryIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
-	root := t.TempDir()
-	own := filepath.Join(root, "cgroup")
-	if most := boundMemory(own, root); most != 0 || debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		t.Errorf("%d bytes where nothing bounds them, and the runtime's limit is %d", most, debug.SetMemoryLimit(-1))
+	defer func(root, own string) { cgroups, ownGroups = root, own }(cgroups, ownGroups)
+	cgroups = t.TempDir()
+	ownGroups = filepath.Join(cgroups, "own")
+	ended, end := context.WithCancel(t.Context())
+	end() // a service that starts ends at once
+	serve := func(variable string, want int64) {
+		t.Helper()
+		t.Setenv("GOMEMLIMIT", variable)
+		if err := run(ended, nil, []string{"GRPC_PORT=0"}, io.Discard, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if most := debug.SetMemoryLimit(-1); most != want {
+			t.Errorf("%d bytes, want %d", most, want)
+		}
 	}
-	write(t, own, "0::/\n")
-	write(t, filepath.Join(root, "memory.max"), "1000000000\n")
-	if most := boundMemory(own, root); most != 900_000_000 || debug.SetMemoryLimit(-1) != most {
-		t.Errorf("%d bytes of a billion, and the runtime's limit is %d", most, debug.SetMemoryLimit(-1))
-	}
+	serve("", math.MaxInt64)
+	write(t, ownGroups, "0::/\n")
+	write(t, filepath.Join(cgroups, "memory.max"), "1000000000\n")
+	serve("off", math.MaxInt64)
+	serve("", 900_000_000)
 }
 
 func write(t *testing.T, path, text string) {
