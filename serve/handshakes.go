@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/quietconn"
+	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
 // handshakes is a listener that knows which of its connections are in their handshake. A gRPC server
@@ -21,7 +21,7 @@ type handshakes struct {
 }
 
 func newHandshakes(l net.Listener, within time.Duration) *handshakes {
-	return &handshakes{Listener: l, within: within, open: make(map[*shaking]struct{})}
+	return &handshakes{Listener: transport.Listener{Listener: l}, within: within, open: make(map[*shaking]struct{})}
 }
 
 // Accept implements [net.Listener].
@@ -30,8 +30,7 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	setUserTimeout(accepted, pingTimeout)
-	c := &shaking{Conn: quietconn.Wrap(accepted), of: h}
+	c := &shaking{Conn: accepted, of: h}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open[c] = struct{}{}

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // which clients may compress with: the original reads it
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/livepage"
@@ -29,6 +28,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
 	"github.com/tierlimit/tierlimit/serve/internal/statsd"
+	"github.com/tierlimit/tierlimit/serve/internal/transport"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -291,23 +291,7 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 }
 
 func (s *Server) serveGRPC() error {
-	options := []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: s.settings.MaxConnectionAge, MaxConnectionAgeGrace: s.settings.MaxConnectionAgeGrace,
-			// Who reads nothing any more does not answer either, and is let go.
-			Time: time.Minute, Timeout: pingTimeout,
-		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(mostStreams),
-		grpc.MaxRecvMsgSize(longestRequest),
-		grpc.MaxHeaderListSize(longestHeaders),
-		// Goroutines that answer one call after another keep their stacks, which else grow for
-		// each call: a sixth of the processor time.
-		grpc.NumStreamWorkers(streamWorkers),
-		// Windows that do not grow: else gRPC sends a ping for nearly each piece that it reads, to
-		// measure the connection.
-		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
-	}
+	options := transport.Options(s.settings.MaxConnectionAge, s.settings.MaxConnectionAgeGrace)
 	if s.settings.UseTLS {
 		config, err := serverTLS(s.settings.TLS, s.log)
 		if err != nil {
@@ -337,28 +321,6 @@ func (s *Server) serveGRPC() error {
 	})
 	return nil
 }
-
-// pingTimeout is how long a client may take to answer a ping, and its kernel to take what is sent.
-const pingTimeout = 20 * time.Second
-
-// mostStreams is how many calls a connection may have under way, and longestRequest how many bytes
-// each of them: what they take of memory is bounded, if their caller does not read. Whoever has
-// more calls makes them wait, or opens another connection.
-const (
-	mostStreams    = 1_000
-	longestRequest = 4 << 20
-)
-
-// longestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
-// each call that a connection has under way.
-const longestHeaders = 64 << 10
-
-// window is how many bytes of requests may be on the way, of a call and of a connection.
-const window = 1 << 20
-
-// streamWorkers is how many calls are answered by goroutines that are kept; further ones have
-// one of their own.
-const streamWorkers = 256
 
 // removeStaleSocket takes away what a process left that has ended. One that somebody listens
 // at stays.

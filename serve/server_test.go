@@ -43,6 +43,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
+	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
 // What is served over HTTP beside gRPC.
@@ -683,10 +684,10 @@ func TestLargeHeaders(t *testing.T) {
 		_, err := client.ShouldRateLimit(ctx, asking("shop user=a"), grpc.WaitForReady(true))
 		return status.Code(err)
 	}
-	if code := with(longestHeaders / 2); code != codes.OK {
+	if code := with(transport.LongestHeaders / 2); code != codes.OK {
 		t.Errorf("%v", code)
 	}
-	if code := with(longestHeaders); code != codes.Internal {
+	if code := with(transport.LongestHeaders); code != codes.Internal {
 		t.Errorf("%v, want Internal", code)
 	}
 }
@@ -742,7 +743,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	body, err := protoMessage(asking("shop many=a"))
 	must(t, err)
 	refused := false
-	for stream := uint32(1); stream < 2*(mostStreams+500); stream += 2 {
+	for stream := uint32(1); stream < 2*(transport.MostStreams+500); stream += 2 {
 		block.Reset()
 		for _, field := range []hpack.HeaderField{
 			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"},
@@ -773,7 +774,7 @@ func TestClientThatNeverReads(t *testing.T) {
 			streams++
 		}
 	}
-	if n := server.stats.TotalRequests.Load(); n > mostStreams+1 {
+	if n := server.stats.TotalRequests.Load(); n > transport.MostStreams+1 {
 		t.Errorf("%d decisions", n)
 	}
 }

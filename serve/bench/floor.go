@@ -4,12 +4,15 @@ import (
 	"context"
 	"net"
 	"os"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+
+	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
-// floor is a service that decides nothing: what gRPC takes by itself.
+// floor is a service that decides nothing: what gRPC takes by itself, set up as for this service.
 type floor struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 }
@@ -23,7 +26,7 @@ func serveFloor() error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(transport.Options(24*time.Hour, time.Hour)...)
 	ratelimitv3.RegisterRateLimitServiceServer(server, floor{})
-	return server.Serve(listener)
+	return server.Serve(transport.Listener{Listener: listener})
 }

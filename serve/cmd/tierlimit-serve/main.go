@@ -97,6 +97,11 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		go boundGarbage(ctx)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		if most := boundMemory(); most > 0 {
+			log.Info("Go's memory is bounded by the container's", "bytes", most)
+		}
+	}
 	server, err := serve.Start(ctx, settings, log)
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):

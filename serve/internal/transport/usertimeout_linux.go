@@ -1,4 +1,4 @@
-package serve
+package transport
 
 import (
 	"net"
@@ -10,7 +10,7 @@ import (
 const tcpUserTimeout = 0x12
 
 // setUserTimeout lets the kernel end a connection whose other side takes nothing for so long. gRPC does
-// that for connections of the kernel only, not for those of [handshakes].
+// that for connections of the kernel only, not for those that [Listener] returns.
 func setUserTimeout(c net.Conn, within time.Duration) {
 	conn, ok := c.(*net.TCPConn)
 	if !ok {
