@@ -10,7 +10,8 @@ import (
 // entry with a count, and puts entries of the same rule and key side by side, which costs Redis little
 // more than a single entry. The results are as if the calls had been made one by one. Since all of
 // them are in flight at the same time, their order may be chosen: the calls of a key keep the order of
-// their arrival, except that calls of the same cost are served together with the first of them.
+// their arrival, except that calls of the same cost, or holds of the same life, are served together with the first of
+// them.
 //
 // Releases of held units and settlements of holds come first, those of a key as one entry, so that
 // other calls find the units that they free. If a key has other entries, too, these follow directly,
