@@ -67,7 +67,7 @@ make[FIXED_WINDOW] = function()
 
   local p = { key = '', now = 0, offset = 0, charged = false, lasts = 0 } -- what store needs to know of the current key
 
-  local function plain_give(key, rule, stamp, _, units)
+  local function plain_give(key, rule, stamp, _, units, alike)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
     if #raw ~= HEADER + 6 then
@@ -77,10 +77,18 @@ make[FIXED_WINDOW] = function()
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local start, finish = window_of(now, rule)
     local count = unpack_int(raw, HEADER + 1, 6)
-    if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or stamp < start or stamp > newest or count > rule.quota then
+    if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or (stamp and (stamp < start or stamp > newest)) or count > rule.quota then
       return
     end
     seen_key = nil
+    if alike then
+      units = 0
+      for i = 1, #alike.stamps do
+        if alike.stamps[i] >= start and alike.stamps[i] <= newest then
+          units = units + alike.units[i]
+        end
+      end
+    end
     local given = math.min(units, count)
     count = count - given
     if count == 0 then

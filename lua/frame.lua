@@ -27,14 +27,14 @@
 --       cost (1)     of a CHARGE, how many pairs it has
 --       group (2), long cost (7) in place of the short one, count (3): where the form
 --                    says so. A count of n is n entries of that cost, one after another; of a
---                    SETTLE, n settlements with costs of their own
+--                    HOLD or SETTLE, n of these with costs of their own
 --       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
 --                    its cost is how many units are wanted
 --       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE and EXTEND, see hold.lua; the
 --                    cost of a SETTLE is how many units were used
---       ids (8 each): of a HOLD with a count, those of the holds behind the first one
---       ids (8) and costs (7): of a SETTLE with a count, in the same way
+--       ids (8) and costs (7): of a HOLD or SETTLE with a count, for each hold, the first included;
+--                    the cost before these is that of all of them
 --       sequence (7), and pairs: of a CHARGE, units (6) and their age in µs (7), the
 --                    youngest first
 --
@@ -43,7 +43,7 @@
 --   ARGV[1]  the rule
 --   ARGV[2]  base (7), and the entry; its rule is 1
 --
--- The reply is one string: for each entry
+-- The reply is one string: for each entry, and for each of the holds of a HOLD with a count of which not all fit,
 --
 --   0, how many numbers follow (1), and the numbers, 7 bytes each
 --     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fitted; of TAKE_UP_TO,
@@ -58,8 +58,8 @@
 --     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends;
 --                    of a SETTLE, in its place: the units given back or charged; behind
 --                    the numbers of one with a count the outcome of each (1)
---   or, of a TAKE, or a HOLD by itself, that was decided straight through (see "plain" in
---   state.lua) and allowed, with all of its count
+--   or, of a TAKE or HOLD that was decided straight through (see "plain" in state.lua) and
+--   allowed, with all of its count
 --     255, units free (7), reset after (7)
 --     or what was written: of GCRA the state, behind 254 if it has d-ths; of a log's ring
 --     what is in front of its slots
@@ -76,14 +76,11 @@
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
 local SLOTS, HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11, 12
 local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
-local LONE_HOLD, LONG_HOLD = HOLD + 120, HOLD + 152
-local LONE_SETTLE, LONG_SETTLE = SETTLE + 120, SETTLE + 152
 
 -- The largest cost that is decided straight through, where an algorithm names no other: times of up
 -- to 2^45 µs for each unit then stay below 2^53 (law 10).
 local PLAIN_COST = 255
-local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3
-local OUTCOME_OFFSET = 3 -- keeps outcomes from being negative
+local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3 -- OUTCOME_OFFSET keeps outcomes from being negative
 local RULE, PAIR = 43, 13 -- bytes
 local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
 
@@ -167,7 +164,7 @@ local function read_entry(e)
       e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
       if e.count > 1 then
-        e.others, at = at, at + (e.count - 1) * (e.operation == SETTLE and SETTLED_BYTES or 8)
+        e.each, at = at, at + e.count * EACH_BYTES
       end
     elseif e.operation == CHARGE then
       e.sequence, e.pairs = next_number(7), at
@@ -297,9 +294,10 @@ end
 -- twice at most, however many there are. Returns the number of those that are there, and sets
 -- e.outcomes to what the others would have returned.
 local function settle_holds(e, s, rule)
-  local there, alike, more = take_holds(e, s)
+  local lines, there, alike, more, outcomes = take_lines(s.lines, 0, e.each, e.count)
+  s.lines, s.holds_changed, e.outcomes = lines, s.holds_changed or there > 0, outcomes
   if alike then
-    e.told = release(s, rule, alike.stamps, alike.charged, alike.units, alike)
+    e.told = release(s, rule, alike.stamps, nil, alike.units, alike)
     if not after_giving(e, s) then
       return UNREADABLE
     end
@@ -382,11 +380,17 @@ local function look(e, s)
     e.fits = read_marker(e) and 1 or UNREADABLE
   elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
-  elseif operation == HOLD then
-    e.fits, e.full = room_for(s, math.min(e.count, floor(free / cost)), e.count)
-  elseif operation == HOLD_UP_TO then
+  elseif operation == HOLD and e.count > 1 then
+    e.fits = cost <= free and e.count <= room(s) and e.count or 0
+  elseif operation == HOLD or operation == HOLD_UP_TO then
     e.full = is_full(s)
-    e.fits = e.full and 0 or math.min(cost, free)
+    if e.full then
+      e.fits = 0
+    elseif operation == HOLD then
+      e.fits = cost <= free and 1 or 0
+    else
+      e.fits = math.min(cost, free)
+    end
   elseif operation > PEEK then
     e.fits = 1
   elseif cost > free then
@@ -442,10 +446,8 @@ local function settle(e, s, charge)
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
   elseif operation == HOLD or operation == HOLD_UP_TO then
-    if outcome > 0 and operation == HOLD then
-      hold(e, s, rule, e.cost, outcome)
-    elseif outcome > 0 then
-      hold(e, s, rule, outcome, 1)
+    if outcome > 0 then
+      hold(e, s, rule, operation == HOLD and e.cost or outcome)
     end
   elseif operation == SETTLE then
     outcome = (e.count > 1 and settle_holds or settle_hold)(e, s, rule)
@@ -527,6 +529,58 @@ local function decided_plainly(s)
   return true
 end
 
+-- The same for a HOLD or SETTLE, unless it goes on from what the entry before has left in memory.
+local function held_plainly(s)
+  local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
+  local operation = form >= 128 and form % 8 + 8
+  form = form - form % 8
+  local same = form % 16 >= 8
+  if (operation ~= HOLD and operation ~= SETTLE) or form % 32 >= 16 or (same and s.key == key) then
+    return false
+  end
+  rule = rules[rule * 256 + rule_low]
+  after = after * 256 + after_low
+  local from, count = at + 6, 1
+  if form % 64 >= 32 then
+    cost, from = unpack_time(packed, from), from + 7
+  end
+  if form % 128 >= 64 then
+    count, from = unpack_int(packed, from, 3), from + 3
+  end
+  if not rule.straight or cost > rule.most_plain or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
+    return false
+  end
+  local id, each = sub(packed, from, from + 7), from + 15
+  local entry_key, entry_holds, last = key, holds, keys
+  if not same then
+    entry_key, entry_holds, last = asked_keys[last + 1], nil, last + 1
+  end
+  if not entry_holds then
+    entry_holds, last = asked_keys[last + 1], last + 1
+  end
+  if s.changed or s.holds_changed then
+    write(s)
+  end
+  s.key = ''
+  forget_holds(s)
+  local told
+  if operation == HOLD then
+    told = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count)
+  else
+    told = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count)
+  end
+  if not told then
+    return false
+  end
+  at = each
+  if count > 1 then
+    at = at + count * EACH_BYTES
+  end
+  keys, key, holds, replies = last, entry_key, entry_holds, replies + 1
+  reply[replies] = told
+  return true
+end
+
 -- Runs the group of entries at hand: all are charged or none (law 9). s is the state of the entry before.
 local run_group
 do
@@ -595,26 +649,64 @@ local entry = {
 
 -- A single entry has a way of its own: where few ask at a time, most decisions come one by
 -- one. rule_text is its rule as packed, asked the base and the entry.
-local function decided_single(all_keys, rule_text, asked)
-  local rule = known_rules[rule_text]
-  if not rule or not rule.straight then
+local decided_single
+do
+  local LONE_HOLD, LONG_HOLD = HOLD + 120, HOLD + 152 -- forms
+  local LONE_SETTLE, LONG_SETTLE = SETTLE + 120, SETTLE + 152
+
+  function decided_single(all_keys, rule_text, asked)
+    local rule = known_rules[rule_text]
+    if not rule or not rule.straight then
+      return
+    end
+    local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
+    local behind = 14
+    if form == COUNTED_TAKE then
+      form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
+    elseif form == LONG_TAKE or form == LONG_HOLD or form == LONG_SETTLE then
+      form, cost, behind = form - 32, unpack_time(asked, 14), 21
+    end
+    if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
+      return
+    elseif form == TAKE then
+      return rule.plain and rule.plain(all_keys[1], cost, rule)
+    elseif form == LONE_HOLD then
+      return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, behind, behind + 7), unpack_time(asked, behind + 8), 0, 1)
+    elseif form == LONE_SETTLE then
+      return settle_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, behind, behind + 7), 0, 1)
+    end
+  end
+end
+
+-- Keeps the list of answers short: miniredis's table.concat fails on a few thousand pieces.
+local function shorten_reply()
+  if replies >= 200 then
+    reply, replies = { concat(reply) }, 1
+  end
+end
+
+-- Decides the holds of an entry one by one, because not all of them can be opened.
+local function hold_each(e, s)
+  local n, from, fits, denied = e.count, e.each, e.fits, nil
+  if n == 1 or fits < 0 then
+    for _ = 1, n do
+      settle(e, s, true)
+    end
     return
   end
-  local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
-  local behind = 14
-  if form == COUNTED_TAKE then
-    form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
-  elseif form == LONG_TAKE or form == LONG_HOLD or form == LONG_SETTLE then
-    form, cost, behind = form - 32, unpack_time(asked, 14), 21
-  end
-  if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
-    return
-  elseif form == TAKE then
-    return rule.plain and rule.plain(all_keys[1], cost, rule)
-  elseif form == LONE_HOLD then
-    return hold_plainly(all_keys, rule, cost, sub(asked, behind, behind + 7), unpack_time(asked, behind + 8))
-  elseif form == LONE_SETTLE then
-    return settle_plainly(all_keys, rule, cost, sub(asked, behind, behind + 7))
+  e.count = 1
+  for _ = 1, n do
+    e.id, e.cost = sub(packed, from, from + 7), unpack_time(packed, from + 8)
+    from = from + EACH_BYTES
+    if e.cost == denied then -- the answer is the same
+      replies = replies + 1
+      reply[replies] = reply[replies - 1]
+    else
+      look(e, s)
+      settle(e, s, true)
+      denied = e.fits == 0 and e.cost
+    end
+    shorten_reply()
   end
 end
 
@@ -630,7 +722,8 @@ local function decide(all_keys, asked)
     read_clock()
     local told = decided_single(all_keys, packed, single)
     if told then
-      if byte(told) == ANSWER_ALLOWED then
+      local kind = byte(told)
+      if kind == ANSWER_ALLOWED or kind == ANSWER_NUMBERS then
         told = told .. pack_time(clock)
       end
       return told
@@ -654,18 +747,20 @@ local function decide(all_keys, asked)
   s.key, s.changed, s.holds_changed = '', false, false
 
   while at <= #packed do
-    if not decided_plainly(s) then
+    if not decided_plainly(s) and not held_plainly(s) then
       if byte(packed, at) % 32 >= 16 then
         run_group(s)
       else
         local e = read_entry(entry)
         look(e, s)
-        settle(e, s, true)
+        if e.operation == HOLD and e.fits < e.count then
+          hold_each(e, s)
+        else
+          settle(e, s, true)
+        end
       end
     end
-    if replies >= 200 then -- miniredis's table.concat fails on a few thousand pieces
-      reply, replies = { concat(reply) }, 1
-    end
+    shorten_reply()
   end
   write(s)
   reply[replies + 1] = pack_time(clock)

@@ -187,7 +187,7 @@ make[GCRA] = function()
 
   local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, free = 0, changed = false } -- of the current key
 
-  local function plain_give(key, rule, stamp, charged, units)
+  local function plain_give(key, rule, stamp, charged, units, alike)
     local raw = pcall('GET', key) or ''
     seen_key, seen = key, raw
     if #raw ~= SHORT and #raw ~= LONG then
@@ -199,12 +199,17 @@ make[GCRA] = function()
     end
     local now, newest = clock, (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local tat, part = (((((o * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v) * 256 + w, part_of(raw)
-    if newest > now or stamp > newest or tat < newest or tat > newest + 2 * MOST or part >= rule.d then
+    if newest > now or (stamp and stamp > newest) or tat < newest or tat > newest + 2 * MOST or part >= rule.d then
       return
     end
     seen_key = nil
     p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat, part, false
-    local given = gcra.give(p, rule, stamp, charged, units)
+    local given
+    if alike then
+      given = gcra.release(p, rule, alike.stamps, nil, alike.units, alike)
+    else
+      given = gcra.give(p, rule, stamp, charged, units)
+    end
     count_free(p, rule)
     if p.changed and gcra.empty(p) then -- also by less than a unit
       call('DEL', key)
@@ -343,46 +348,40 @@ make[GCRA] = function()
   -- The same for several charges, one after the other. While the key has debt enough for all that were made
   -- at the same time, their order does not matter.
   function gcra.release(s, rule, stamps, charged, units, alike)
-    local given, now, d, interval, last = 0, s.now, rule.d, rule.interval, 0
-    local mosts, lasts, each = units, nil, units
-    if alike then
-      mosts, lasts, each = alike.most, alike.last, alike.each
-    end
+    local given, last = 0, 0
     for i = 1, #stamps do
-      local first, stamp = last + 1, stamps[i]
-      last = lasts and lasts[i] or i
-      local left, left_part = span(rule, charged[i])
-      left = left - (now - stamp)
-      -- Or else nothing is to be given back, the key no longer knows of the charge, or nothing is left of it.
-      if units[i] > 0 and stamp <= s.newest and left >= 0 then
-        local most, rest = muldiv(left, d, interval)
-        most = most + floor((rest + left_part) / interval)
-        local sum, cut = units[i], 0 -- cut: how many give back what is left of their charge, which is less than asked for
-        if mosts[i] > most then
+      local stamp, first = stamps[i], last + 1
+      if alike then
+        last = alike.last[i]
+      end
+      if stamp <= s.newest and not alike then -- or else the key no longer knows of it
+        given = given + gcra.give(s, rule, stamp, charged[i], units[i])
+      elseif stamp <= s.newest then
+        local ago, each, held = s.now - stamp, alike.each, alike.held
+        local gone = muldiv_up(ago, rule.d, rule.interval) -- units of each charge of which nothing is left
+        local sum, cut, whole_charges = units[i], 0, 0 -- cut: how many give back all that is left of their charge
+        if alike.least[i] < gone then
           sum = 0
           for k = first, last do
-            if each[k] > most then
-              cut = cut + 1
-            else
+            if each[k] <= held[k] - gone then
               sum = sum + each[k]
+            elseif held[k] >= gone then
+              cut, whole_charges = cut + 1, whole_charges + held[k]
             end
           end
         end
-        local whole, part = span(rule, sum)
-        if s.tat - now > whole + cut * (left + 1) then
-          s.tat, s.part, given, s.changed = s.tat - whole, s.part - part, given + sum + cut * most, true
-          for _ = 1, cut do
-            if s.part < 0 then
-              s.tat, s.part = s.tat - 1, s.part + d
-            end
-            s.tat, s.part = s.tat - left, s.part - left_part
+        local whole, part = span(rule, sum + whole_charges)
+        if whole < 2 ^ 53 and s.tat - s.now > whole - cut * ago then
+          if whole + part > 0 then
+            s.tat, s.part, s.changed = s.tat - (whole - cut * ago), s.part - part, true
           end
           if s.part < 0 then
-            s.tat, s.part = s.tat - 1, s.part + d
+            s.tat, s.part = s.tat - 1, s.part + rule.d
           end
+          given = given + sum + whole_charges - cut * gone
         else
           for k = first, last do
-            given = given + gcra.give(s, rule, stamp, charged[i], each[k])
+            given = given + gcra.give(s, rule, stamp, held[k], each[k])
           end
         end
       end

@@ -20,8 +20,8 @@
 -- A part of the script that decides; numbers.lua says in which order the parts stand.
 --
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
---   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_holds, read_holds,
---          write_holds, forget_holds, end_holds, is_due, is_full, room_for, until_room, release,
+--   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_lines, read_holds,
+--          write_holds, forget_holds, end_holds, is_due, is_full, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
@@ -29,9 +29,9 @@ local MOST_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
-local SETTLED = '\0\5\0\0\0\0\0\0\4' -- how the answer to a settlement that was made begins, see frame.lua
-local EACH_ID = '........' -- a pattern
-local SETTLED_BYTES = 15 -- what a SETTLE with a count says of each, behind the first: id (8), units used (7)
+local OUTCOME_OFFSET = 3 -- see frame.lua
+-- What a HOLD or SETTLE with a count says of each hold: id (8), units (7); its length, and a pattern.
+local EACH_BYTES, EACH = 15, '(........)(.......)'
 
 -- Whether something that is held is due by the key's own time, as far as the head tells.
 local function is_due(e, s)
@@ -91,10 +91,10 @@ local function hold_at(s, from)
   return hold_in(s.lines, from)
 end
 
--- Where the line of a hold begins, at a position or behind it; nothing if there is none.
+-- Where the line of a hold begins, at the position of a line or behind it; nothing if there is none.
 local function find_line(lines, id, behind)
   local from = find(lines, id, behind, true)
-  while from and (from - 1) % HOLD_BYTES > 0 do
+  while from and (from - behind) % HOLD_BYTES > 0 do
     from = find(lines, id, from + 1, true)
   end
   return from
@@ -151,16 +151,9 @@ local function is_full(s)
   return #s.lines >= MOST_HOLDS * HOLD_BYTES
 end
 
--- How many holds of a count can be opened, if so many of them fit; and whether the next one is denied
--- because there is no room for its line.
-local function room_for(s, fits, count)
-  local room = MOST_HOLDS - #s.lines / HOLD_BYTES
-  if fits >= room and count > room then -- one of them finds no room, and ends those that have merely ended
-    end_holds(s, true)
-    room = MOST_HOLDS - #s.lines / HOLD_BYTES
-  end
-  fits = math.min(fits, room)
-  return fits, fits == room and fits < count
+-- How many more holds can be opened.
+local function room(s)
+  return MOST_HOLDS - #s.lines / HOLD_BYTES
 end
 
 -- µs until a hold ends: then there is room for another one.
@@ -173,15 +166,20 @@ local function until_room(s)
   return math.max(0, math.min(first - s.now, LONGEST_HOLD))
 end
 
--- Charges units for each of the entry's first n holds, in memory.
-local function hold(e, s, rule, units, n)
-  local line, others = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units), ''
-  if n > 1 then -- the lines of the others differ from it by their ids only
-    local after_id = gsub(sub(line, 9), '%%', '%%%%')
-    others = gsub(sub(packed, e.others, e.others + 8 * (n - 1) - 1), EACH_ID, '%0' .. after_id)
+-- The lines of so many holds, of which each says its id and its units from a position of what is asked on, and that
+-- have the rest in common: the flag and when they were charged and end.
+local function lines_of(from, n, common)
+  return (gsub(sub(packed, from, from + n * EACH_BYTES - 1), EACH, '%1' .. gsub(common, '%%', '%%%%') .. '%2'))
+end
+
+-- Charges units for the entry's hold, or for all of its holds together, in memory.
+local function hold(e, s, rule, units)
+  local line = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units)
+  if e.count > 1 then
+    line = lines_of(e.each, e.count, sub(line, 9, 23))
   end
-  s.lines, s.holds_changed = s.lines .. line .. others, true
-  rule.algorithm.take(s, rule, units * n)
+  s.lines, s.holds_changed = s.lines .. line, true
+  rule.algorithm.take(s, rule, units)
   s.newest, s.charged, s.changed = s.now, true, true
 end
 
@@ -216,73 +214,118 @@ local function take_hold(e, s)
   return charged, units
 end
 
--- Takes out the lines of all the holds that a SETTLE with a count is about. Returns how many there were;
--- what is to be given back of them, see release; and how many units are to be charged in addition. Sets
--- e.outcomes to what a SETTLE of each would have returned.
-local function take_holds(e, s)
-  local lines, id, used, at, behind = s.lines, e.id, e.cost, e.others, 1
-  local taken, outcomes, there, more = {}, {}, 0, 0
-  local same, stamp, _, units -- the line before without its id, and what it says
-  local groups, stamps, charged, sums, mosts, lasts, each, n = 0, {}, {}, {}, {}, {}, {}, 0
-  for i = 1, e.count do
+-- Takes the lines of the holds that a SETTLE with a count is about out of a text, in which they stand behind a head
+-- of so many bytes; each says its id and the units used from a position of what is asked on. Returns the rest of
+-- the text; how many there were; what is to be given back of them, see release, nothing if that is nothing; how many units
+-- are to be charged in addition; and what a SETTLE of each would have returned.
+local function take_lines(text, head, at, count)
+  local behind, taken, n, seen = head + 1, {}, 0, nil
+  local same, stamp_text, units -- of the line before, without its id
+  local stamps, charged, sums, leasts, lasts, groups = {}, {}, {}, {}, {}, 0
+  local each, held, given = {}, {}, 0
+  local sum, least, more, outcomes = 0, MOST_UNITS, 0, nil
+  for i = 1, count do
+    local id = sub(packed, at, at + 7)
     -- Holds are mostly settled in the order of their lines.
-    local from = find(lines, id, behind, true)
-    if not from or from % HOLD_BYTES ~= 1 then
-      from = find_line(lines, id, behind) or (behind > 1 and find_line(lines, id, 1))
-    end
-    if from and not taken[from] then
-      taken[from], behind, there = true, from + HOLD_BYTES, there + 1
-      local line = sub(lines, from + 9, from + HOLD_BYTES - 1)
-      if line ~= same then -- those that were held together have the same, if they hold as many units
-        same, groups = line, groups + 1
-        stamp, _, units = hold_in(lines, from)
-        stamps[groups], charged[groups], sums[groups], mosts[groups], lasts[groups] = stamp, units, 0, 0, n
+    local from = find(text, id, behind, true)
+    if from ~= behind then
+      from = from and find_line(text, id, behind) or find_line(text, id, head + 1)
+      if from and from < behind then
+        if not seen then
+          seen = {}
+          for k = 1, n do
+            seen[taken[k]] = true
+          end
+        end
+        if seen[from] then
+          from = nil
+        end
       end
+    end
+    if from then
+      n = n + 1
+      taken[n] = from
+      if seen then
+        seen[from] = true
+      end
+      if from >= behind then
+        behind = from + HOLD_BYTES
+      end
+      local line = sub(text, from + 9, from + HOLD_BYTES - 1)
+      if line ~= same then
+        local a, b, c, d, f, g, h = byte(line, 15, 21)
+        same, units = line, (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
+        if units > MOST_UNITS then
+          units = MOST_UNITS
+        end
+        line = sub(line, 1, 7)
+        if line ~= stamp_text then -- those that were held together have the same
+          if sum > 0 then
+            sums[groups], leasts[groups], lasts[groups] = sum, least, given
+            sum, least = 0, MOST_UNITS
+          elseif groups > 0 then
+            groups = groups - 1
+          end
+          stamp_text, groups = line, groups + 1
+          stamps[groups] = math.min(unpack_time(line, 1), LATEST)
+        end
+      end
+      local a, b, c, d, f, g, h = byte(packed, at + 8, at + 14)
+      local used = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
       local back = units - used
       if back > 0 then
-        n = n + 1
-        each[n], lasts[groups], sums[groups] = back, n, sums[groups] + back
-        if back > mosts[groups] then
-          mosts[groups] = back
+        given, sum = given + 1, sum + back
+        each[given], held[given] = back, units
+        if used < least then
+          least = used
         end
       else
         more = more - back
+        if units == 0 then
+          outcomes = outcomes or {}
+          outcomes[i] = '\2'
+        end
       end
-      outcomes[i] = units == 0 and '\2' or '\1'
     else
+      outcomes = outcomes or {}
       outcomes[i] = '\0'
     end
-    if i < e.count then
-      id = sub(packed, at, at + 7)
-      local a, b, c, d, f, g, h = byte(packed, at + 8, at + 14)
-      used = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
-      at = at + SETTLED_BYTES
-    end
+    at = at + EACH_BYTES
   end
-  e.outcomes = concat(outcomes)
+  if sum > 0 then
+    sums[groups], leasts[groups], lasts[groups] = sum, least, given
+  else
+    stamps[groups] = nil
+  end
 
+  if seen then
+    table.sort(taken)
+  end
   local kept, k, start = {}, 0, 1
-  for from = 1, #lines, HOLD_BYTES do
-    if taken[from] then
-      if from > start then
-        k = k + 1
-        kept[k] = sub(lines, start, from - 1)
-      end
-      start, s.holds_changed = from + HOLD_BYTES, true
+  for i = 1, n do
+    local from = taken[i]
+    if from > start then
+      k = k + 1
+      kept[k] = sub(text, start, from - 1)
+    end
+    start = from + HOLD_BYTES
+  end
+  kept[k + 1] = sub(text, start)
+  if outcomes then
+    for i = 1, count do
+      outcomes[i] = outcomes[i] or '\1'
     end
   end
-  kept[k + 1] = sub(lines, start)
-  s.lines = concat(kept)
-  local alike = n > 0 and { stamps = stamps, charged = charged, units = sums, most = mosts, last = lasts, each = each }
-  return there, alike, more
+  local alike = given > 0 and { stamps = stamps, units = sums, least = leasts, last = lasts, each = each, held = held }
+  return concat(kept), n, alike, more, outcomes and concat(outcomes) or rep('\1', count)
 end
 
 -- Gives back so many units of each of the charges made at these stamps, in memory, as far as
 -- they still count: those very units, as if they had never been charged. Returns how many.
 --
--- What several charges alike, made at the same time, give back may come as one sum. The algorithm that needs to
--- know what it consists of finds it in alike: of the i-th sum most[i], the largest part, and in each its
--- parts, behind those of the sum before and up to last[i].
+-- What charges made at the same time give back may come as one sum. The algorithm that needs to know what it consists
+-- of finds it in alike: of the i-th sum, behind those of the sum before and up to last[i], what is given back in each,
+-- of how many units in held; and in least[i] the least that any of these charges keeps.
 local function release(s, rule, stamps, charged, units, alike)
   if rule.algorithm.release then
     return rule.algorithm.release(s, rule, stamps, charged, units, alike)
@@ -290,7 +333,7 @@ local function release(s, rule, stamps, charged, units, alike)
   local given = 0
   for i = 1, #stamps do
     if stamps[i] <= s.newest then -- or else the key no longer knows of it
-      given = given + rule.algorithm.give(s, rule, stamps[i], charged[i], units[i])
+      given = given + rule.algorithm.give(s, rule, stamps[i], units[i], units[i])
     end
   end
   return given
@@ -314,78 +357,101 @@ local function charge_used(s, rule, units)
   return charge_at(s, rule, rule.algorithm.charge, { s.now }, { units })
 end
 
--- What is held of a key, as text, where it is ours and sound; nothing otherwise.
-local function sound_holds(key)
-  local raw = pcall('GET', key)
-  if not raw then
-    return ''
-  end
-  if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
-    and #raw <= HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
-    return raw
-  end
-end
+local hold_plainly, settle_plainly
+do
+  -- How the answer to a settlement that was made begins, and one to several, before their number: see frame.lua.
+  local SETTLED, SETTLED_SOME = '\0\5\0\0\0\0\0\0\4', '\0\5'
 
--- Most holds are for units that are free, of a key of whose holds none is due. Where one comes alone it
--- is decided and written here, straight through: see "plain" in state.lua. Returns the answer, or
--- nothing where there is more to it: then nothing was decided.
-local function hold_plainly(keys, rule, units, id, life)
-  local raw = sound_holds(keys[2])
-  if not raw or #raw == HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES then
-    return
-  end
-  local first, last, lines = LATEST, 0, ''
-  if raw ~= '' then
-    first, last, lines = unpack_time(raw, 2), unpack_time(raw, 9), sub(raw, HOLDS_HEAD + 1)
-    if first <= clock or first > LATEST or last > clock + LONGEST_HOLD + LATE then
-      return
+  -- What is held of a key, as text, where it is ours and sound; nothing otherwise.
+  local function sound_holds(key)
+    local raw = pcall('GET', key)
+    if not raw then
+      return ''
+    end
+    if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
+      and #raw <= HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
+      return raw
     end
   end
-  local told = rule.straight(keys[1], units, rule)
-  if not told then
-    return
-  end
-  -- Only now is it known that the units fit. Nothing that could fail comes before the line is written.
-  local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
-  local over = ends + LATE
-  local due = rule.gives_back and ends or over
-  if due < first then
-    first = due
-  end
-  if over > last then
-    last = over
-  end
-  call('SET', keys[2], char(TAG_HOLDS, bytes_of(first)) .. pack_time(last) .. lines
-    .. id .. flag .. pack_time(clock) .. pack_time(ends) .. pack_time(units), expiry(last))
-  return told
-end
 
--- The same for a settlement with no more than was held.
-local function settle_plainly(keys, rule, used, id)
-  if id == NO_HOLD or not rule.plain_give then
-    return
+  -- Most holds are for units that are free, of a key of whose holds none is due. These are decided and written here,
+  -- straight through: see "plain" in state.lua. Of a HOLD with a count, each says which holds there are. Returns the
+  -- answer, or nothing where there is more to it: then nothing was decided.
+  function hold_plainly(key, holds, rule, units, id, life, each, count)
+    local raw = sound_holds(holds)
+    if not raw or #raw + count * HOLD_BYTES > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES then
+      return
+    end
+    local first, last, lines = LATEST, 0, ''
+    if raw ~= '' then
+      first, last, lines = unpack_time(raw, 2), unpack_time(raw, 9), sub(raw, HOLDS_HEAD + 1)
+      if first <= clock or first > LATEST or last > clock + LONGEST_HOLD + LATE then
+        return
+      end
+    end
+    local told = rule.straight(key, units, rule)
+    if not told then
+      return
+    end
+    -- Only now is it known that the units fit. Nothing that could fail comes before the line is written.
+    local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
+    local over = ends + LATE
+    local due = rule.gives_back and ends or over
+    if due < first then
+      first = due
+    end
+    if over > last then
+      last = over
+    end
+    local head = char(TAG_HOLDS, bytes_of(first)) .. pack_time(last) .. lines
+    local common = flag .. pack_time(clock) .. pack_time(ends)
+    if count == 1 then
+      call('SET', holds, head .. id .. common .. pack_time(units), expiry(last))
+    else
+      call('SET', holds, head .. lines_of(each, count, common), expiry(last))
+    end
+    return told
   end
-  local raw = sound_holds(keys[2])
-  if not raw or raw == '' then
-    return
+
+  -- The same for settlements with no more than was held. Of a SETTLE with a count, each says what is settled.
+  function settle_plainly(key, holds, rule, used, id, each, count)
+    if id == NO_HOLD or not rule.plain_give then
+      return
+    end
+    local raw = sound_holds(holds)
+    if not raw or raw == '' then
+      return
+    end
+    local begin, outcomes, rest, given, free, reset = SETTLED, '', nil, nil, nil, nil
+    if count == 1 then
+      local from = find(raw, id, HOLDS_HEAD + 1, true)
+      if not from or (from - HOLDS_HEAD - 1) % HOLD_BYTES > 0 then
+        return
+      end
+      local charged, _, units = hold_in(raw, from)
+      if units == 0 or used > units then
+        return
+      end
+      rest = sub(raw, 1, from - 1) .. sub(raw, from + HOLD_BYTES)
+      given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
+    else
+      local there, alike, more
+      rest, there, alike, more, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
+      if not alike or more > 0 then
+        return
+      end
+      begin = SETTLED_SOME .. pack_time(there + OUTCOME_OFFSET)
+      given, free, reset = rule.plain_give(key, rule, nil, nil, nil, alike)
+    end
+    if not given then
+      return
+    end
+    -- Here, too, the line goes last.
+    if #rest == HOLDS_HEAD then
+      call('DEL', holds)
+    else
+      call('SET', holds, rest, 'KEEPTTL')
+    end
+    return begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
   end
-  local from = find(raw, id, HOLDS_HEAD + 1, true)
-  if not from or (from - HOLDS_HEAD - 1) % HOLD_BYTES > 0 then
-    return
-  end
-  local charged, _, units = hold_in(raw, from)
-  if units == 0 or used > units then
-    return
-  end
-  -- Here, too, the line goes last.
-  local given, free, reset = rule.plain_give(keys[1], rule, charged, units, units - used)
-  if not given then
-    return
-  end
-  if #raw == HOLDS_HEAD + HOLD_BYTES then
-    call('DEL', keys[2])
-  else
-    call('SET', keys[2], sub(raw, 1, from - 1) .. sub(raw, from + HOLD_BYTES), 'KEEPTTL')
-  end
-  return SETTLED .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. pack_time(clock)
 end

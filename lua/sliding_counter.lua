@@ -185,7 +185,7 @@ make[SLIDING_COUNTER] = function()
     return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(ends - now)
   end
 
-  local function plain_give(key, rule, stamp, _, units)
+  local function plain_give(key, rule, stamp, _, units, alike)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
     if #raw ~= rule.bytes then
@@ -197,12 +197,17 @@ make[SLIDING_COUNTER] = function()
     end
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     p.index, p.into = sub_window(now, rule)
-    if newest > now or stamp > newest or sub_window(newest, rule) ~= p.index then
+    if newest > now or (stamp and stamp > newest) or sub_window(newest, rule) ~= p.index then
       return
     end
-    p.counts, p.width, p.newest_index, p.now = sub(raw, COUNTS + 1), rule.width, p.index, now
+    p.counts, p.width, p.newest_index, p.newest, p.now = sub(raw, COUNTS + 1), rule.width, p.index, newest, now
     p.total = unpack_int(raw, HEADER + 10, 6)
-    local given = counter.give(p, rule, stamp, units, units)
+    local given
+    if alike then
+      given = counter.release(p, rule, alike.stamps, nil, alike.units)
+    else
+      given = counter.give(p, rule, stamp, units, units)
+    end
     if p.total == 0 then
       return
     end

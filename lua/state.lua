@@ -250,7 +250,8 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         are free. It returns the answer (see frame.lua), or nothing where there
 --                         is more to it: then nothing was decided. It is given costs of up
 --                         to most_plain. And a function plain_give(key, rule, stamp,
---                         charged, units), which does in the same way what give does; it
+--                         charged, units), which does in the same way what give does, or,
+--                         of what it is given as alike behind these, what release does; it
 --                         returns the units given back, the units free, and the time until
 --                         the key is as if never used
 --   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever the

@@ -10,7 +10,8 @@ import (
 // entry with a count, and puts entries of the same rule and key side by side, which costs Redis little
 // more than a single entry. The results are as if the calls had been made one by one. Since all of
 // them are in flight at the same time, their order may be chosen: the calls of a key keep the order of
-// their arrival, except that calls of the same cost are served together with the first of them.
+// their arrival, except that calls of the same cost, or holds of the same life, are served together with the first of
+// them.
 //
 // Releases of held units and settlements of holds come first, those of a key as one entry, so that
 // other calls find the units that they free. If a key has other entries, too, these follow directly,
@@ -28,6 +29,7 @@ type batch struct {
 	// after them.
 	groups bool
 	work   int64 // units that the script writes one by one
+	mixed  int   // holds that share an entry with others of other costs
 
 	spare [][]joinedHold // lists of joined holds of earlier trips, for reuse
 }
@@ -44,6 +46,9 @@ const (
 	// mostTries is the number of runs of a key that a call tries to join. It is small because calls
 	// for a key usually have few different costs.
 	mostTries = 8
+	// mostMixed is the number of holds of a batch that may have another cost than the one before them in
+	// the same entry. If not all fit, each of them takes Redis as long as an entry.
+	mostMixed = 256
 	// mostSpare is the number of lists of joined holds that a batch keeps for reuse.
 	mostSpare = 8
 )
@@ -132,7 +137,7 @@ func (b *batch) reset() {
 	clear(b.runs)
 	clear(b.loadOf)
 	b.entries, b.runs, b.first, b.heads, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], b.loads[:0]
-	b.alone, b.groups, b.work = false, false, 0
+	b.alone, b.groups, b.work, b.mixed = false, false, 0, 0
 }
 
 // outcome is the result of adding a call to a batch.
@@ -220,12 +225,16 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 	for at := l.last; at != noRun && tries > 0; tries-- {
 		run := &b.runs[at]
 		earliest, latest := min(run.deadline, c.deadline), max(run.latest, c.deadline)
-		if latest-earliest <= bound.spread || !c.entry.hasDeadline() {
+		mixes := run.entry.mixes(&c.entry)
+		if (latest-earliest <= bound.spread || !c.entry.hasDeadline()) && (!mixes || b.mixed < mostMixed) {
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}
 			if place, joined := run.entry.join(&c.entry); joined {
 				run.deadline, run.latest = earliest, latest
+				if mixes {
+					b.mixed++
+				}
 				return at, place
 			}
 		}
@@ -347,6 +356,9 @@ func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
 // answer returns the replies to a call, which it may share with others; see Reply.share.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
+	if apart := replies[at].apart; apart != nil {
+		return apart.of(c.place)
+	}
 	return replies[at : at+max(1, len(c.group))]
 }
 
@@ -356,7 +368,9 @@ func (b *batch) disown(c *call, replies []Reply) {
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
-	if c.group == nil && !c.entry.releases() { // those of releases are divided by position, see share
+	if apart := replies[at].apart; apart != nil {
+		apart.of(c.place)[0].Granted = 0
+	} else if c.group == nil && !c.entry.releases() { // those of releases are divided by position, see share
 		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
 	}
 }

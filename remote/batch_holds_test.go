@@ -62,7 +62,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 		now += rapid.SampledFrom([]int64{0, 1, 900_000, 20_000_000, 61_000_000}).Draw(t, "later")
 		calls := make([]*call, rapid.IntRange(1, 12).Draw(t, "calls"))
 		for i := range calls {
-			e := Entry{Key: joined, Rule: packed, Cost: rapid.SampledFrom([]int64{1, 1, 1, 4}).Draw(t, "cost")}
+			e := Entry{Key: joined, Rule: packed, Cost: rapid.SampledFrom([]int64{1, 1, 2, 4, 9}).Draw(t, "cost")}
 			e.Operation = rapid.SampledFrom([]int{lua.Take, lua.Peek, lua.Hold, lua.Hold, lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "operation")
 			if e.Operation >= lua.Hold {
 				e.Hold = &Hold{Life: rapid.SampledFrom([]time.Duration{time.Second, time.Second, time.Minute}).Draw(t, "life")}
@@ -168,6 +168,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 	bound := newBounds(2, 1<<40, 1000)
 	for id := uint64(1); id <= 100; id++ {
 		e, settles := holdEntry(key, rule, lua.Hold, id, 10), holdEntry(key, rule, lua.Settle, id+100, int64(id))
+		e.Cost = int64(id%7) + 1 // their estimates differ
 		hold, settle := callOf(t.Context(), e), callOf(t.Context(), settles)
 		hold.deadline, settle.deadline = int64(id), -int64(id)
 		if b.add(hold, bound) != added || b.add(settle, bound) != added {
@@ -212,6 +213,75 @@ func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	}
 }
 
+// Law 7: if not all holds of an entry fit, each that is of other units than the one before it takes Redis about as
+// long as an entry. So a batch has a bounded number of these.
+func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
+	rule, key := newRule(t, limit.PerHour(1_000_000), limit.GCRA()), redistest.Prefix()+"hot"
+	var b batch
+	bound := newBounds(3, 1<<40, 1000)
+	add := func(id uint64, cost int64) outcome {
+		return b.add(callOf(t.Context(), holdEntry(key, rule, lua.Hold, id, cost)), bound)
+	}
+	for id := uint64(1); id <= mostMixed+3; id++ {
+		if got := add(id, int64(id)); got != added {
+			t.Fatalf("hold %d: %v", id, got)
+		}
+	}
+	if got := add(1000, 1000); got == added {
+		t.Errorf("the batch has %d holds of other units than the one before, and takes another one", b.mixed)
+	}
+	if got := add(1001, mostMixed+3); got != added {
+		t.Errorf("a hold of as many units as the last one: %v", got)
+	}
+}
+
+// Holds of several callers that do not all fit are told of one by one, also to whoever remembers denials and grants:
+// a denial of 7 units says nothing about 2. A caller who has left changes nothing for the others.
+func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key := NewScript(client), redistest.Prefix()+"hot"
+	heard := &listener{}
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	rule.asker = heard
+	var b batch
+	var calls []*call
+	for i, cost := range []int64{5, 7, 7, 2, 3} {
+		c := callOf(t.Context(), holdEntry(key, rule, lua.Hold, uint64(i+1), cost))
+		if b.add(c, newBounds(1, 1<<40, 0)) != added {
+			t.Fatalf("the hold of %d units does not share the entry", cost)
+		}
+		calls = append(calls, c)
+	}
+	b.finish(func(*Entry, int64) int64 { return 0 })
+	replies, err := script.Run(t.Context(), b.entries, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls[3].claim() // its caller has left
+	batcher := NewBatcher(script, Options{Deadline: time.Second}, Hooks{})
+	batcher.handOut(slices.Clone(calls), &b, replies, 0)
+	if want := "5:5 7:0 7:0 2:0 3:3 "; heard.text != want {
+		t.Errorf("costs and what was granted of them, as told to the asker: %s, want %s", heard.text, want)
+	}
+	for i, want := range map[int]Status{0: Allowed, 1: Denied, 2: Denied, 4: Allowed} {
+		var r Reply
+		<-calls[i].done
+		calls[i].answered(&r)
+		if r.Status != want || r.Clock == 0 || r.Stamp != r.Clock || (want == Denied) != (r.RetryAfter > 0) {
+			t.Errorf("call %d: %+v, want status %v", i, r, want)
+		}
+	}
+}
+
+// listener notes the costs of entries and what was granted.
+type listener struct{ text string }
+
+func (*listener) Answering(*Entry) {}
+
+func (l *listener) Answered(_ int, e *Entry, r *Reply, _ int64) {
+	l.text += fmt.Sprintf("%d:%d ", e.Cost, r.Granted)
+}
+
 // Under GCRA, holds that were charged together give back as one sum. What that does is the same, to the last part
 // of a µs, as if each were settled alone: also where less is left of a charge than is to be given back, or of the
 // key's debt, because Redis evicted the key.
@@ -219,8 +289,9 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
 	used := []int64{3, 0, 1, 0, 2, 4, 0, 3, 0}
+	const later = epoch + 300_000
 	for _, quota := range []int64{60, 59, 7} {
-		rule := newRule(t, limit.Per(quota, time.Minute).WithBurst(100), limit.GCRA())
+		rule := newRule(t, limit.Per(quota, time.Minute).WithBurst(200), limit.GCRA())
 		for _, others := range []int64{1, 20, 60} {
 			for _, age := range []int64{0, 1, 900_000, 3_500_000, 8_000_000, 20_000_000} {
 				for _, evicted := range []bool{false, true} {
@@ -236,8 +307,9 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 					var all Entry
 					for i := range used {
 						id := uint64(i + 1)
-						run(epoch, holdEntry(joined, rule, lua.Hold, id, 4))
-						run(epoch, holdEntry(alone, rule, lua.Hold, id, 4))
+						units, at := int64(4+i%3), epoch+int64(i/5*300_000)
+						run(at, holdEntry(joined, rule, lua.Hold, id, units))
+						run(at, holdEntry(alone, rule, lua.Hold, id, units))
 						next := holdEntry(joined, rule, lua.Settle, id, used[i])
 						if i == 0 {
 							all = next
@@ -249,13 +321,13 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 						if evicted {
 							client.Del(ctx, key)
 						}
-						run(epoch, Entry{Key: key, Rule: rule, Cost: others})
+						run(later, Entry{Key: key, Rule: rule, Cost: others})
 					}
 					given := int64(0)
 					for i := range used {
-						given += run(epoch+age, holdEntry(alone, rule, lua.Settle, uint64(i+1), used[i])).Granted
+						given += run(later+age, holdEntry(alone, rule, lua.Settle, uint64(i+1), used[i])).Granted
 					}
-					got := run(epoch+age, all)
+					got := run(later+age, all)
 					if a, b := client.Get(ctx, joined).Val(), client.Get(ctx, alone).Val(); got.Granted != given || a != b {
 						t.Errorf("%d a minute, %d units of others, after %d µs, evicted %v: %d units given back, the key is %q; one by one %d, %q",
 							quota, others, age, evicted, got.Granted, a, given, b)

@@ -73,7 +73,7 @@ type Entry struct {
 	name      string // the Redis key, once computed
 	holdsName string // the Redis key of the holds, once computed
 
-	joined []joinedHold // the holds of a Hold or Settle with a Count, except the first
+	joined []joinedHold // the holds of a Hold or Settle with a Count
 }
 
 // Lease has the terms on which units are charged in advance for one process, which may then spend

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/tierlimit/tierlimit/lua"
@@ -60,40 +61,100 @@ func (e *Entry) hasDeadline() bool {
 	return e.Operation != lua.Settle || e.Hold.ID == 0
 }
 
-// joinedHold is a hold in an entry of several: one of a Hold, which all have the same cost, or one of a
-// Settle, with its number of used units.
+// joinedHold is a hold in an entry of several: one of a Hold, with its number of units, or one of a Settle, with
+// its number of used units.
 type joinedHold struct {
-	id   uint64
-	used int64
+	id    uint64
+	units int64
 }
 
-// joinHold coalesces two entries that hold the same number of units for the same time, or two that
-// settle holds. place is the position of the other's hold.
+// joinHold coalesces two entries that hold units for the same time, or two that settle holds. place is where the
+// other's part begins: of a Hold, the number of units before it; of a Settle, its position.
 func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	place = e.count()
-	switch {
-	case place >= lua.MaxHolds || e.Operation != other.Operation:
+	settles := e.settlesHold() && other.settlesHold()
+	holds := e.Operation == lua.Hold && other.Operation == lua.Hold && e.Hold.Life == other.Hold.Life
+	if place >= lua.MaxHolds || !settles && !holds {
 		return 0, false
-	case e.Operation == lua.Hold && e.Cost == other.Cost && e.Hold.Life == other.Hold.Life, e.settlesHold() && other.settlesHold():
-		e.joined = append(e.joined, joinedHold{other.Hold.ID, other.Cost})
-		e.Count = place + 1
-		return place, true
 	}
-	return 0, false
+	if place == 1 {
+		e.joined = append(e.joined, joinedHold{e.Hold.ID, e.Cost})
+	}
+	e.joined = append(e.joined, joinedHold{other.Hold.ID, other.Cost})
+	e.Count = place + 1
+	if holds {
+		place = e.Cost
+		e.Cost += other.Cost
+	}
+	return place, true
+}
+
+// mixes reports whether the other entry, if joined, would be a hold of other units than the last one of this entry.
+func (e *Entry) mixes(other *Entry) bool {
+	if e.Operation != lua.Hold {
+		return false
+	}
+	last := e.Cost
+	if n := len(e.joined); n > 0 {
+		last = e.joined[n-1].units
+	}
+	return last != other.Cost
+}
+
+// alone returns the entry of the i-th of the holds that have joined.
+func (e *Entry) alone(i int) Entry {
+	one := *e
+	one.Cost, one.Count, one.joined = e.joined[i].units, 0, nil
+	return one
 }
 
 // settlesHold reports whether the entry settles a hold.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
-// packJoined appends the holds after the first one, in the script's format.
+// packJoined appends the holds of an entry of several, in the script's format.
 func (e *Entry) packJoined(packed []byte) []byte {
 	for _, h := range e.joined {
-		packed = binary.BigEndian.AppendUint64(packed, h.id)
-		if e.Operation == lua.Settle {
-			packed = appendInt(packed, h.used, 7)
-		}
+		packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
 	}
 	return packed
+}
+
+// apart has the replies to the holds of an entry of which not all were made, one to each, and the number of
+// units of those before each.
+type apart struct {
+	replies []Reply
+	before  []int64
+}
+
+// decodeApart decodes the answers to such an entry. It returns their length in bytes, or 0 if one is invalid.
+func (r *Reply) decodeApart(e *Entry, text string) (used int) {
+	n, before := len(e.joined), int64(0)
+	*r = Reply{apart: &apart{make([]Reply, n), make([]int64, n)}}
+	for i := range n {
+		own, one := &r.apart.replies[i], e.alone(i)
+		length := own.decode(&one, text[used:])
+		if length == 0 {
+			return 0
+		}
+		used += length
+		r.apart.before[i] = before
+		before += one.Cost
+	}
+	return used
+}
+
+// each returns the replies to the holds of an entry of which not all were made, otherwise none.
+func (r *Reply) each() []Reply {
+	if r.apart == nil {
+		return nil
+	}
+	return r.apart.replies
+}
+
+// of returns the reply to the hold that begins behind so many units.
+func (a *apart) of(before int64) []Reply {
+	i, _ := slices.BinarySearch(a.before, before)
+	return a.replies[i : i+1]
 }
 
 // decodeSettled decodes the answer to a Settle or Extend into the reply.

@@ -51,10 +51,12 @@ type Reply struct {
 	Err error
 
 	outcomes string // of a Settle with a count: one byte for each
+	units    int64  // of a Hold with a count, of which all fitted: those of all of them
+	apart    *apart // of one of which not all did; the fields above are then meaningless
 }
 
 // share returns the answer to one of the calls that share an entry. e is that call's own entry; i,
-// from 0, is its position in the count, or for a release its first unit. The answers are those of
+// from 0, is its position in the count, or for a release or hold its first unit. The answers are those of
 // calls made one by one, except that ResetAfter is that of the last.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	own := *r
@@ -66,7 +68,13 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 		return own // nothing to share
 	}
 	switch e.operation() {
-	case lua.Take, lua.Hold:
+	case lua.Take:
+	case lua.Hold:
+		if r.units > 0 {
+			own.Fitted, own.Granted, own.units = 1, e.Cost, 0
+			own.Remaining = r.Remaining + r.units - i - e.Cost
+		}
+		return own
 	case lua.Settle:
 		if r.outcomes != "" {
 			own.settled(int64(r.outcomes[i]))
@@ -116,8 +124,13 @@ func decode(text string, entries []Entry, replies []Reply) error {
 	}
 	clock := readInt(rest, 0, timeBytes)
 	for i := range replies {
-		replies[i].Clock = clock
-		replies[i].Stamp += clock
+		r := &replies[i]
+		r.Clock = clock
+		r.Stamp += clock
+		for j := range r.each() {
+			r.each()[j].Clock = clock
+			r.each()[j].Stamp += clock
+		}
 	}
 	return nil
 }
@@ -131,7 +144,11 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	}
 	switch kind := text[0]; {
 	case kind == lua.AnswerNumbers:
-		return r.decodeNumbers(e, text)
+		used = r.decodeNumbers(e, text)
+		if e.Operation == lua.Hold && len(e.joined) > 0 && r.Fitted < e.count() {
+			used = r.decodeApart(e, text)
+		}
+		return used
 	case kind == lua.AnswerAllowed && len(text) >= 1+2*timeBytes:
 		r.allowed(e)
 		r.Remaining = readInt(text, 1, timeBytes)
@@ -155,7 +172,16 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 
 // allowed sets the fields that all answers of the fast path have in common.
 func (r *Reply) allowed(e *Entry) {
-	r.Status, r.Fitted, r.Granted = Allowed, e.count(), e.count()*e.Cost
+	r.Status, r.Fitted = Allowed, e.count()
+	r.granted(e)
+}
+
+// granted sets the number of units from that of the count.
+func (r *Reply) granted(e *Entry) {
+	r.Granted = r.Fitted * e.Cost
+	if e.Operation == lua.Hold && e.count() > 1 { // their costs differ
+		r.Granted, r.units = e.Cost, e.Cost
+	}
 }
 
 // allowedByGCRA decodes a state: header (15 bytes), arrival time (7).
@@ -202,7 +228,8 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 
 	switch e.operation() {
 	case lua.Take, lua.Hold:
-		r.Fitted, r.Granted = outcome, outcome*e.Cost
+		r.Fitted = outcome
+		r.granted(e)
 	case lua.TakeUpTo, lua.HoldUpTo:
 		r.Fitted, r.Granted = min(1, outcome), outcome
 	case lua.Refund, lua.Charge, lua.Slots:
@@ -219,11 +246,11 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		}
 		r.decodeSettled(e, outcome, number(4))
 		if n := len(e.joined); n > 0 {
-			if len(text) < used+n+1 {
+			if len(text) < used+n {
 				return 0
 			}
-			r.outcomes = text[used : used+n+1]
-			used += n + 1
+			r.outcomes = text[used : used+n]
+			used += n
 		}
 		return used
 	default:

@@ -205,6 +205,9 @@ func (p *part) read(cmd chargeCmd, replies []Reply) error {
 		}
 		if p.redirected {
 			own[i].Clock = 0 // it is not known whose clock it is
+			for j := range own[i].each() {
+				own[i].each()[j].Clock = 0
+			}
 		}
 		if p.positions != nil {
 			replies[p.positions[i]] = own[i]

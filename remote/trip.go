@@ -355,8 +355,12 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	}
 	for i := range replies {
 		e, r := &from.entries[i], &replies[i]
-		if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
-			asker.Answered(b.hooks.Shard, e, r, sent)
+		if r.apart == nil {
+			b.tell(e, r, sent)
+		}
+		for j := range r.each() {
+			one := e.alone(j)
+			b.tell(&one, &r.each()[j], sent)
 		}
 	}
 	var again []*call
@@ -366,6 +370,13 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 		}
 	}
 	b.again(again)
+}
+
+// tell notifies the entry's asker of a reply.
+func (b *Batcher) tell(e *Entry, r *Reply, sent int64) {
+	if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
+		asker.Answered(b.hooks.Shard, e, r, sent)
+	}
 }
 
 // answer gives a claimed call its part of the replies. It returns false for a call that expired
