@@ -128,8 +128,10 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 //     at a time up to two fifths of its processor time for them.
 //   - While other goroutines keep all processors, answers are read after each turn of theirs. Go itself looks
 //     for them every 10 ms then.
-//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most as long before it waits. With
-//     one call at a time, decisions take half as long; with a dozen, the process takes more processor time.
+//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most as long before it waits, if
+//     answers then come sooner by a quarter or more. Every 16th such read goes the other way, to find that out. Where
+//     idle processors are slow to wake up, decisions of one call at a time take half as long; with a dozen, the
+//     process takes more processor time.
 //
 // On other systems, on 386, and under the race detector, they are ordinary connections.
 //

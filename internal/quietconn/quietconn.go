@@ -11,7 +11,8 @@
 // network poller waits. So the scheduler need not be told of them.
 //
 // Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go): the processor
-// then need not sleep and be woken up, which in a virtual machine takes longer than such an answer.
+// then need not sleep and be woken up, which in some virtual machines takes longer than such an answer. In others it
+// does not, so each connection finds out which way is faster (trial_linux.go).
 //
 // The price: the monitor thread also sees to it that others get their turn while a goroutine computes without
 // a pause. It interrupts that one after 10 ms, and looks whether somebody on the network wants something. If it
