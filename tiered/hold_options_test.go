@@ -97,7 +97,7 @@ func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 	if got := left(t, r, "k"); got != 100 {
 		t.Errorf("%d units are free, want 100", got)
 	}
-	if _, err := l.AllowAll(ctx, request); !errors.Is(err, limit.ErrInvalidHold) || !strings.Contains(err.Error(), "for the rule's HoldLife") {
+	if _, err := l.AllowAll(ctx, request); !errors.Is(err, limit.ErrInvalidHold) || !strings.Contains(err.Error(), "the rule's HoldLife") {
 		t.Errorf("AllowAll: %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestHoldLivesThatCannotBe(t *testing.T) {
 		"HoldLife of -1ns":                            {limit.PerHour(1), []RuleOption{HoldLife(LifeOfRule)}},
 		"HoldLife cannot be combined with the limit":  {limit.Concurrent(1), []RuleOption{HoldLife(time.Minute)}},
 		"Unsettled cannot be combined with the limit": {limit.Concurrent(1), []RuleOption{Unsettled(GiveBack)}},
-		"Unsettled does not go with":                  {limit.Concurrent(1), []RuleOption{Unsettled(Keep)}},
+		"1/concurrent, which has no window":           {limit.Concurrent(1), []RuleOption{Unsettled(Keep)}},
 		"CountDenied and a HoldLife of 1m0s":          {limit.PerHour(1), []RuleOption{Use(limit.FixedWindow()), CountDenied(), HoldLife(time.Minute)}},
 	} {
 		if _, err := l.Rule("r", c.limit, c.options...); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), text) {

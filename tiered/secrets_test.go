@@ -36,7 +36,7 @@ func TestKeysAreNotTold(t *testing.T) {
 		}
 	}
 	_, err := l.AllowAll(ctx, Request{Rule: r, Key: short, Cost: 1}, Request{Rule: r, Key: "other", Cost: 1}, Request{Rule: r, Key: short, Cost: 1})
-	if !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), `requests 1 and 3 are of rule "search"`) {
+	if !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), `requests 1 and 3 have the same rule, "search"`) {
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {
