@@ -7,7 +7,7 @@
 //
 // From keys to replies:
 //
-//	keys.go      Keyspace: from rule and user key to a Redis key, and its slot of a Cluster
+//	keys.go      Keyspace: from rule and user key to a Redis key; hash_slot.go: the Cluster slot of a key
 //	rule.go      Rule: a limit and its algorithm, encoded once
 //	entry.go     Entry: what the script is asked; hold.go: holds; reply.go: Reply, the answer
 //	batcher.go   Batcher: has entries decided; lead.go: group commit, and who makes a trip
