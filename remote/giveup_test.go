@@ -71,6 +71,35 @@ func TestLaw7TripsThatAreGivenUpPassTheirPlaceOn(t *testing.T) {
 	}
 }
 
+// Law 7: who boards a trip just after it has started has time left when the trip is given up, and is
+// not forgotten with it.
+func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
+	t.Parallel()
+	const within, more = 100 * time.Millisecond, 50 * time.Millisecond
+	server := redistest.Start(t)
+	client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = false, 2 * time.Second })
+	b, _ := newBatcher(t, client, deadline(within))
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	decide(t, NewScript(client), "k", rule, 0, 1)
+	server.Pause()
+	c := callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1})
+	c.asked = localTime()
+	c.deadline = c.asked + (within + more).Microseconds() // the trip's own is "within" from now
+	b.mu.Lock()
+	b.queue.add(c)
+	b.start()
+	b.mu.Unlock()
+	go b.lead(nil, false)
+	select {
+	case <-c.done:
+		if !errors.Is(c.err, ErrNoAnswer) {
+			t.Error(c.err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("not answered within 20 s")
+	}
+}
+
 // Law 7: a caller that waited before it leads a trip, or lets another lead because it has little time left,
 // does not wait for longer than its time.
 func TestLaw7LeadersKeepTheirDeadlines(t *testing.T) {

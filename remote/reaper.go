@@ -98,6 +98,9 @@ const maxStuck = 32
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
+	for _, c := range t.calls { // who boarded just after it had started has a little time left
+		c.fail(b.late(c))
+	}
 	b.failed, b.slow = true, true
 	if b.stuck < maxStuck {
 		b.stuck++
