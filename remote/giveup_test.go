@@ -77,7 +77,7 @@ func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
 	t.Parallel()
 	const within, more = 100 * time.Millisecond, 50 * time.Millisecond
 	server := redistest.Start(t)
-	client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = false, 2 * time.Second })
+	client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = false, 2*time.Second })
 	b, _ := newBatcher(t, client, deadline(within))
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	decide(t, NewScript(client), "k", rule, 0, 1)

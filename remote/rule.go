@@ -2,7 +2,6 @@ package remote
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/gcra"
@@ -141,62 +140,3 @@ func (r *Rule) at(clock int64) *packedRule {
 // Work returns the number of units that the script writes one by one for a decision of the given
 // cost.
 func (r *Rule) Work(cost int64) int64 { return cost * r.unitWork }
-
-// calendar packs a rule with calendar windows. The packed rule changes when a window ends, and is
-// kept until then.
-type calendar struct {
-	limit   limit.Limit
-	current atomic.Pointer[calendarWindow]
-}
-
-type calendarWindow struct {
-	start, end time.Time // of the window in which they are valid
-	packed     packedRule
-}
-
-func (c *calendar) packed(rule packedRule, now time.Time) *packedRule {
-	if known := c.current.Load(); known != nil && !now.Before(known.start) && now.Before(known.end) {
-		return &known.packed
-	}
-	fresh := &calendarWindow{packed: rule}
-	fresh.start, fresh.end = c.limit.Calendar(now)
-	before, _ := c.limit.Calendar(fresh.start.Add(-time.Microsecond))
-	_, after := c.limit.Calendar(fresh.end)
-	fresh.packed.setWindow(0) // no length: the dials say where windows begin
-	for i, t := range []time.Time{before, fresh.start, fresh.end, after} {
-		// A window that began before 1970, in which a virtual clock may start, begins there: Redis
-		// holds no earlier times.
-		fresh.packed.dial(7*i, max(0, t.UnixMicro()), 7)
-	}
-	c.current.Store(fresh)
-	return &fresh.packed
-}
-
-// slotsSuffix ends the Redis keys of concurrency limits. It keeps them apart from the state of a
-// rule with windows that may have had the same name before.
-const slotsSuffix = ":slots"
-
-// Holder identifies a process of the fleet that holds units.
-type Holder [8]byte
-
-// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, whose units expire when it has not
-// renewed them for ttl. Take acquires units for the process, Refund releases them, and Slots renews
-// them or sets their number.
-func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error) {
-	if err := l.Validate(); err != nil {
-		return nil, err
-	}
-	if !l.IsConcurrent() {
-		return nil, fmt.Errorf("%w: %v is no limit on what is held at the same time", limit.ErrInvalidLimit, l)
-	}
-	if ttl <= 0 || ttl.Microseconds() > lua.LongestSlot {
-		return nil, fmt.Errorf("%w: units held for %v without being heard of, must be up to %v", limit.ErrInvalidOption, ttl, microseconds(lua.LongestSlot))
-	}
-	r := &Rule{quota: l.Quota(), slots: true}
-	r.packed.put(0, lua.Concurrency, 1)
-	r.packed.put(1, l.Quota(), 7)
-	r.packed.setWindow(ttl.Microseconds())
-	copy(r.packed[lua.RuleBytes-lua.DialBytes:], holder[:])
-	r.packedText = string(r.packed[:])
-	return r, nil
-}

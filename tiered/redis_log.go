@@ -1,0 +1,94 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// LogOfRedis sends go-redis's own log lines to a logger: at level WARN, each kind of line at most
+// every 10 s, with the number left out. By default go-redis writes them to standard error in its
+// own format, many of them while a server is lost, and with no information that the limiter's own
+// lines do not have. A nil logger discards the lines.
+//
+// [Open] and [OpenURL] do the same with the limiter's logger. Use LogOfRedis in a program that uses
+// [New], or that wants another logger for these lines; after it was called, Open does not change
+// go-redis's logger. Call it when the program starts and before it makes clients: go-redis has one
+// logger for the whole process, including the program's own clients.
+func LogOfRedis(logger *slog.Logger) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	redisLines.taken.Store(true)
+	redis.SetLogger(redisLog{newQuietLog(logger)})
+}
+
+// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, which is one for the
+// whole process. Set it if the program has set one of its own before (redis.SetLogger,
+// logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the
+// first limiter was opened stays in any case.
+func KeepLogOfRedis() Option {
+	return func(c *config) error {
+		c.keepRedisLog = true
+		return nil
+	}
+}
+
+// redisLog implements go-redis's logger. The kind of a line is its format.
+type redisLog struct{ *quietLog }
+
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
+}
+
+// redisLines receives go-redis's lines in this process, once Open has set it.
+var redisLines bridge
+
+// bridge sends go-redis's lines to the logger of the limiter that was opened first of those still
+// open: after Close a limiter's logger gets no line. With none open, other clients of the program
+// may still report something, which goes to the process's logger.
+type bridge struct {
+	taken atomic.Bool // Open or LogOfRedis has set go-redis's logger
+
+	mu   sync.Mutex  // guards the rest
+	open []*quietLog // of limiters
+	rest *quietLog   // while none is open
+}
+
+// join sends lines to a limiter's logger, until leave.
+func (b *bridge) join(logger *slog.Logger) *quietLog {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	log := newQuietLog(logger)
+	b.open = append(b.open, log)
+	if !b.taken.Swap(true) {
+		redis.SetLogger(b)
+	}
+	return log
+}
+
+// leave ends what join began. log is nil for a limiter that has not joined.
+func (b *bridge) leave(log *quietLog) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.open, log); i >= 0 {
+		b.open = slices.Delete(b.open, i, i+1)
+		b.rest = newQuietLog(slog.Default())
+	}
+}
+
+// Printf implements go-redis's logger.
+func (b *bridge) Printf(ctx context.Context, format string, args ...any) {
+	b.mu.Lock()
+	log := b.rest
+	if len(b.open) > 0 {
+		log = b.open[0]
+	}
+	b.mu.Unlock()
+	redisLog{log}.Printf(ctx, format, args...)
+}
