@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"time"
@@ -141,7 +142,9 @@ func (b *bench) measureMemories(ctx context.Context) error {
 	return nil
 }
 
+// open opens a contender. Each of ours is a fleet of its own, as if the others were not there.
 func open(ctx context.Context, c contender, e environment, w *workload) (*subject, error) {
+	e.fleet = fmt.Sprintf("b%04x", uint16(crc32.ChecksumIEEE([]byte(c.name)))) // as long as any other
 	s, err := c.open(ctx, e, w)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)

@@ -80,7 +80,7 @@ func (o *order) open(ctx context.Context, workloads map[string]workload) (*subje
 					w = g.workload()
 					workloads[g.name] = w
 				}
-				s, err := c.open(ctx, environment{url: o.URL, nodes: o.Nodes, pool: o.Settings.Pool}, &w)
+				s, err := open(ctx, c, environment{url: o.URL, nodes: o.Nodes, pool: o.Settings.Pool}, &w)
 				return s, w, err
 			}
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -100,7 +101,7 @@ func newLimiter(e environment, options ...tiered.Option) (*tiered.Limiter, error
 	if err != nil {
 		return nil, err
 	}
-	return tiered.Open(o, append(options, tiered.Prefix("bench"))...)
+	return tiered.Open(o, append(options, tiered.Prefix(cmp.Or(e.fleet, "bench")))...)
 }
 
 // addRule makes a rule, or closes the limiter. Each algorithm has keys of its own, under names as

@@ -26,6 +26,7 @@ type environment struct {
 	url   string
 	nodes []string // of a Cluster, in place of url: "host:port" each
 	pool  int
+	fleet string // the prefix of our limiters' keys; "": any
 }
 
 // subject is a contender opened for one workload. All callers share it.

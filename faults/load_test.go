@@ -72,7 +72,8 @@ type trial struct {
 	seed     uint64
 	deadline time.Duration // of the limiter
 	queue    int
-	pool     int // connections of the client
+	pool     int  // connections of the client
+	opaque   bool // its type is unknown, so that the limiter cannot make it keep deadlines
 	callers  int
 	every    time.Duration // one of them calls; a slow machine can answer that without Redis, too
 	keys     int
@@ -93,6 +94,7 @@ func newTrial(seed uint64) *trial {
 		deadline: pick(random, 10*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond),
 		queue:    pick(random, 1, 30, 100_000),
 		pool:     pick(random, 1, 8, 100),
+		opaque:   random.IntN(3) == 0,
 		callers:  1 + random.IntN(pick(random, 10, 100, 500)),
 		every:    pick(random, 100*time.Microsecond, 300*time.Microsecond, 2*time.Millisecond),
 		keys:     1 + random.IntN(pick(random, 1, 20, 1000)),
@@ -104,8 +106,8 @@ func newTrial(seed uint64) *trial {
 }
 
 func (tr *trial) String() string {
-	return fmt.Sprintf("deadline %v, a queue of %d, %d connections, %d callers, one call every %v, %d keys; %v",
-		tr.deadline, tr.queue, tr.pool, tr.callers, tr.every, tr.keys, tr.speeds)
+	return fmt.Sprintf("deadline %v, a queue of %d, %d connections (opaque: %v), %d callers, one call every %v, %d keys; %v",
+		tr.deadline, tr.queue, tr.pool, tr.opaque, tr.callers, tr.every, tr.keys, tr.speeds)
 }
 
 // tally is what calls came to.
@@ -122,7 +124,11 @@ func (a *tally) by() (text string) {
 }
 
 func (tr *trial) run(t *testing.T, r *redises, all *tally) {
-	l := newLimiter(t, r.client(t, tr.pool), redistest.Prefix(), tiered.Deadline(tr.deadline), tiered.QueueLength(tr.queue))
+	client := r.client(t, tr.pool)
+	if tr.opaque {
+		client = struct{ redis.UniversalClient }{client}
+	}
+	l := newLimiter(t, client, redistest.Prefix(), tiered.Deadline(tr.deadline), tiered.QueueLength(tr.queue))
 	rules, before := loadRules(t, l), all.tiers[limit.TierRedis].Load()
 	stop := make(chan struct{})
 	var callers sync.WaitGroup

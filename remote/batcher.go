@@ -91,6 +91,7 @@ type Batcher struct {
 	stuck    int     // trips given up, whose command has not returned yet
 	room     room
 	distance distance
+	alone    bool  // no other process of the fleet uses Redis
 	failed   bool  // the last trip
 	slow     bool  // Redis, or the last trip failed
 	last     cargo // of the last trip
@@ -122,6 +123,13 @@ func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Asked reports whether any caller waits for a decision.
 func (b *Batcher) Asked() bool { return b.asking.Load() > 0 }
+
+// shares says how many processes share Redis, this one included.
+func (b *Batcher) shares(processes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone = processes == 1
+}
 
 // Decide has one entry decided, with all of its count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (reply Reply, err error) {

@@ -285,7 +285,8 @@ func checkDamaged(t *rapid.T, client *redis.Client, scripts []*Script) {
 		t.Fatalf("beside the damaged value: %+v, without it: %+v", others, want)
 	}
 	checkRange(t, e, damaged, l, a)
-	if left := client.Dump(ctx, key).Val(); victim == key && damaged.Status == Unreadable && left != value && size < prefixBytes {
+	// Damage to a large ring, or to a sorted set, may show only when units are given back.
+	if left := client.Dump(ctx, key).Val(); victim == key && damaged.Status == Unreadable && left != value && size > 0 && size < prefixBytes {
 		t.Fatalf("unreadable and overwritten: %q became %q", value, left)
 	}
 	for range 2 {

@@ -18,7 +18,8 @@ import (
 // Fleet maintains this instance's membership in the fleet, and the fleet's size, by heartbeats in
 // Redis on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
-	script   *Script // finds the server
+	batcher  *Batcher // is told whether others share Redis with it
+	script   *Script  // finds the server
 	keyspace Keyspace
 	place    atomic.Pointer[place]
 	instance string
@@ -98,6 +99,7 @@ const mostLost = 32
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	source := lua.Fleet()
 	f := &Fleet{
+		batcher:  batcher,
 		script:   batcher.script,
 		keyspace: keys,
 		instance: instance,
@@ -150,6 +152,7 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	heard.Size, heard.Place = p.size(&heard, f.size.Load(), localTime(), f.ttl), p.key
 	f.size.Store(int64(heard.Size))
 	f.heard.Store(true)
+	f.batcher.shares(heard.Size)
 	return heard, nil
 }
 

@@ -37,6 +37,11 @@ func TestFleetCountsInstances(t *testing.T) {
 		if heard := mustHeartbeat(t, f, unsettledFlag); heard.Size != size || heard.Unsettled != unsettled || f.Size() != size {
 			t.Errorf("%s heard %+v, want size %d, %d unsettled", f.instance, heard, size, unsettled)
 		}
+		f.batcher.mu.Lock()
+		defer f.batcher.mu.Unlock()
+		if f.batcher.alone != (size == 1) {
+			t.Errorf("%s is alone: %v, in a fleet of %d", f.instance, f.batcher.alone, size)
+		}
 	}
 	check(a, true, 1, 1)
 	check(b, false, 2, 1)

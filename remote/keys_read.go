@@ -1,8 +1,6 @@
 package remote
 
-import (
-	"strings"
-)
+import "strings"
 
 // Related has the keys beside a rule's key that describe it further, for code that only reads them.
 type Related struct {

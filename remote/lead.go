@@ -14,7 +14,7 @@ import (
 // costs a single caller nothing, and the longer Redis takes, because of this process's calls or
 // those of others, the more calls share a trip.
 //
-// A further trip at the same time starts if enough wait to fill it, see fullBatch; or, while Redis is
+// A further trip at the same time starts if enough wait to fill it, see worthATrip; or, while Redis is
 // far away and not busy, for whoever comes, see distance.
 
 const (
@@ -23,6 +23,10 @@ const (
 	// number on, sharing saves little, and more is gained if Redis works on one trip while this
 	// process prepares another. Several trips then divide the entries evenly.
 	fullBatch = 32
+	// fullAlone is that number for the only process of a fleet. Redis has nothing else to do while that
+	// prepares a trip, so a second one pays sooner, if both carry as many. From two processes on, each
+	// prepares its trip while Redis works on the others'.
+	fullAlone = 8
 	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow: it has a
 	// queue of trips from many processes, and one trip at a time of each keeps it busy.
 	// It does as well while a trip has been in flight for longer than that, and than the last one was
@@ -66,7 +70,7 @@ func (b *Batcher) mayStart() bool {
 		return false
 	}
 	// Calls of one key share an entry: the last batch tells how many do.
-	full := b.queue.entries*b.last.sent >= fullBatch*max(1, b.last.asked)
+	full := b.queue.entries*b.last.sent >= b.worthATrip()*max(1, b.last.asked)
 	if !full && !b.distance.isFar() {
 		return false
 	}
@@ -78,6 +82,14 @@ func (b *Batcher) mayStart() bool {
 		}
 	}
 	return true
+}
+
+// worthATrip returns the number of entries from which a further trip pays. The lock is held.
+func (b *Batcher) worthATrip() int {
+	if b.alone && b.inFlight == 1 && b.last.calls >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
+		return max(fullAlone, b.trips[0].entries) // the other one has been sent
+	}
+	return fullBatch
 }
 
 // start takes the place of a trip that may start. The lock is held.

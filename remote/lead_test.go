@@ -74,6 +74,52 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	}
 }
 
+// While other processes use Redis, a further trip pays from fullBatch entries on; for the only process of a
+// fleet from fullAlone on, if it carries as many as the one that has been sent. Calls of few keys are few
+// entries.
+func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	same := cargo{calls: fullAlone, asked: fullAlone, sent: fullAlone}
+	for _, c := range []struct {
+		what     string
+		alone    bool
+		inFlight int
+		entries  int // of the trip in flight; 0 while it is loaded
+		waiting  int
+		last     cargo
+		may      bool
+		share    int // of 2*waiting
+	}{
+		{"alone", true, 1, fullAlone, fullAlone, same, true, (3*fullAlone + 1) / 2},
+		{"too few", true, 1, fullAlone, fullAlone - 1, same, false, (3*fullAlone - 1) / 2},
+		{"fewer than in flight", true, 1, fullAlone + 4, fullAlone + 3, same, false, (3*fullAlone + 11) / 2},
+		{"as many as in flight", true, 1, fullAlone + 4, fullAlone + 4, same, true, (3*fullAlone + 13) / 2},
+		{"the trip takes all who wait", true, 1, 0, fullAlone, same, false, fullAlone},
+		{"a third one", true, 2, fullAlone, fullAlone, same, false, (3*fullAlone + 1) / 2},
+		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, asked: fullBatch, sent: 1}, false, fullBatch + 1},
+		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, asked: 1, sent: 1}, false, (2*fullAlone + 2) / 2},
+		{"few", true, 1, 1, fullAlone/2 - 1, same, false, fullBatch},
+		{"others", false, 1, fullAlone, fullBatch - 1, same, false, (2*fullBatch - 2 + fullAlone + 1) / 2},
+		{"others, few", false, 1, fullAlone, fullAlone, same, false, fullBatch},
+		{"others, enough", false, 1, fullAlone, fullBatch, same, true, (2*fullBatch + fullAlone + 1) / 2},
+	} {
+		calls := make([]*call, c.waiting)
+		for i := range calls {
+			calls[i] = waitingCall(rule, 1000*ms)
+		}
+		b.mu.Lock()
+		b.alone = c.alone
+		flying := &trip{flight: flight{entries: c.entries}}
+		b.queue, b.inFlight, b.trips, b.last = queueOf(calls...), c.inFlight, []*trip{flying}, c.last
+		if may, share := b.mayStart(), b.share(2*c.waiting); may != c.may || share != c.share {
+			t.Errorf("%s: another trip may start: %v, and carries up to %d; want %v, %d", c.what, may, share, c.may, c.share)
+		}
+		b.queue, b.inFlight, b.trips = queue{}, 0, nil
+		b.mu.Unlock()
+	}
+}
+
 // A caller with little time left does not make the trip itself, because the other calls on it would
 // have no more time. Its own call is answered even so.
 func TestLeadersHaveTime(t *testing.T) {

@@ -108,7 +108,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 }
 
 // share returns how many entries the next trip may carry if the given number wait: half of all
-// entries, waiting or on other trips, but at least fullBatch and at most MaxBatch. While Redis is slow,
+// entries, waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow,
 // there is one trip at a time, which carries as many as it can. The lock is held.
 func (b *Batcher) share(waiting int) int {
 	if b.slow {
@@ -117,7 +117,11 @@ func (b *Batcher) share(waiting int) int {
 	for _, t := range b.trips {
 		waiting += t.entries
 	}
-	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
+	half := (waiting + 1) / 2
+	if !b.alone || half < fullAlone {
+		half = max(half, fullBatch)
+	}
+	return min(b.opt.MaxBatch, half)
 }
 
 // board puts calls, which are the first of t.calls, into the batch while they fit, up to most
