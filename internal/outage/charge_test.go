@@ -255,6 +255,9 @@ func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
 	ma.err = remote.ErrNoAnswer
 	a.chargeSome()
 	a.Breaker.ForceOpen(errLost)
+	if b.chargeSome(); len(mb.charged) > 0 {
+		t.Errorf("b was told what a lost master may have charged: %+v", mb.charged)
+	}
 	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
 	if a.Owes() || !b.Owes() || l.Uncharged() != 7 {
 		t.Errorf("a owes: %v, b owes: %v, %d units are not charged", a.Owes(), b.Owes(), l.Uncharged())
