@@ -72,7 +72,7 @@ type Breaker struct {
 
 	closed time.Time    // when it was last closed; gobreaker's lock guards it
 	needed atomic.Int32 // probes that must succeed in a row
-	good   atomic.Int32 // probes that succeeded in a row
+	good   atomic.Int32 // probes that succeeded in a row since it was opened
 }
 
 // New returns a closed breaker. retryAfter is how long it stays open before a probe is let through.
@@ -121,7 +121,7 @@ func (b *Breaker) countProbes(from, to State) {
 	case from == Closed:
 		b.needed.Store(1)
 	}
-	if to == Open {
+	if from == Closed {
 		b.good.Store(0)
 	}
 }
@@ -138,8 +138,18 @@ func (b *Breaker) Begin() (done func(error), err error) {
 	if !b.Closed() {
 		return nil, ErrOpen
 	}
+	return b.begin()
+}
+
+// begin is the rest of Begin. If the breaker has been opened meanwhile, so long ago that gobreaker takes the trip for a
+// probe, it stays open.
+func (b *Breaker) begin() (done func(error), err error) {
 	done, err = b.steps.Allow()
 	if err != nil {
+		return nil, ErrOpen
+	}
+	if !b.Closed() {
+		done(ErrOpen)
 		return nil, ErrOpen
 	}
 	return done, nil
@@ -149,18 +159,17 @@ func (b *Breaker) Begin() (done func(error), err error) {
 // in a row. That one returns [ErrOpen], without a ping, if the breaker has not been open for long
 // enough. The caller decides the interval of probes; only one may run at a time.
 func (b *Breaker) Probe(ping func() error) error {
-	if b.State() == Open && b.good.Load()+1 < b.needed.Load() {
-		err := ping()
-		if b.good.Add(1); err != nil {
-			b.good.Store(0)
+	done := func(error) {}
+	if b.good.Load()+1 >= b.needed.Load() {
+		var err error
+		if done, err = b.steps.Allow(); err != nil {
+			return ErrOpen
 		}
-		return err
 	}
-	done, err := b.steps.Allow()
-	if err != nil {
-		return ErrOpen
+	err := ping()
+	if b.good.Add(1); err != nil {
+		b.good.Store(0)
 	}
-	err = ping()
 	done(err)
 	return err
 }

@@ -146,6 +146,32 @@ func TestOnlyAProbeClosesIt(t *testing.T) {
 	})
 }
 
+// A trip whose caller was held up between finding the breaker closed and beginning, for so long that the breaker lets a probe
+// through, is none: it does not go to Redis, and the probes go on counting.
+func TestATripThatIsHeldUpIsNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		probe := func() {
+			t.Helper()
+			time.Sleep(time.Second + 1)
+			if err := b.Probe(func() error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.ForceOpen(errLost)
+		probe()
+		b.ForceOpen(errLost)
+		probe() // the first of two that a relapse takes
+		time.Sleep(time.Second + 1)
+		if _, err := b.begin(); !errors.Is(err, ErrOpen) || b.State() != Open {
+			t.Fatalf("a trip that was held up: %v, and the breaker is %v", err, b.State())
+		}
+		if probe(); !b.Closed() {
+			t.Errorf("it is %v after two probes", b.State())
+		}
+	})
+}
+
 // Told to open, it opens: also where trips are under way, which count as one failure if they
 // fail together.
 func TestForceOpenWithTripsUnderWay(t *testing.T) {

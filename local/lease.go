@@ -147,7 +147,7 @@ func (r *leaseRecord[O]) spend(is *atomic.Uint64, hash uint64, now, needed, cost
 
 // Wanted counts cost units that Redis granted now, and returns the number of units to request as a
 // lease, at most most, or 0 for no lease. If it is not 0, [Leases.Hold] or [Leases.Refused] must
-// follow; until then no other caller gets a number for this key.
+// follow once; until then no other caller gets a number for this key.
 func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, most int64) int64 {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -189,16 +189,13 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 	return want
 }
 
-// Hold stores a lease, so that it can be spent. It reports whether there is a place for it; if not,
-// the caller must give the units back.
-func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) bool {
+// Hold stores a lease that was [Leases.Wanted], so that it can be spent; the one before must have been ended. There is a place
+// for it, since the record of a key that asks for a lease makes way for no other.
+func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	r := set.find(hash)
-	if r == nil || r.lease != nil {
-		return false
-	}
 	r.ends.Store(lease.Ends)
 	r.stamp.Store(lease.Stamp)
 	r.free.Store(lease.Free)
@@ -208,7 +205,6 @@ func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) bool {
 	r.lease = &heldLease[O]{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
 	r.word.Store(word) // from here on it can be spent
 	l.held.Add(1)
-	return true
 }
 
 // Refused records that a lease that was [Leases.Wanted] was not granted: none is requested again

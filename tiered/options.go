@@ -220,8 +220,8 @@ func Logger(logger *slog.Logger) Option {
 // OnStateChange sets a function that is called with the new state at each change of [Limiter.State].
 // Calls are made one after another, on a goroutine of the limiter. The function must not call Close.
 // The state of a Cluster is the worst of its masters' states, so the function is called when the
-// first master is lost and when the last one is back, but not for others in between; the log has all
-// changes. If 256 changes wait for the function, further ones are dropped.
+// first master is lost and when the last one is back, but not for others in between; the log has those,
+// too. States that begin and end while the function runs are told by neither, but the last one always is.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {

@@ -109,7 +109,8 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity,
 		Sliding: a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
-		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Number: l.ledger.RuleNumber(name),
+		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Terms: l.hasher.Salt(fmt.Sprint("terms ", lim, " ", a)),
+		Number: l.ledger.RuleNumber(name),
 	}
 	if terms != nil {
 		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}

@@ -135,6 +135,9 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	// Not within a caller's deadline: units charged in advance must not be lost when it ends.
 	s := k.shards.Of(q.Key)
 	replies, err := s.DecideAll(context.Background(), entries, k.shards.Deadline)
+	if len(entries) > 1 {
+		r.ForgetDenial(q.Hash) // units were given back, or may have been
+	}
 	now := k.shards.Now()
 	if err != nil {
 		k.table.Refused(hash, now+int64(r.Life))
@@ -152,10 +155,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		Ends: sent + int64(reply.Life-reply.Life/Drift),
 		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
 	}
-	if !k.table.Hold(hash, now, lease) {
-		k.giveBack([]local.Ended[*Rule]{{Lease: lease, Left: lease.Units}})
-		return
-	}
+	k.table.Hold(hash, now, lease)
 	k.wake.Send()
 }
 

@@ -151,6 +151,9 @@ func TestARenewalGivesBackTheRest(t *testing.T) {
 		next.Lease.Most != 100 || next.Lease.Reserve != 100 {
 		t.Errorf("the next lease: %+v, %+v", next, next.Lease)
 	}
+	if !slices.Equal(l.forgotten, []uint64{hash}) {
+		t.Errorf("denials are forgotten of %v, want of the key", l.forgotten) // law 2: units were given back
+	}
 	account := ledger.Account[*outage.Rule]{Hash: hash, Window: time.Minute, Quota: 1000}
 	if used := l.ledger.Used(&account, l.now); used != units-1+l.left() || l.Left() != l.left() {
 		t.Errorf("%d units count as granted here, of which %d are left; want %d, and %d", used, l.Left(), units-1+l.left(), l.left())

@@ -119,15 +119,9 @@ func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
 	s.mu.Lock()
-	e := s.uncharged()
-	if e == nil {
-		e = s.begin(now)
-	}
+	e := s.settleFromNow()
 	e.load.Store(false)
-	e.forgotten.Store(true)
-	if s.Breaker.Closed() {
-		e.isBack(now)
-	}
+	e.forgotten.Store(max(1, now))
 	s.mu.Unlock()
 
 	l.Ledger.Forgotten(s.has(), since)
@@ -138,7 +132,4 @@ func (s *Shard) forgot(since int64) {
 		age = time.Duration(now - since).String()
 	}
 	s.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
-	if s.Breaker.Closed() {
-		s.changed(Settling)
-	}
 }

@@ -72,6 +72,28 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	}
 }
 
+// Law 11: what Redis had forgotten has left its window after that time, also if Redis is lost or slow meanwhile. An outage, or
+// misses, in each window would otherwise keep the shares of the first loss forever.
+func TestLaw11ALossOfMemoryMattersForAWindow(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerDay(100), limit.SlidingLog())
+	l.heartbeat(t, s)
+	m.heard.Generation = "another"
+	l.heartbeat(t, s)
+	l.now.Add(int64(20 * time.Hour))
+	s.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, s)
+	l.now.Add(int64(4*time.Hour - time.Second))
+	if l.heartbeat(t, s); !s.Settling(r) || s.settlesSoon() {
+		t.Error("it does not settle for a window")
+	}
+	l.now.Add(int64(time.Second))
+	if l.heartbeat(t, s); s.State() != Healthy {
+		t.Errorf("%v a window after the loss, and hours after the outage", s.State())
+	}
+}
+
 func TestMemory(t *testing.T) {
 	m := &memory{}
 	life := func(sequence int64) int64 { return remote.HeartbeatLife(sequence).Microseconds() }

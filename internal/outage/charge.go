@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -31,21 +30,26 @@ const givenUpAfter = int64(remote.ChargeRepeats / 2)
 // charger charges units in Redis that were granted without it, each once (law 3), with its age.
 type charger struct {
 	wake wake.Signal
-	// busy says that units were taken out of the journal, which Redis may not have yet.
-	busy atomic.Bool
-	// taken is how many units were.
-	taken atomic.Int64
+
+	batch []charge // in flight; charges.mu guards it
 
 	// The rest is used only by the charging goroutine.
 
-	// pending are charges of which it is not known whether they were made.
-	pending []charge
 	// moving are the slots in which a Cluster refuses charges because they are moving, with the time since
 	// when. Charges that were certainly not made are back in the journal; those that were sent before, and
 	// may have been made, are pending: at most 64 of a slot, as no others are sent until they are answered.
 	// All of these slots share a batch four times a second, so that others do not wait for them.
 	moving map[int]int64
 	retry  int64 // when the next of these batches is due
+}
+
+// charges are all that is out of the journal and that Redis may not have yet: those that are pending, and the chargers'
+// batches. If a slot moves, what is pending moves with it to the charger of its new shard. Whoever holds mu finds every debt
+// in exactly one of these places or in the journal.
+type charges struct {
+	mu sync.Mutex
+	// pending are charges of which it is not known whether they were made.
+	pending []charge
 }
 
 // charge is a debt that Redis is charged with. When it is repeated it keeps its sequence, by which Redis
@@ -59,22 +63,39 @@ type charge struct {
 
 // Owes reports whether there are units still to be charged in Redis.
 func (s *Shard) Owes() bool {
-	return s.all.Ledger.WaitingIn(s.has()) > 0 || s.charger.busy.Load()
+	l, has := s.all, s.has()
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	return slices.ContainsFunc(l.taken(), func(d charge) bool { return has(d.Group) }) || l.Ledger.WaitingIn(has) > 0
+}
+
+// taken returns all charges that are out of the journal. The lock is held.
+func (l *Shards) taken() []charge {
+	taken := slices.Clone(l.charges.pending)
+	for _, s := range l.routes.Load().shards {
+		taken = append(taken, s.charger.batch...)
+	}
+	return taken
 }
 
 // Uncharged returns the number of units that were granted without Redis and that it has not confirmed
 // to be charged.
 func (l *Shards) Uncharged() int64 {
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
 	units, _ := l.Ledger.Waiting()
-	for _, s := range l.routes.Load().shards {
-		units += s.charger.taken.Load()
+	for _, d := range l.taken() {
+		for _, p := range d.Parts {
+			units += p.Units
+		}
 	}
 	return units
 }
 
 // ChargeRest waits until Redis has been charged for all that was granted without it, or until ctx ends,
-// whose error it returns then. For masters that count as lost it waits if lostToo says so. What has not
-// been charged when the process ends is charged by nobody, and Redis grants it again.
+// whose error it returns then, or until nothing is charged any more because the limiter is closed. For masters that count as
+// lost it waits if lostToo says so. What has not been charged when the process ends is charged by nobody, and Redis grants it
+// again.
 func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -82,6 +103,8 @@ func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-l.Context.Done():
+			return limit.ErrClosed
 		case <-look.C:
 		}
 	}
@@ -102,26 +125,20 @@ func (l *Shards) hurriesCharging(lostToo bool) (waits bool) {
 // chargeSome runs in the background, and charges a batch. It returns the pause before the next one, or 0
 // if there is nothing to charge or Redis is lost.
 func (s *Shard) chargeSome() (pause time.Duration) {
-	l, c := s.all, &s.charger
+	c := &s.charger
 	if !s.Breaker.Closed() {
 		return 0
 	}
-	c.busy.Store(true)
-	defer func() {
-		c.count(nil)
-		c.busy.Store(len(c.pending) > 0)
-	}()
-	now := l.Now()
+	now := s.all.Now()
 	batch := s.nextCharges(now)
 	switch {
 	case len(batch) > 0:
 	case len(c.moving) > 0:
 		return time.Duration(c.retry - now)
 	default:
-		s.hasRepaid()
+		s.owesNow()
 		return 0
 	}
-	c.count(batch)
 	started := time.Now()
 	unanswered, refused := s.charge(batch)
 	for _, d := range batch {
@@ -141,17 +158,18 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 
 // nextCharges returns what to charge next, 64 debts at most: what was not answered, since Redis would
 // answer others no better; or in their turn those of slots that were moving; or others.
-func (s *Shard) nextCharges(now int64) []charge {
-	c := &s.charger
-	repeats, waiting := s.repeats(now)
-	if c.pending = waiting; len(repeats) > 0 {
-		return repeats
+func (s *Shard) nextCharges(now int64) (batch []charge) {
+	l, c := s.all, &s.charger
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	defer func() { c.batch = batch }()
+	if batch = s.repeats(now, false, chargedAtOnce); len(batch) > 0 {
+		return batch
 	}
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
-		n := min(len(waiting), chargedAtOnce)
-		batch := append(waiting[:n:n], s.newCharges(now, true, chargedAtOnce-n)...)
-		if c.pending = waiting[n:]; len(batch) > 0 {
+		c.batch = s.repeats(now, true, chargedAtOnce) // so that no newer charges of their slots join them
+		if batch = append(c.batch, s.newCharges(now, true, chargedAtOnce-len(c.batch))...); len(batch) > 0 {
 			return batch
 		}
 		clear(c.moving) // nothing waits for them
@@ -159,35 +177,48 @@ func (s *Shard) nextCharges(now int64) []charge {
 	return s.newCharges(now, false, chargedAtOnce)
 }
 
-// repeats divides the pending charges into a batch to be repeated now, and those that wait, for another batch or
-// because their slot is moving. Those that are too old are given up.
-func (s *Shard) repeats(now int64) (batch, waiting []charge) {
-	l, c := s.all, &s.charger
-	for _, d := range c.pending {
+// repeats takes up to "most" pending charges, either those of slots that are moving or the others. Those that are too
+// old are given up.
+func (s *Shard) repeats(now int64, moving bool, most int) (batch []charge) {
+	l, c, has := s.all, &s.charger, s.has()
+	waiting := l.charges.pending[:0]
+	for _, d := range l.charges.pending {
 		d.Debt = l.Ledger.Remaining(d.Debt)
 		switch {
 		case len(d.Parts) == 0:
 		case now-d.since > givenUpAfter: // Redis may no longer remember whether it has made it
 			l.lose(d.Debt)
-		case c.isMoving(d.Group) || len(batch) == chargedAtOnce:
+		case !has(d.Group) || c.isMoving(d.Group) != moving || len(batch) == most:
 			waiting = append(waiting, d)
 		default:
 			batch = append(batch, d)
 		}
 	}
-	return batch, waiting
+	clear(l.charges.pending[len(waiting):])
+	l.charges.pending = waiting
+	return batch
 }
 
-// newCharges takes up to "most" debts out of the journal, either those of slots that are moving or the others; but none
-// of a slot that has pending charges.
+// newCharges takes up to "most" debts out of the journal, either those of slots that are moving or the others. Redis knows
+// a charge by its sequence, and that of a key's newest only. So there are none of a slot of which others are not
+// answered yet, and of a rule's key only one, though after a change of the rule's window it may have two records.
 func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
 	l, c, has := s.all, &s.charger, s.has()
-	in := func(slot int) bool {
-		return has(slot) && c.isMoving(slot) == moving && !slices.ContainsFunc(c.pending, func(d charge) bool { return d.Group == slot })
+	taken := make(map[int]bool)
+	for _, d := range l.taken() {
+		taken[d.Group] = true
 	}
+	in := func(slot int) bool { return has(slot) && c.isMoving(slot) == moving && !taken[slot] }
 	sequence := l.sequences.Add(1)
+	type ruleKey struct{ rule, key string }
+	keys := make(map[ruleKey]bool)
 	for _, d := range l.Ledger.Uncharged(in, most, now) {
-		batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+		if of := (ruleKey{d.Owner.Name, d.Key}); keys[of] {
+			l.Ledger.PutBack(d)
+		} else {
+			keys[of] = true
+			batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+		}
 	}
 	return batch
 }
@@ -207,6 +238,8 @@ func (s *Shard) refuses(slot int, now int64) {
 		c.moving[slot] = max(1, now)
 	case now-since > givenUpAfter:
 		delete(c.moving, slot)
+		l.charges.mu.Lock()
+		defer l.charges.mu.Unlock()
 		for {
 			debts := l.Ledger.Uncharged(func(of int) bool { return of == slot }, chargedAtOnce, now)
 			if len(debts) == 0 {
@@ -224,22 +257,11 @@ func (l *Shards) lose(d ledger.Debt[*Rule]) {
 	l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
 }
 
-// count counts the units of the pending charges and of a batch.
-func (c *charger) count(batch []charge) {
-	var units int64
-	for _, d := range slices.Concat(c.pending, batch) {
-		for _, p := range d.Parts {
-			units += p.Units
-		}
-	}
-	c.taken.Store(units)
-}
-
 // charge charges a batch in Redis. Then those are pending of which it is not known whether they were
 // made, and those are back in the journal that were not, because their slot is moving or Redis is lost again. It
 // returns whether some were not answered, and the slots that are moving.
 func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
-	l, c := s.all, &s.charger
+	l := s.all
 	losses := s.memory.lossesSoFar()
 	errs := make([]error, len(batch))
 	var mu sync.Mutex
@@ -256,6 +278,9 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 		}
 		trips.Go(func() { // they share a trip
 			reply, err := s.Decide(l.Context, e)
+			if errors.Is(err, remote.ErrUnreadable) {
+				l.Unreadable(err)
+			}
 			if errs[i] = err; err != nil {
 				return
 			}
@@ -273,14 +298,14 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	}
 	trips.Wait()
 	remembers := s.memory.charged(oldest, losses)
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	s.charger.batch = nil
 	refused = make(map[int]bool)
 	for i, d := range batch {
 		err := errs[i]
 		switch {
-		case err == nil && remembers:
-			continue
-		case errors.Is(err, remote.ErrUnreadable):
-			l.Unreadable(err)
+		case err == nil && remembers, errors.Is(err, remote.ErrUnreadable):
 			continue
 		case remote.IsMoving(err):
 			refused[d.Group] = true
@@ -292,7 +317,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 			continue
 		}
 		d.again = true
-		c.pending = append(c.pending, d)
+		l.charges.pending = append(l.charges.pending, d)
 	}
 	return unanswered, refused
 }

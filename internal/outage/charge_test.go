@@ -1,8 +1,12 @@
 package outage
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,11 +77,23 @@ func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 // that the record has. GCRA's debt of units that a log has granted would be paid off long before these leave the
 // window, and the log would grant them again.
 func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		quota int64
+		after time.Duration
+	}{
+		"another limit":                 {60, 10 * minute},
+		"another algorithm, in no time": {200, 0}, // while units are free that need no look at the record
+	} {
+		t.Run(name, func(t *testing.T) { checkChangedInAnOutage(t, c.quota, c.after) })
+	}
+}
+
+func checkChangedInAnOutage(t *testing.T, quota int64, after time.Duration) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	l.heartbeat(t, s)
 	old := newRule(t, "r", limit.PerHour(200), limit.GCRA())
-	r := newRule(t, "r", limit.PerHour(60), limit.SlidingLog())
+	r := newRule(t, "r", limit.PerHour(quota), limit.SlidingLog())
 	s.Breaker.ForceOpen(errLost)
 	grant := func(r *Rule, units int64) {
 		t.Helper()
@@ -86,7 +102,7 @@ func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
 		}
 	}
 	grant(old, 40)
-	l.now.Add(int64(10 * minute))
+	l.now.Add(int64(after))
 	grant(r, 20)
 	l.now.Add(int64(20 * minute))
 	l.closeBreaker(t, s)
@@ -98,8 +114,9 @@ func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
 	}
 }
 
-// Law 3: charges whose replies were lost are made once, in a real Redis.
-func TestLaw3ChargesAreMadeOnce(t *testing.T) {
+// onRedis has a shard charge in a real Redis, and returns a function that makes rules there.
+func onRedis(t *testing.T, s *Shard) (newRuleThere func(name string, lim limit.Limit, a limit.Algorithm) *Rule) {
+	t.Helper()
 	client := redistest.Start(t).Client(t)
 	keys, err := remote.NewKeyspace(redistest.Prefix())
 	if err != nil {
@@ -107,31 +124,39 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	}
 	b := remote.NewBatcher(remote.NewScript(client), remote.Options{Deadline: 5 * time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 8, Queue: 1000},
 		remote.Hooks{Begin: func() (func(error), error) { return func(error) {}, nil }, Trip: func(int, time.Duration, error) {}})
-	defer b.Close()
+	t.Cleanup(b.Close)
+	s.Decider = b
+	return func(name string, lim limit.Limit, a limit.Algorithm) *Rule {
+		r := newRule(t, name, lim, a)
+		r.Encoded = r.Encoded.Named(keys, name, nil)
+		return r
+	}
+}
+
+// remainingOf returns how many units of a key a real Redis has left.
+func remainingOf(t *testing.T, s *Shard, r *Rule, key string) int64 {
+	t.Helper()
+	reply, err := s.Decide(t.Context(), remote.Entry{Key: key, Rule: r.Encoded, Operation: lua.Peek, Cost: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.Remaining
+}
+
+// Law 3: charges whose replies were lost are made once, in a real Redis.
+func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	s.Decider = b
+	newRuleThere := onRedis(t, s)
 	for _, a := range limit.Algorithms() {
-		lim := limit.PerHour(1000).WithBurst(1000)
-		encoded, err := remote.NewRule(lim, a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &Rule{Name: a.Name(), Limit: lim, Algorithm: a, Encoded: encoded.Named(keys, a.Name(), nil)}
-		remaining := func() int64 {
-			t.Helper()
-			reply, err := b.Decide(t.Context(), remote.Entry{Key: "k", Rule: r.Encoded, Operation: lua.Peek, Cost: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return reply.Remaining
-		}
+		r := newRuleThere(a.Name(), limit.PerHour(1000).WithBurst(1000), a)
+		remaining := func() int64 { return remainingOf(t, s, r, "k") }
 		before := remaining()
 		made := func(sequence int64, again bool) {
 			t.Helper()
 			d := ledger.Debt[*Rule]{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}
-			if unanswered, refused := s.charge([]charge{{Debt: d, sequence: sequence, again: again}}); unanswered || len(refused) > 0 || len(s.charger.pending) > 0 {
-				t.Fatalf("%v: not charged: %+v, refused: %v", a, s.charger.pending, refused)
+			if unanswered, refused := s.charge([]charge{{Debt: d, sequence: sequence, again: again}}); unanswered || len(refused) > 0 || len(l.charges.pending) > 0 {
+				t.Fatalf("%v: not charged: %+v, refused: %v", a, l.charges.pending, refused)
 			}
 		}
 		made(5, false)
@@ -191,6 +216,132 @@ func TestLaw3ChargesThatWereNotSent(t *testing.T) {
 	}
 	if m.units() != 7 || s.lostRules() != nil {
 		t.Errorf("%d units charged, lost %v; want 7", m.units(), s.lostRules())
+	}
+}
+
+// Law 3: after a change of the rule's window, a key has two records and may owe units under both. Redis knows a key's charges by
+// the sequence of the newest, so these two are not made under one.
+func TestLaw3AKeyOwesUnderTwoWindows(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.heartbeat(t, s)
+	newRuleThere := onRedis(t, s)
+	old, r := newRuleThere("r", limit.PerHour(100), limit.SlidingLog()), newRuleThere("r", limit.PerDay(500), limit.SlidingLog())
+	s.Without(question(old, "k", 7), l.Now(), errLost)
+	s.Without(question(r, "k", 20), l.Now(), errLost)
+	s.Without(question(r, "another", 5), l.Now(), errLost)
+	for s.Owes() {
+		s.chargeSome()
+	}
+	for key, want := range map[string]int64{"k": 473, "another": 495} {
+		if n := remainingOf(t, s, r, key); n != want {
+			t.Errorf("%d of 500 remain of %q, want %d", n, key, want)
+		}
+	}
+}
+
+// Law 3: charges whose answers were lost are repeated by the shard that their slot has come to, before newer ones of the slot. A
+// master that has lost its slots is not probed any more, so its own shard might never repeat them.
+func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	ma, mb := l.masters[a.index], l.masters[b.index]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	key := l.keysOf(3, 1)[0]
+	l.heartbeat(t, a)
+	l.heartbeat(t, b)
+	a.Without(question(r, key, 7), l.Now(), errLost)
+	ma.err = remote.ErrNoAnswer
+	a.chargeSome()
+	a.Breaker.ForceOpen(errLost)
+	if b.chargeSome(); len(mb.charged) > 0 {
+		t.Errorf("b was told what a lost master may have charged: %+v", mb.charged)
+	}
+	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
+	if a.Owes() || !b.Owes() || l.Uncharged() != 7 {
+		t.Errorf("a owes: %v, b owes: %v, %d units are not charged", a.Owes(), b.Owes(), l.Uncharged())
+	}
+	b.Without(question(r, key, 5), l.Now(), remote.ErrNoRoom)
+	for range 3 {
+		a.chargeSome()
+		b.chargeSome()
+	}
+	if b.Owes() || l.Uncharged() != 0 || len(ma.charged) != 1 {
+		t.Fatalf("b owes: %v, %d units are not charged, and a was told %+v", b.Owes(), l.Uncharged(), ma.charged)
+	}
+	mb.checkChargedOnce(t, map[remote.UserKey]int64{key: 12})
+	if mb.charged[0].Sequence != ma.charged[0].Sequence {
+		t.Errorf("repeated with sequence %d, want %d", mb.charged[0].Sequence, ma.charged[0].Sequence)
+	}
+}
+
+// While charges are taken out of the journal and put back, since Redis is lost again, they are owed at all times. Who looks just
+// then would otherwise tell the fleet that this instance has settled.
+func TestUnitsAreOwedAtAllTimes(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	m.refuses(errLost, []remote.UserKey{"k"})
+	var charging sync.WaitGroup
+	var stop atomic.Bool
+	charging.Go(func() {
+		for !stop.Load() {
+			s.chargeSome()
+		}
+	})
+	for range 20_000 {
+		if units := l.Uncharged(); !s.Owes() || units != 7 {
+			t.Errorf("nothing is owed, or %d units instead of 7", units)
+			break
+		}
+	}
+	stop.Store(true)
+	charging.Wait()
+}
+
+// Law 11: an instance that finds that it owes nothing, but is held up before it notes that until there was another outage, has
+// not charged what it granted in that.
+func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, s)
+	e := s.incident.Load()
+	back := e.back.Load()
+	if s.Owes() {
+		t.Fatal("it owes something before it has granted anything")
+	}
+	s.Breaker.ForceOpen(errLost)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	l.now.Add(int64(time.Second))
+	l.closeBreaker(t, s)
+	if s.hasRepaid(e, back); !s.isUnsettled() {
+		t.Error("it counts as settled though it owes what it granted in the outage")
+	}
+	for s.owesNow() {
+		s.chargeSome()
+	}
+	if s.isUnsettled() {
+		t.Error("it does not count as settled when it has charged all")
+	}
+}
+
+// Who waits for the rest to be charged does not wait any longer when the limiter is closed, after which nothing is charged.
+func TestChargeRestOfAClosedLimiter(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	s.Without(question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+	ctx, stop := context.WithCancel(t.Context())
+	l.Context = ctx
+	stop()
+	within, cancel := context.WithTimeout(t.Context(), minute)
+	defer cancel()
+	if err := l.ChargeRest(within, true); !errors.Is(err, limit.ErrClosed) {
+		t.Error(err)
 	}
 }
 

@@ -176,10 +176,7 @@ func (s *Shard) probe() {
 
 // heartbeatOnce renews the membership, and acts on the result.
 func (s *Shard) heartbeatOnce(ctx context.Context) error {
-	owes, sent, first := s.Owes(), s.all.Now(), !s.fleet.Heard()
-	if !owes {
-		s.hasRepaid()
-	}
+	owes, sent, first := s.owesNow(), s.all.Now(), !s.fleet.Heard()
 	unsettled := owes && s.isUnsettled()
 	// Losses are read last, so that an instance that reports no debts has reported its losses.
 	heard, err := s.fleet.Heartbeat(ctx, unsettled, s.lostRules()...)
@@ -229,19 +226,18 @@ func (s *Shard) Heartbeat(d time.Duration) error {
 	return nil
 }
 
-// breakerChanged runs under the breaker's lock, so it only records the change and queues the
-// report.
+// breakerChanged runs under the breaker's lock, so it only records the change and sends signals.
 func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened.Add(1)
 		s.lost(s.all.Now())
+		s.changed()
 		s.all.Turned()
-		s.changed(Outage)
 	case to == breaker.Closed:
 		s.back(s.all.Now())
+		s.changed()
 		s.all.Turned()
-		s.changed(Settling)
 		s.charger.wake.Send()
 	}
 }

@@ -37,7 +37,7 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.missed++
-	if now-m.last > int64(missesApart) || m.missed*missesPart < m.missed+answered-m.answered {
+	if m.last == 0 || now-m.last > int64(missesApart) || m.missed*missesPart < m.missed+answered-m.answered {
 		m.began, m.missed, m.answered = now, 0, answered
 	}
 	m.last = now
@@ -68,26 +68,20 @@ func (s *Shard) Missed(err error) {
 	default:
 		l.Counts.Missed[NotInTime].Add(1)
 	}
-	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleFromNow() {
+	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleForLoad() {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
 	}
 }
 
-// settleFromNow makes a shard settle from now on, unless Redis is lost. It reports whether it
-// did not settle before.
-func (s *Shard) settleFromNow() (begun bool) {
+// settleForLoad makes a shard settle from now on because Redis is too slow. It reports whether it did not settle before.
+func (s *Shard) settleForLoad() (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.uncharged()
-	if e == nil {
-		s.beginSettling().load.Store(true)
-		return true
+	begun = s.uncharged() == nil
+	if e := s.settleFromNow(); begun {
+		e.load.Store(true)
 	}
-	if e.back.Load() != 0 {
-		e.repaid.Store(false)
-		e.isBack(s.all.Now())
-	}
-	return false
+	return begun
 }
 
 // silence is the time since which Redis has not answered: the start of the first failed trip after

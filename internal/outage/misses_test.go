@@ -42,6 +42,16 @@ func TestWhatIsOftenMissed(t *testing.T) {
 	}
 }
 
+// In the first second of a limiter's clock, too, many misses at one moment are one.
+func TestMissesOfTheFirstMoment(t *testing.T) {
+	var m misses
+	for range 100 {
+		if m.miss(int64(500*time.Millisecond), 0, 50*time.Millisecond) {
+			t.Fatal("many at one moment count as often")
+		}
+	}
+}
+
 // Law 11: misses that go on put off the end of the settling; of a lost Redis they begin none.
 func TestMissesPutOffTheEnd(t *testing.T) {
 	l := newShards(t, 1)
@@ -68,6 +78,14 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 	l.now.Add(int64(settleAtLeast))
 	if l.heartbeat(t, s); s.State() != Healthy {
 		t.Errorf("%v when it is missed no more", s.State())
+	}
+	miss()
+	e := s.incident.Load()
+	back := e.back.Load()
+	l.now.Add(int64(time.Second / 2))
+	miss()
+	if s.end(e, back); s.State() != Settling {
+		t.Errorf("%v: it was put off between the look whether it is over and its end", s.State())
 	}
 	s.Breaker.ForceOpen(errLost)
 	if miss(); s.State() != Outage || s.incident.Load().back.Load() != 0 {

@@ -106,7 +106,7 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	l.place(next, places)
 	if next.of != old.of {
 		l.routes.Store(next)
-		l.tell(change{}) // the worst state may be another
+		l.changes.Send() // the worst state may be another
 	}
 	return added
 }
@@ -191,10 +191,7 @@ func (s *Shard) adopt(from *Shard) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.uncharged() != nil || !s.Breaker.Closed() {
-		return
-	}
-	s.beginSettling()
+	s.settleFromNow()
 }
 
 // place records where the shards' masters are, and moves the fleet's key if its slot has changed.

@@ -119,7 +119,7 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 		_ = b.Breaker.Probe(func() error { return nil })
 		return b.Breaker.Closed()
 	})
-	if !b.end(b.incident.Load()) || b.State() != Healthy || a.State() != Outage || l.State() != Outage {
+	if endNow(b); b.State() != Healthy || a.State() != Outage || l.State() != Outage {
 		t.Fatalf("b is %v, a %v, the limiter %v", b.State(), a.State(), l.State())
 	}
 	// Some of a's slots are given to b.
@@ -164,13 +164,72 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
 	l.Go(l.tellChanges)
-	for _, c := range []change{{a, Outage}, {b, Outage}, {b, Settling}, {b, Healthy}, {a, Settling}, {a, Healthy}} {
-		c.shard.changed(c.to)
-	}
-	for _, want := range []State{Outage, Settling, Healthy} {
+	expect := func(want State) {
+		t.Helper()
 		if got := <-told; got != want {
 			t.Errorf("told %v, want %v", got, want)
 		}
+	}
+	a.Breaker.ForceOpen(errLost)
+	expect(Outage)
+	b.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, b)
+	endNow(b)
+	l.closeBreaker(t, a)
+	expect(Settling)
+	endNow(a)
+	expect(Healthy)
+}
+
+// However long the callback takes, and whatever changes meanwhile, it is told of the last state.
+func TestTheLastStateIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, told := newShards(t, 1), make(chan State)
+		s := l.first
+		l.Changed = func(to State) { told <- to }
+		ctx, stop := context.WithCancel(t.Context())
+		l.Context = ctx
+		var telling sync.WaitGroup
+		telling.Go(l.tellChanges)
+		for range 100 {
+			s.Breaker.ForceOpen(errLost)
+			synctest.Wait() // the callback is told of the first, and busy from then on
+			l.closeBreaker(t, s)
+			endNow(s)
+		}
+		var last State
+		for more := true; more; {
+			select {
+			case last = <-told:
+			case <-time.After(time.Hour):
+				more = false
+			}
+		}
+		if last != Healthy || s.State() != Healthy || l.TimeSpent()[Outage] == 0 {
+			t.Errorf("told %v last, it is %v", last, s.State())
+		}
+		stop()
+		telling.Wait()
+	})
+}
+
+// Law 11: a shard that is through with settling for a rule, or whose incident nobody has ended because its master has no slots,
+// settles again with slots that come from one that is lost.
+func TestLaw11SlotsComeToAShardThatHasSettled(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	r := newRule(t, "r", limit.PerMinute(100), limit.SlidingLog())
+	b.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, b)
+	l.now.Add(int64(2 * minute))
+	a.Breaker.ForceOpen(errLost)
+	if b.Settling(r) {
+		t.Fatal("b settles for longer than the rule's window")
+	}
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
+	if !b.Settling(r) {
+		t.Error("b does not settle with slots that have not settled")
 	}
 }
 

@@ -18,6 +18,7 @@ type Rule struct {
 	Capacity  int64  // the most that can be free in Redis
 	Sliding   bool   // capacity that is not free equals the units of the last window
 	Salt      uint64 // differs for each rule name and window
+	Terms     uint64 // differs for each limit and algorithm
 	Number    uint8  // of the name in the ledger
 }
 
@@ -33,7 +34,7 @@ type Question struct {
 // account returns the key's account for the ledger.
 func (q *Question) account() ledger.Account[*Rule] {
 	return ledger.Account[*Rule]{
-		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Rule: q.Rule.Number,
+		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Terms: q.Rule.Terms, Rule: q.Rule.Number,
 	}
 }
 

@@ -82,34 +82,53 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 	back, now := e.back.Load(), s.all.Now()
 	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(FleetTTL))
-	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !e.forgotten.Load()
+	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !s.forgets(e)
 	e.heardOf(heard.Lost, now)
 	lost, longest := e.losses().any(now), s.all.Longest()
 	switch {
 	case settled && !lost, longest > 0 && e.isOver(longest, now): // rules may be made yet
-		if s.end(e) {
-			s.changed(Healthy)
-		}
-	case settled && s.endBut(e):
+		s.end(e, back)
+	case settled && s.endBut(e, back):
 		s.warn("lost records", "more keys were granted something without Redis than LedgerKeys has room for; rules of which records were lost go on settling for their window",
 			"rules", e.losses().rules())
 	}
 }
 
-// hasRepaid records that this instance owes nothing at the moment.
-func (s *Shard) hasRepaid() {
+// owesNow is Owes, and records it if nothing is owed.
+func (s *Shard) owesNow() bool {
+	e, back := s.incident.Load(), int64(0)
+	if e != nil {
+		back = e.back.Load()
+	}
+	owes := s.Owes()
+	if !owes && back != 0 {
+		s.hasRepaid(e, back)
+	}
+	return owes
+}
+
+// hasRepaid records that this instance owed nothing when Redis had been back since the given time, unless Redis was lost
+// again meanwhile: it may owe what it has granted then.
+func (s *Shard) hasRepaid(e *incident, back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.incident.Load(); e != nil && e.back.Load() != 0 && s.Breaker.Closed() {
+	if e.back.Load() == back {
 		e.repaid.Store(true)
 	}
+}
+
+// forgets reports whether Redis has lost grants within the longest window. Other instances charge a key again only when it
+// is used, so some of these grants are never charged again.
+func (s *Shard) forgets(e *incident) bool {
+	at, longest := e.forgotten.Load(), int64(s.all.Longest())
+	return at != 0 && (s.all.Now()-at < longest || longest == 0) // rules may be made yet
 }
 
 // isUnsettled reports whether the other instances must wait until this one, which owes units, has
 // charged them.
 func (s *Shard) isUnsettled() bool {
 	e := s.incident.Load()
-	return e != nil && (!e.repaid.Load() || e.forgotten.Load())
+	return e != nil && (!e.repaid.Load() || s.forgets(e))
 }
 
 // settleWithOthers makes an instance that has just joined the fleet settle, because others have not
@@ -117,17 +136,14 @@ func (s *Shard) isUnsettled() bool {
 func (s *Shard) settleWithOthers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.incident.Load() != nil {
-		return
-	}
-	s.beginSettling()
+	s.settleFromNow()
 }
 
 // settlesSoon reports whether an incident may end before a window has passed, if all instances
 // report that they have charged.
 func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()
-	return e != nil && !e.forgotten.Load()
+	return e != nil && !s.forgets(e)
 }
 
 // losses has the rules of which some instance has lost records of grants without Redis, and until
@@ -181,7 +197,7 @@ func (e *incident) losses() losses {
 // window, grants that Redis does not know no longer count; and once all instances have charged
 // their grants, Redis lacks only those whose records were lost.
 func (e *incident) settles(rule string, window time.Duration, now int64) bool {
-	if e == nil || e.isOver(window, now) {
+	if e.isOver(window, now) {
 		return false
 	}
 	return !e.charged.Load() || e.losses().of(rule, now)

@@ -29,7 +29,7 @@ type Shard struct {
 	misses  misses
 
 	suspicions wake.Signal  // that Redis has lost its data
-	told       State        // last state reported by tellChanges
+	told       State        // last state reported by tellChanges, which alone uses this and the next two
 	toldAt     time.Time    // when that was
 	unwell     time.Time    // since when it is not healthy, as reported
 	changedAt  atomic.Int64 // when the state changed last, in Unix nanoseconds
@@ -87,9 +87,9 @@ type incident struct {
 	load atomic.Bool
 	// Times on the limiter's clock: of the cut; and since when Redis is back, 0 if it is not.
 	cut, back atomic.Int64
-	// forgotten says that Redis has lost grants. Other instances charge a key again only when it is
-	// used, so some grants are never charged again, and a whole window must pass.
-	forgotten atomic.Bool
+	// forgotten is when it was noticed, on the limiter's clock, that Redis has lost grants; 0: it has not. See
+	// Shard.forgets.
+	forgotten atomic.Int64
 	// repaid says that this instance has charged all that it granted until Redis was back. What it
 	// has granted since, because single decisions missed Redis, is charged like that of a healthy
 	// instance: nobody waits for it. In a large fleet there is always an instance with such a debt.
@@ -148,12 +148,19 @@ func (s *Shard) since(now int64) int64 {
 	return now
 }
 
-// beginSettling begins an incident while Redis is there. The lock is held.
-func (s *Shard) beginSettling() *incident {
-	now := s.all.Now()
-	e := s.begin(now)
-	e.isBack(now)
-	s.changed(Settling)
+// settleFromNow makes the shard settle from now on, or if Redis is lost, as soon as it is back: in a new incident, or in the
+// one that has not ended. The lock is held.
+func (s *Shard) settleFromNow() *incident {
+	now, e := s.all.Now(), s.uncharged()
+	switch {
+	case e == nil:
+		e = s.begin(now)
+		e.isBack(now)
+		s.changed()
+	case e.back.Load() != 0:
+		e.repaid.Store(false)
+		e.isBack(now)
+	}
 	return e
 }
 
@@ -167,19 +174,28 @@ func (s *Shard) back(now int64) {
 // isBack records that Redis is back since now.
 func (e *incident) isBack(now int64) { e.back.Store(max(1, now)) }
 
-// end ends an incident, unless Redis has been lost again.
-func (s *Shard) end(e *incident) bool {
+// mayEnd reports whether Redis has been back all the time since then, and nothing has put off the end of the settling. The lock
+// is held.
+func (s *Shard) mayEnd(e *incident, back int64) bool {
+	return back != 0 && e.back.Load() == back && s.Breaker.Closed() && s.incident.Load() == e
+}
+
+// end ends an incident if it may end.
+func (s *Shard) end(e *incident, back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.Breaker.Closed() && s.incident.CompareAndSwap(e, nil)
+	if s.mayEnd(e, back) {
+		s.incident.Store(nil)
+		s.changed()
+	}
 }
 
 // endBut ends an incident except for rules of which records were lost. It reports whether that is a
 // change.
-func (s *Shard) endBut(e *incident) bool {
+func (s *Shard) endBut(e *incident, back int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.back.Load() != 0 && s.Breaker.Closed() && s.incident.Load() == e && !e.charged.Swap(true)
+	return s.mayEnd(e, back) && !e.charged.Swap(true)
 }
 
 func (e *incident) isOver(window time.Duration, now int64) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -116,16 +117,17 @@ type Shards struct {
 	first  *Shard // the only one, except on a Cluster
 	routes atomic.Pointer[routes]
 
-	changes   chan change
+	changes   wake.Signal // that the state of a shard has changed, or which are in use
 	spent     spent
 	incidents atomic.Uint32 // of all shards, the last one's number
-	sequences atomic.Int64  // of all shards' charges
-	longest   atomic.Int64  // window of all rules
+	charges   charges
+	sequences atomic.Int64 // of all shards' charges
+	longest   atomic.Int64 // window of all rules
 }
 
 // New returns shards without contact to Redis, see [Shards.Meet].
 func New(c Config) *Shards {
-	l := &Shards{Config: c, changes: make(chan change, changesKept), spent: spent{since: time.Now()}}
+	l := &Shards{Config: c, changes: wake.NewSignal(), spent: spent{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
 	l.first.where.Store(&where{slots: remote.SlotCount})
 	alone := []*Shard{l.first}

@@ -3,6 +3,7 @@ package outage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,12 @@ func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 	}
 }
 
+// endNow ends the incident of a shard whose Redis is back.
+func endNow(s *Shard) {
+	e := s.incident.Load()
+	s.end(e, e.back.Load())
+}
+
 // closeBreaker has probes close it.
 func (l *testShards) closeBreaker(t *testing.T, s *Shard) {
 	t.Helper()
@@ -172,7 +179,8 @@ func newRule(t *testing.T, name string, lim limit.Limit, a limit.Algorithm) *Rul
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Rule{Name: name, Limit: lim, Algorithm: a, Encoded: encoded, Capacity: lim.Quota(), Sliding: a.Same(limit.SlidingLog()), Salt: hasher.Salt(name)}
+	return &Rule{Name: name, Limit: lim, Algorithm: a, Encoded: encoded, Capacity: lim.Quota(), Sliding: a.Same(limit.SlidingLog()),
+		Salt: hasher.Salt(fmt.Sprint(name, lim.Window())), Terms: hasher.Salt(fmt.Sprint(lim, a))}
 }
 
 func question(r *Rule, key remote.UserKey, cost int64) *Question {

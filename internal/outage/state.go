@@ -41,44 +41,32 @@ func worse(a, b State) State {
 	return max(a, b)
 }
 
-// change is a change of a shard's state, or without a shard, of the shards in use.
-type change struct {
-	shard *Shard
-	to    State
-}
-
-// changesKept is how many changes may wait to be reported.
-const changesKept = 256
-
-// changed queues a change to be reported. It never waits.
-func (s *Shard) changed(to State) {
+// changed has it reported that the state has changed. It never waits.
+func (s *Shard) changed() {
 	s.changedAt.Store(time.Now().UnixNano())
-	s.all.tell(change{s, to})
+	s.all.changes.Send()
 }
 
 // Since returns the time since which the shard has been in its state.
 func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
 
-func (l *Shards) tell(c change) {
-	select {
-	case l.changes <- c:
-	default:
-	}
-}
-
-// tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed.
+// tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed. States that are over before it
+// has told of earlier ones are left out, but never the last one.
 func (l *Shards) tellChanges() {
 	for {
 		select {
 		case <-l.Context.Done():
 			l.spent.end(time.Now())
 			return
-		case c := <-l.changes:
-			if c.shard != nil {
-				c.shard.log(c.to)
+		case <-l.changes:
+			r := l.routes.Load()
+			for _, s := range r.shards {
+				if to := s.State(); to != s.told {
+					s.log(to)
+				}
 			}
 			state := Healthy
-			for _, s := range l.InUse() {
+			for _, s := range r.used {
 				state = worse(state, s.told)
 			}
 			if l.spent.enter(state, time.Now()) && l.Changed != nil {

@@ -27,10 +27,10 @@ type credit struct {
 
 const mostCredit = math.MaxUint32
 
-// tag distinguishes a key's credits by what they depend on: the limit, and the outage in which the
+// tag distinguishes a key's credits by what they depend on: the limit, who is to be charged, and the outage in which the
 // share was fixed.
 func (a *Account[O]) tag(o Outage) uint64 {
-	return a.Hash ^ (uint64(a.Quota)<<32 | uint64(a.Quota)>>32) ^ uint64(o.Number)*0x9e3779b97f4a7c15
+	return a.Hash ^ a.Terms ^ (uint64(a.Quota)<<32 | uint64(a.Quota)>>32) ^ uint64(o.Number)*0x9e3779b97f4a7c15
 }
 
 // spend grants cost units if they are left, and returns what is left then.

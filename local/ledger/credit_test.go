@@ -53,6 +53,7 @@ func TestCreditsOfOthers(t *testing.T) {
 		"the same":            {func(*Account[string], *Outage, *int64, *int64) {}, true},
 		"another key":         {func(a *Account[string], _ *Outage, _, _ *int64) { a.Hash++ }, false},
 		"another limit":       {func(a *Account[string], _ *Outage, _, _ *int64) { a.Quota = 10 }, false},
+		"another's debt":      {func(a *Account[string], _ *Outage, _, _ *int64) { a.Terms++ }, false},
 		"another outage":      {func(_ *Account[string], o *Outage, _, _ *int64) { o.Number++ }, false},
 		"no outage":           {func(_ *Account[string], o *Outage, _, _ *int64) { o.Number = 0 }, false},
 		"maybe charged":       {func(a *Account[string], _ *Outage, _, _ *int64) { a.Charged = true }, false},

@@ -15,8 +15,8 @@ import (
 type journal struct {
 	lines  atomic.Int64
 	units  atomic.Int64
-	taking sync.Mutex    // held while lines are taken out
-	next   atomic.Uint64 // next set to search
+	taking sync.Mutex // held while lines are taken out
+	next   uint64     // next set to search; guarded by taking
 }
 
 // line is the units of a key by sub-window, as in its record. If the key's rule is changed, its owner is
@@ -87,10 +87,14 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 		return generation
 	}
 	r.generation = uint8(generation)
-	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation-uint32(behind), generation)
+	group := l.groups.of(a.Key)
+	since, forgotten := l.groups.forgottenSince(group, generation-uint32(behind), generation)
 	if !forgotten {
 		return generation
 	}
+	// While the line is written anew it counts as another, lest it looks as if nothing was owed.
+	l.countLines(group, 1)
+	defer l.countLines(group, -1)
 	length := subWindow(a.Window)
 	newest := r.newest(length)
 	var owed [ledgerCounts]int64 // by age
@@ -137,10 +141,10 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 
 // journalMore notes more units in a line.
 func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
-	l.journal.units.Add(-e.units)
+	was := e.units
 	e.advance(index)
 	e.add(index, units)
-	l.journal.units.Add(e.units)
+	l.journal.units.Add(e.units - was)
 }
 
 // journalRemove takes up to n units of sub-window index out of a line, whose record's
@@ -175,9 +179,9 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 	if e == nil {
 		return nil
 	}
-	l.journal.units.Add(-e.units)
+	was := e.units
 	e.advance(index)
-	l.journal.units.Add(e.units)
+	l.journal.units.Add(e.units - was)
 	if e.units == 0 {
 		l.countLine(e, -1)
 		return nil
@@ -201,9 +205,11 @@ func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
 	}
 }
 
-func (l *Ledger[O]) countLine(e *line[O], n int64) {
+func (l *Ledger[O]) countLine(e *line[O], n int64) { l.countLines(int(e.group), n) }
+
+func (l *Ledger[O]) countLines(group int, n int64) {
 	l.journal.lines.Add(n)
-	l.groups.lines[e.group].Add(n)
+	l.groups.lines[group].Add(n)
 }
 
 // Uncharged takes the units of up to most keys of some groups out of the journal, to be charged in
@@ -217,9 +223,9 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 		if len(debts) >= most || int64(len(debts)) >= waiting {
 			break
 		}
-		set := &l.sets[l.journal.next.Load()&l.mask]
+		set := &l.sets[l.journal.next&l.mask]
 		if debts = l.unchargedOf(set, in, debts, most, now); len(debts) < most {
-			l.journal.next.Add(1)
+			l.journal.next++
 		}
 	}
 	return debts

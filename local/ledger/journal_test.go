@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -494,4 +496,29 @@ func TestLaws7And11ManyLosses(t *testing.T) {
 	if units, keys := l.Waiting(); units != 0 || keys != 0 {
 		t.Errorf("%d units of %d keys wait once more", units, keys)
 	}
+}
+
+// A key that owes something owes it also at the moment at which what Redis has lost is added. Who looks just then would otherwise
+// take all for charged.
+func TestUnitsWaitWhileMoreAreAdded(t *testing.T) {
+	l := New[string](8)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}
+	l.Take(a, outage, noon, 1)
+	var losing sync.WaitGroup
+	var stop atomic.Bool
+	losing.Go(func() {
+		for !stop.Load() {
+			l.Forgotten(all, math.MinInt64)
+			l.Used(a, noon)
+			l.Free(a, outage, noon, 1)
+		}
+	})
+	for range 100_000 {
+		if l.WaitingIn(all) == 0 {
+			t.Error("no key waits to be charged")
+			break
+		}
+	}
+	stop.Store(true)
+	losing.Wait()
 }

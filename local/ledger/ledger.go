@@ -42,6 +42,8 @@ type Account[O any] struct {
 	Quota  int64         // of the whole fleet
 	Owner  O
 	Key    string
+	// Terms differ for owners that are to be charged in different ways, of the same limit, too: one by another algorithm.
+	Terms uint64
 	// Rule is the number of the rule, see [Ledger.RuleNumber]: records are evicted for others of
 	// their rule first.
 	Rule uint8
