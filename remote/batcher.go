@@ -204,6 +204,11 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	if lead {
 		b.lead(c, others)
 	}
+	return b.await(c)
+}
+
+// await returns once the call is answered. Until then its caller leads the trips for which it is elected.
+func (b *Batcher) await(c *call) error {
 	for <-c.done; c.elected; <-c.done {
 		c.elected = false
 		b.lead(c, true)

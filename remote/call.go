@@ -99,14 +99,12 @@ func (c *call) described(i int) string {
 // has left.
 func (c *call) lead() bool { return c.mayLead && c.state.CompareAndSwap(callWaiting, callLeading) }
 
-// follow lets the caller, which has led a trip, wait like others again. It returns false if the
-// call was on that trip.
-func (c *call) follow() bool { return c.state.CompareAndSwap(callLeading, callWaiting) }
+// follow ends what lead has begun, unless the call is on a trip, or answered.
+func (c *call) follow() { c.state.CompareAndSwap(callLeading, callWaiting) }
 
-// send marks the call as sent, unless its caller has left.
+// send marks the call as sent, unless its caller has left. Its caller may cease to lead another trip meanwhile.
 func (c *call) send() {
-	if !c.state.CompareAndSwap(callWaiting, callSent) {
-		c.state.CompareAndSwap(callLeading, callSent)
+	for !c.state.CompareAndSwap(callWaiting, callSent) && !c.state.CompareAndSwap(callLeading, callSent) && !c.claimed() {
 	}
 }
 

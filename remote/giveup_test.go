@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,4 +147,66 @@ func TestLaw7WhoHasLeftTakesNoRoom(t *testing.T) {
 	b.mu.Lock()
 	b.inFlight = 0
 	b.mu.Unlock()
+}
+
+// Law 7: a caller that is about to lead a trip, while another one carries its call, waits for that no longer than
+// until its own deadline, which is before that trip's.
+func TestLaw7LeadersWhoseCallIsOnAnotherTripKeepTheirDeadlines(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, time.Minute })
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	decide(t, NewScript(client), "k", rule, 0, 1)
+	server.Pause()
+	defer server.Resume()
+	for _, left := range []int64{2100 * ms, 200 * ms} { // more than half of the deadline, and less
+		b, _ := newBatcher(t, client, deadline(4*time.Second))
+		began := time.Now()
+		c := waitingCall(rule, left)
+		if lead, _, err := b.enqueue(c); !lead || err != nil {
+			t.Fatalf("it does not lead: %v", err)
+		}
+		b.mu.Lock()
+		b.start()
+		b.mu.Unlock()
+		go b.lead(nil, false)
+		redistest.Eventually(t, "another trip carries its call", func() bool { return c.state.Load() == callSent })
+		b.lead(c, false)
+		<-c.done
+		if took := time.Since(began) - microseconds(left); !errors.Is(c.err, ErrNoAnswer) || took > time.Second {
+			t.Errorf("%v after its deadline: %v", took, c.err)
+		}
+	}
+}
+
+// Law 7: calls whose deadlines pass soon after a trip was loaded need not wait until contexts are checked again.
+func TestLaw7TheReaperDoesNotLoseSightOfATripBeingLoaded(t *testing.T) {
+	client, _ := redistest.Embedded(t)
+	b, _ := newBatcher(t, client)
+	b.mu.Lock()
+	b.trips = []*trip{{}}
+	b.mu.Unlock()
+	b.reap()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if latest := b.reaped + reapEvery.Microseconds(); b.reapAt == 0 || b.reapAt > latest {
+		t.Errorf("its next round is %d µs late", b.reapAt-latest)
+	}
+	b.trips = nil
+}
+
+// A call is on a trip also if its caller ceases to lead another one at the same moment. Otherwise its caller would
+// be told that it was not sent.
+func TestCallsAreSentWhileTheirCallersCeaseToLead(t *testing.T) {
+	c := &call{}
+	for range 200_000 {
+		c.state.Store(callLeading)
+		var follows sync.WaitGroup
+		follows.Go(func() { c.follow() })
+		c.send()
+		follows.Wait()
+		if state := c.state.Load(); state != callSent {
+			t.Fatalf("state %d after it was sent", state)
+		}
+	}
 }

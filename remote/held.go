@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -69,12 +70,18 @@ func (h *heldConn) isCrowded(now int64, own int) bool {
 	return true
 }
 
-// rest gives the connection back unless it is in use.
-func (h *heldConn) rest() {
-	if h.mu.TryLock() {
-		h.giveBack()
-		h.mu.Unlock()
+// rest gives the connection back, and if forever is set, none is kept again. It returns false if the connection is
+// in use.
+func (h *heldConn) rest(forever bool) bool {
+	if !h.mu.TryLock() {
+		return false
 	}
+	defer h.mu.Unlock()
+	h.giveBack()
+	if forever {
+		h.crowded = math.MaxInt64
+	}
+	return true
 }
 
 func (h *heldConn) isDue(now int64) bool {

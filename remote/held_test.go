@@ -122,3 +122,34 @@ func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 		t.Errorf("%d trips failed", n)
 	}
 }
+
+// A trip that has found its node just before that is forgotten holds no connection, which nobody would give back.
+func TestForgottenNodesHoldNoConnection(t *testing.T) {
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	n := &node{client: client, held: heldConn{client: client}}
+	var ns nodes
+	ns.known.Store(client, n)
+	use := func() {
+		if err := n.deliver(t.Context(), []redis.Cmder{redis.NewCmd(t.Context(), "ping")}); err != nil {
+			t.Error(err)
+		}
+	}
+	use()
+	if n.held.conn == nil {
+		t.Fatal("no connection is held")
+	}
+	n.held.mu.Lock() // a trip uses it
+	ns.rest()
+	n.held.mu.Unlock()
+	if _, known := ns.known.Load(client); !known {
+		t.Error("forgotten while it was used")
+	}
+	ns.rest()
+	if _, known := ns.known.Load(client); known {
+		t.Error("not forgotten")
+	}
+	use()
+	if n.held.conn != nil {
+		t.Error("a connection is held")
+	}
+}

@@ -141,8 +141,8 @@ func (b *Batcher) lead(leader *call, others bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if leader != nil && leader.follow() {
-		b.setReaper(leader)
+	if leader != nil {
+		b.follow(leader)
 	}
 	b.spare = append(b.spare, t)
 	if hasPlace {
@@ -157,11 +157,17 @@ func (b *Batcher) resign(leader *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	leader.mayLead = false
-	if leader.follow() {
-		b.setReaper(leader)
-	}
+	b.follow(leader)
 	b.inFlight--
 	b.startNext()
+}
+
+// follow lets a caller, which has led a trip, wait like others again, unless it is answered: in the queue, or on
+// another trip, which may end later than its time does. The lock is held.
+func (b *Batcher) follow(leader *call) {
+	if leader.follow(); !leader.claimed() {
+		b.setReaper(leader)
+	}
 }
 
 // awaitOthers yields to callers that were just answered, so that those that ask again at once share

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -84,5 +85,36 @@ func TestALibraryIsComparedOnce(t *testing.T) {
 	decide(t, script, "k", rule, 0, 1)
 	if stats := admin.InfoMap(ctx, "commandstats").Val()["Commandstats"]; !strings.HasPrefix(stats["cmdstat_fcall"], "calls=6,") {
 		t.Errorf("it was called by who could not compare it: %v", stats)
+	}
+}
+
+// Law 7: who waits for the library that another one loads waits no longer than for its own time, which does not
+// show that there can be none.
+func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
+	script := NewScript(redistest.Start(t).Client(t))
+	script.checked.Store(true) // it is missing nevertheless, as after FUNCTION FLUSH
+	began, hung := make(chan struct{}), make(chan struct{})
+	defer close(hung)
+	go script.load.Do(script.library.verb, func() (any, error) {
+		close(began)
+		<-hung
+		return nil, nil
+	})
+	<-began
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	failed := make(chan error)
+	go func() {
+		_, err := script.Run(ctx, []Entry{{Key: "k", Rule: rule, Cost: 1}}, 0)
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if err == nil || KindOf(err) != Timeout || script.plain.Load() {
+			t.Errorf("%v; without the library from now on: %v", err, script.plain.Load())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("not over after 20 s")
 	}
 }

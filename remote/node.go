@@ -124,8 +124,8 @@ func (ns *nodes) rest() {
 	now := localTime()
 	ns.known.Range(func(client, known any) bool {
 		n := known.(*node)
-		n.held.rest()
-		if now-n.asked.Load() > forgetAfter.Microseconds() {
+		forget := now-n.asked.Load() > forgetAfter.Microseconds()
+		if n.held.rest(forget) && forget {
 			ns.known.Delete(client)
 		}
 		return true

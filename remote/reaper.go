@@ -67,8 +67,8 @@ func (b *Batcher) reap() {
 	for i := len(b.trips) - 1; i >= 0; i-- { // giveUp removes one
 		t := b.trips[i]
 		switch {
-		case t.ends == 0: // it is being loaded: check again
-			next = min(next, now+lookEvery.Microseconds())
+		case t.ends == 0: // it is being loaded, and so are calls whose time may soon be over: check again
+			next = min(next, now+reapEvery.Microseconds())
 		case t.ends <= now:
 			reap(t.calls, t.leader)
 			t.ctx.end()

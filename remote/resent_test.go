@@ -55,3 +55,50 @@ func TestLaw4ExpiredEntriesAreResentOnce(t *testing.T) {
 		t.Errorf("%d remain, want 8", r.Remaining)
 	}
 }
+
+// Law 7: a call that is sent once more while its caller is about to lead a trip has one place at most. Two would
+// be one signal too many: its caller would take one of them for its answer, and never use a place.
+func TestLaw7WhoIsResentIsNotElectedTwice(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	var b *Batcher
+	forward := false
+	hooks := Hooks{
+		Begin: func() (func(error), error) {
+			if c := &b.script.only.clocks.only; forward {
+				known := *c.Load()
+				known.ahead -= 3600 * 1_000_000
+				c.Store(&known) // as if Redis's clock had gone forward by an hour
+			}
+			forward = false
+			return func(error) {}, nil
+		},
+		Trip: func(int, time.Duration, error) {
+			b.mu.Lock()
+			b.distance = distance{least: farAway, usual: farAway, known: knownAfter, since: localTime()} // a further trip may start
+			b.mu.Unlock()
+		},
+	}
+	b = NewBatcher(NewScript(client), Options{Deadline: 10 * time.Second, MaxBatch: 8, MaxWork: 100, InFlight: 4, Queue: 8, Inline: true}, hooks)
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	mustDecide(t, b, Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1})
+	forward = true
+	c := waitingCall(rule, b.opt.Deadline.Microseconds())
+	b.mu.Lock()
+	b.queue.add(c)
+	b.startNext() // its caller is elected, but does not run yet
+	b.start()
+	b.mu.Unlock()
+	b.lead(nil, false) // another trip carries it, on which it expires
+	if !c.resent {
+		t.Fatal("it has not expired")
+	}
+	err := b.await(c)
+	if err != nil || len(c.replies) != 1 {
+		t.Errorf("%d replies, %v", len(c.replies), err)
+	}
+	awaitState(t, b, 0, 0)
+	b.Close()
+	if n := len(c.done); n > 0 {
+		t.Errorf("%d signals are left", n)
+	}
+}

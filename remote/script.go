@@ -109,7 +109,7 @@ func (s *Script) HoldConnection() {
 func (s *Script) Rest() {
 	s.nodes.rest()
 	if s.only != nil {
-		s.only.held.rest()
+		s.only.held.rest(false)
 	}
 }
 
@@ -250,7 +250,7 @@ func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entr
 		if refused != nil {
 			s.withoutLibrary(nil)
 		} else if missing != nil {
-			if err := s.loadForm(ctx, form); err != nil {
+			if err := s.loadForm(ctx, form); err != nil && KindOf(err) != Timeout {
 				s.withoutLibrary(err)
 			}
 		}

@@ -17,9 +17,10 @@ func (s *Script) Prepare(ctx context.Context) {
 	}
 }
 
-// loadForm loads a form on every node. Any number of callers at once load it once.
-func (s *Script) loadForm(ctx context.Context, f *form) error {
-	_, err, _ := s.load.Do(f.verb, func() (any, error) {
+// loadForm loads a form on every node. Any number of callers at once load it once, each for as long as its context
+// lasts.
+func (s *Script) loadForm(ctx context.Context, f *form) (err error) {
+	loaded := s.load.DoChan(f.verb, func() (any, error) {
 		if s.nodes.cluster == nil {
 			return nil, f.loadInto(ctx, s.client)
 		}
@@ -40,6 +41,12 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 		}
 		return nil, err
 	})
+	select {
+	case result := <-loaded:
+		err = result.Err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	if err == nil && f == &s.library {
 		s.checked.Store(true)
 	}

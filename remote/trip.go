@@ -443,6 +443,7 @@ func (b *Batcher) again(calls []*call) {
 	defer b.mu.Unlock()
 	for _, c := range calls {
 		c.state.Store(callWaiting)
+		c.mayLead = false // its caller may have been elected already, and not know it yet
 	}
 	if b.closed {
 		fail(calls, limit.ErrClosed)
