@@ -104,13 +104,8 @@ func TestLaw11SlotsAskedForAtTheSameTimeStayWithinTheShare(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
-				prefix := redistest.Prefix()
-				l := newLimiterOn(t, bubble.Client(t), prefix)
-				newLimiterOn(t, bubble.Client(t), prefix) // the other half of the fleet
+				l := settling(t, bubble)
 				r := newRule(t, l, "jobs", limit.Concurrent(units))
-				redistest.Eventually(t, "the fleet is known", func() bool { return l.FleetSize() == 2 })
-				l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
-				redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
 				if d, err := r.Peek(t.Context(), "k", 1); err != nil || !d.Allowed || d.Remaining != units/2 {
 					t.Errorf("within the share: %+v, %v", d, err)
 				}
@@ -144,6 +139,39 @@ func TestLaw11SlotsAskedForAtTheSameTimeStayWithinTheShare(t *testing.T) {
 			})
 		})
 	}
+}
+
+// settling returns a limiter of a fleet of two that settles, in a bubble.
+func settling(t *testing.T, bubble *redistest.Bubble) *Limiter {
+	t.Helper()
+	prefix := redistest.Prefix()
+	l := newLimiterOn(t, bubble.Client(t), prefix)
+	newLimiterOn(t, bubble.Client(t), prefix) // the other half of the fleet
+	redistest.Eventually(t, "the fleet is known", func() bool { return l.FleetSize() == 2 })
+	l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
+	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
+	return l
+}
+
+// If Redis is lost after a group has reserved its part of the shares, and before it asks, this part is its own.
+func TestAGroupHasWhatItReserved(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := settling(t, bubble)
+		requests := []Request{
+			{Rule: newRule(t, l, "jobs", limit.Concurrent(10)), Key: "k", Cost: 5},
+			{Rule: newRule(t, l, "rate", limit.PerMinute(10)), Key: "k", Cost: 5},
+		}
+		questions := l.questionsOf(requests)
+		g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: make([]limit.Decision, 2), grants: make(Grants, 2), acquires: true}
+		if !g.reserve(t.Context()) {
+			t.Fatalf("the shares have no room: %+v", g.decisions)
+		}
+		l.shard.Breaker.ForceOpen(errors.New("Redis is lost again"))
+		ds, err := g.decide(t.Context(), [][]int{{0, 1}})
+		if err != nil || !ds[0].Allowed || !ds[1].Allowed || !g.grants[0].Slot.Held() {
+			t.Errorf("%+v, %v", ds, err)
+		}
+	})
 }
 
 // Law 7: a call that has waited until its key was no longer in doubt, or for other limits of its group, has only the rest of the

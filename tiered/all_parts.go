@@ -49,7 +49,9 @@ func (g *together) reserve(ctx context.Context) bool {
 				g.denyBy(i, denial)
 				return false
 			}
-			g.keep(i, outage.Reserved{Units: own})
+			if own > 0 {
+				g.keep(i, outage.Reserved{Units: own})
+			}
 			continue
 		}
 		if !s.Breaker.Closed() || !s.Settling(q.rule.inOutage) {
@@ -125,6 +127,9 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 				return nil, err
 			}
 		}
+		for _, i := range part {
+			g.unreserve(i)
+		}
 		if err != nil {
 			g.fallBack(part, err)
 		}
@@ -153,9 +158,6 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		replies, err = s.DecideAll(ctx, entries, within)
 	} else {
 		replies, err = g.acquire(ctx, s, part, entries, within)
-	}
-	for _, i := range part {
-		g.unreserve(i)
 	}
 	if err != nil {
 		return err
