@@ -75,6 +75,37 @@ func allow(t *testing.T, r *tiered.Rule, key string, times int) {
 	}
 }
 
+// The numbers of a rule do not become smaller when it is no longer on a dry run, as differences of them are shown.
+func TestARuleIsEnforcedAfterADryRun(t *testing.T) {
+	l, _ := newLimiter(t)
+	p, url := mounted(t, l)
+	r, err := l.Rule("tried", limit.PerHour(3), tiered.DryRun())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow(t, r, "k", 5)
+	p.history.add(momentOf(p.inside.Snapshot()))
+	get(t, url)
+	if r, err = l.ChangeRule("tried", limit.PerHour(3)); err != nil {
+		t.Fatal(err)
+	}
+	allow(t, r, "k", 1)
+	p.history.add(momentOf(p.inside.Snapshot()))
+	if _, page := get(t, url); !strings.Contains(page, "3 allowed and 3 denied") {
+		t.Errorf("%s", page)
+	}
+	for _, d := range p.shown(p.since, p.inside.Snapshot(), asked{}).Decisions {
+		if d.AllowedPerSecond > 10 || d.DeniedPerSecond > 10 {
+			t.Errorf("%+v", d)
+		}
+	}
+	for _, bar := range p.history.until(momentOf(p.inside.Snapshot())).Bars {
+		if bar.Allowed < 0 || bar.Denied < 0 || bar.Allowed+bar.Denied > 100 {
+			t.Errorf("%+v", bar)
+		}
+	}
+}
+
 // Who denies nothing is not shown as denying, neither in numbers nor among the hottest keys: what
 // another limit of the same request denied is held back.
 func TestHeldBackIsNotDenied(t *testing.T) {

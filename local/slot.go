@@ -54,10 +54,20 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 }
 
 // Held reports whether the slot is held at now, which must have been read before. It is right also
-// directly after this process was paused, when no timer has fired yet.
+// directly after this process was paused, when no timer has fired yet. A slot that was reported as lost is
+// never held again.
 func (s *Slot[O]) Held(now int64) bool {
-	// In this order: when the time is extended, slots that were lost before have been marked.
-	return s.held != nil && now < s.held.till.Load() && !s.lost.Load()
+	h := s.held
+	switch {
+	case h == nil || s.lost.Load():
+		return false
+	case now < h.till.Load():
+		return !s.lost.Load() // when the time is extended, slots that were lost before have been marked
+	}
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
+	h.lapse(now) // an answer that was received before now may extend the time later
+	return !s.lost.Load()
 }
 
 // Ended returns a channel that is closed when the slot is lost or given back.

@@ -20,9 +20,10 @@ import (
 type Slots[O any] struct {
 	wake func()
 
-	mu   sync.Mutex // guards all keys, and their slots' places
-	of   map[HeldKey]*Held[O]
-	lost map[string]uint64 // slots, by rule
+	mu    sync.Mutex // guards all keys, and their slots' places
+	of    map[HeldKey]*Held[O]
+	lost  map[string]uint64 // slots, by rule
+	ended bool              // EndAll was called
 }
 
 // HeldKey is a key of a rule.
@@ -46,6 +47,7 @@ type Held[O any] struct {
 	free    int64  // units, as Redis said last
 	kept    bool   // the slots are valid until Redis can be reached, and knows of them
 	share   int64  // units that this process may hold in an outage
+	asking  int64  // units of it that are reserved, see Reserve
 	outage  uint32 // the outage that share is for
 	flying  int    // entries in flight that change the record in Redis
 	flown   int64  // when the last of them ended
@@ -78,10 +80,14 @@ func (t *Slots[O]) held(key HeldKey) *Held[O] {
 
 // Enter records that an entry is about to be sent that changes a key's record in Redis, for an owner
 // whose records last for ttl there. Granted, Left or Unknown must follow. While the key is in
-// doubt, h is nil and no entry may be sent; wait is closed when the doubt is over.
+// doubt, h is nil and no entry may be sent; wait is closed when the doubt is over. After EndAll h is nil,
+// and wait is never closed.
 func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], wait <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return nil, make(chan struct{})
+	}
 	h = t.held(key)
 	if h.doubt {
 		return nil, h.over
@@ -187,7 +193,7 @@ func (h *Held[O]) endAll(now int64) {
 // clean removes a key of which nothing is held, and of which Redis has no record, or one that has
 // certainly expired. The lock is held.
 func (h *Held[O]) clean(now int64) {
-	if h.units > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
+	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
 		return
 	}
 	if h.doubt {
@@ -197,10 +203,12 @@ func (h *Held[O]) clean(now int64) {
 	delete(h.table.of, h.HeldKey)
 }
 
-// EndAll gives all slots back in this process only. Statements then tell Redis.
+// EndAll gives all slots back in this process only, and lets none be asked for any more. Statements then
+// tell Redis.
 func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.ended = true
 	for _, h := range t.of {
 		if h.units > 0 {
 			h.endAll(now)

@@ -10,11 +10,14 @@ import (
 func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration, share func(*Held[O]) int64, units int64, s *Slot[O]) (granted bool, left int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return false, 0
+	}
 	h := t.held(key)
 	defer h.clean(now)
 	h.owner, h.ttl = owner, ttl
 	h.lapse(now)
-	if left = share(h) - h.units; left < units {
+	if left = share(h) - h.units - h.asking; left < units {
 		return false, max(0, left)
 	}
 	h.keep()
@@ -45,8 +48,36 @@ func (t *Slots[O]) Room(now int64, key HeldKey, quota int64, outage uint32, flee
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
+	return h.room(now, quota, outage, fleet)
+}
+
+// room is Room. The lock is held.
+func (h *Held[O]) room(now, quota int64, outage uint32, fleet int) int64 {
 	h.lapse(now)
-	return max(0, h.Share(quota, outage, fleet)-h.units)
+	return max(0, h.Share(quota, outage, fleet)-h.units-h.asking)
+}
+
+// Reserve reserves units of the share for at most count slots of the given units each, which Redis is then asked
+// for. It returns 0 if the share has no room for one of them, and the room. Otherwise Unreserve must follow,
+// once the answer is recorded.
+func (t *Slots[O]) Reserve(now int64, key HeldKey, quota int64, outage uint32, fleet int, units, count int64) (reserved, room int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held(key)
+	defer h.clean(now)
+	room = h.room(now, quota, outage, fleet)
+	reserved = min(count, room/units) * units
+	h.asking += reserved
+	return reserved, room
+}
+
+// Unreserve gives back what was reserved of a key's share.
+func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held(key)
+	h.asking -= units
+	h.clean(now)
 }
 
 // keep makes the slots valid until Redis knows of them. The lock is held.

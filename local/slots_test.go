@@ -17,6 +17,9 @@ func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[strin
 	h.Granted(now, till, free, 1, slots...)
 }
 
+// lasts reports whether a slot will be held at a time to come, unless something changes until then.
+func lasts(s *Slot[string], at int64) bool { return at < s.held.till.Load() && !s.lost.Load() }
+
 func ended(s *Slot[string]) bool {
 	select {
 	case <-s.Ended():
@@ -119,14 +122,14 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	}
 	till = now + int64(fleetTTL)
 	all[0].Answered(now, till, 0, 1)
-	if !slot.Held(till-1) || slot.Held(till) {
-		t.Errorf("held before the end: %v, at the end: %v", slot.Held(till-1), slot.Held(till))
+	if !lasts(&slot, till-1) || lasts(&slot, till) {
+		t.Errorf("held before the end: %v, at the end: %v", lasts(&slot, till-1), lasts(&slot, till))
 	}
 	all = table.Statements(now, true, everyKey)
 	if len(all) != 1 || all[0].Absolute {
 		t.Fatalf("the key is still in doubt: %+v", all)
 	}
-	if all[0].Answered(now, till+1, 1, 1); !slot.Held(till) || slot.Held(till+1) {
+	if all[0].Answered(now, till+1, 1, 1); !lasts(&slot, till) || lasts(&slot, till+1) {
 		t.Error("it is not renewed")
 	}
 	if _, units, told := slot.Release(now, now+1, true); units != 1 || !told {
@@ -167,7 +170,7 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 		t.Fatalf("%+v, %+v, in doubt: %v", overtaken, all, wait != nil)
 	}
 	all[0].Answered(slotsNow+2, till+2, 1, 1)
-	if slot.Held(till+2) || !slot.Held(till+1) {
+	if lasts(&slot, till+2) || !lasts(&slot, till+1) {
 		t.Error("it does not last as long as Redis said")
 	}
 	select {
@@ -175,7 +178,7 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 	default:
 		t.Error("who waits for the end of the doubt is not told of it")
 	}
-	if overtaken[0].Answered(slotsNow+3, till+1, 1, 1); !slot.Held(till + 1) {
+	if overtaken[0].Answered(slotsNow+3, till+1, 1, 1); !lasts(&slot, till+1) {
 		t.Error("it ends earlier, as an older answer said")
 	}
 	now := till + 2
@@ -224,8 +227,8 @@ func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 			t.Fatalf("to renew it: %+v", all)
 		}
 		all[0].Answered(now, now+int64(fleetTTL), known, 1)
-		if one.Held(till) != renewed || !one.Held(till-1) {
-			t.Errorf("Redis knew of %d units of 2: still held at its first end: %v", known, one.Held(till))
+		if lasts(&one, till) != renewed || !lasts(&one, till-1) {
+			t.Errorf("Redis knew of %d units of 2: still held at its first end: %v", known, lasts(&one, till))
 		}
 		all = table.Statements(now, false, everyKey)
 		if told := len(all) == 1 && all[0].Absolute && all[0].Units == 2; told == renewed {
@@ -250,6 +253,35 @@ func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
 	all := table.Statements(till, false, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
 		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Law 11: while both Redis and the share must have room, callers that ask at the same time have the share's room once.
+func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
+	table := NewSlots[string](func() {})
+	reserve := func(what string, units, count, want, wantRoom int64) {
+		t.Helper()
+		if got, room := table.Reserve(slotsNow, theKey, 10, 7, 2, units, count); got != want || room != wantRoom {
+			t.Errorf("%s: reserved %d, room for %d; want %d and %d", what, got, room, want, wantRoom)
+		}
+	}
+	reserve("more than fit", 2, 9, 4, 5)
+	reserve("more units than are left", 2, 1, 0, 1)
+	if room := table.Room(slotsNow, theKey, 10, 7, 2); room != 1 {
+		t.Errorf("room for %d units, want 1", room)
+	}
+	share := func(h *Held[string]) int64 { return h.Share(10, 7, 2) }
+	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 2, new(Slot[string])); granted || left != 1 {
+		t.Errorf("granted without Redis: %v, %d are left", granted, left)
+	}
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, new(Slot[string])) // of the 4 units Redis grants one
+	table.Unreserve(slotsNow, theKey, 4)
+	reserve("what was not granted", 1, 9, 4, 4)
+	table.Unreserve(slotsNow, theKey, 4)
+	other := HeldKey{"jobs", "other"}
+	table.Reserve(slotsNow, other, 10, 7, 2, 1, 1)
+	if table.Unreserve(slotsNow, other, 1); table.Keys() != 1 {
+		t.Errorf("%d keys, want only the one that is held", table.Keys())
 	}
 }
 
@@ -285,6 +317,50 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	all := table.Statements(slotsNow, false, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
 		t.Errorf("Redis is told %+v", all)
+	}
+	// Whoever asks only now gets none.
+	late := HeldKey{"jobs", "asked for later"}
+	if h, wait := table.Enter(late, "owner", fleetTTL); h != nil || wait == nil {
+		t.Errorf("entered %v", h)
+	}
+	share := func(*Held[string]) int64 { return 10 }
+	if granted, left := table.GrantAlone(slotsNow, late, "owner", fleetTTL, share, 1, new(Slot[string])); granted || left != 0 {
+		t.Errorf("granted without Redis: %v, %d are left", granted, left)
+	}
+	if n := table.Keys(); n != 1 {
+		t.Errorf("%d keys, want the one of which Redis is to be told", n)
+	}
+}
+
+// Law 13: a slot that was reported as lost stays lost, although a renewal had been answered before that, which is recorded only
+// now because its goroutine was held up.
+func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
+	for what, extend := range map[string]func(table *Slots[string], answered int64, s *Statement[string]){
+		"a renewal": func(_ *Slots[string], answered int64, s *Statement[string]) {
+			s.Answered(answered, answered+int64(fleetTTL), 1, 1)
+		},
+		"the slots are kept": func(table *Slots[string], answered int64, _ *Statement[string]) {
+			table.Keep(answered, func(HeldKey, string) bool { return true })
+		},
+	} {
+		table := NewSlots[string](func() {})
+		var slot Slot[string]
+		till := slotsNow + int64(fleetTTL)
+		holdSlots(table, slotsNow, till, 1, &slot)
+		renewals := table.Statements(slotsNow, true, everyKey)
+		if len(renewals) != 1 {
+			t.Fatalf("%s: %+v", what, renewals)
+		}
+		if slot.Held(till) {
+			t.Errorf("%s: it is held when its time is over", what)
+		}
+		extend(table, till-1, &renewals[0])
+		if slot.Held(till) || !ended(&slot) {
+			t.Errorf("%s: it is held again, after somebody has seen that it was lost", what)
+		}
+		if c := table.Counts()[theKey.Rule]; c.Units != 0 || c.Lost != 1 {
+			t.Errorf("%s: %+v", what, c)
+		}
 	}
 }
 

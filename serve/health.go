@@ -15,8 +15,8 @@ const healthName = "ratelimit"
 type healthState struct {
 	grpc *health.Server
 
-	mu     sync.Mutex // guards broken
-	broken map[string]bool
+	mu     sync.Mutex      // guards broken
+	broken map[string]bool // by part
 }
 
 func newHealth(broken ...string) *healthState {
@@ -32,22 +32,41 @@ func newHealth(broken ...string) *healthState {
 func (h *healthState) set(part string, works bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if works {
-		delete(h.broken, part)
-	} else {
-		h.broken[part] = true
+	h.put(part, works)
+}
+
+// begin is set for what was so before anything was said of the part: what has been said since stays.
+func (h *healthState) begin(part string, works bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, said := h.broken[part]; !said {
+		h.put(part, works)
 	}
+}
+
+// put is for who holds the lock.
+func (h *healthState) put(part string, works bool) {
+	h.broken[part] = !works
 	status := healthv1.HealthCheckResponse_SERVING
-	if len(h.broken) > 0 {
+	if h.anyBroken() {
 		status = healthv1.HealthCheckResponse_NOT_SERVING
 	}
 	h.grpc.SetServingStatus(healthName, status)
 }
 
+func (h *healthState) anyBroken() bool {
+	for _, broken := range h.broken {
+		if broken {
+			return true
+		}
+	}
+	return false
+}
+
 func (h *healthState) ok() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.broken) == 0
+	return !h.anyBroken()
 }
 
 func (h *healthState) ServeHTTP(w http.ResponseWriter, _ *http.Request) {

@@ -259,7 +259,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 	}
 	registry.MustRegister(promlimit.NewCollector(limiter))
 	if s.settings.HealthyWithRedis {
-		s.health.set(part, !limiter.Degraded())
+		s.health.begin(part, !limiter.Degraded())
 	}
 	return limiter, nil
 }

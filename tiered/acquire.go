@@ -58,25 +58,19 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	if d, ok := r.remembered(q.key.hash, l.now(), q.cost); ok {
 		return nil, d, nil
 	}
-	if d, denied := q.deniedSettling(); denied {
+	own, d, ok := q.reserveSlots(count)
+	if !ok {
 		return nil, d, nil
 	}
-	s, err := q.shard(), breaker.ErrOpen
-	if s.Breaker.Closed() {
-		var entered []*local.Held[*Rule]
-		if entered, err = l.enterSlots(ctx, l.config.deadline, q); err == nil {
-			e := q.entry()
-			e.Count = count
-			sent := l.slotNow()
-			var reply remote.Reply
-			reply, err = s.Decide(context.WithoutCancel(ctx), e)
-			slots := q.leaveSlots(entered[0], sent, &reply, err)
-			if err == nil {
-				return q.acquired(ctx, slots, &reply)
-			}
-		}
+	if own > 0 {
+		count = own / q.cost
 	}
-	if !l.outage(err) {
+	slots, reply, err := q.acquireInRedis(ctx, count)
+	q.unreserveSlots(own)
+	switch {
+	case err == nil:
+		return q.acquired(ctx, slots, &reply)
+	case !l.outage(err):
 		return nil, limit.Decision{}, err
 	}
 	slot, d := q.acquireAlone(err)
@@ -86,18 +80,40 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	return []*Slot{slot}, d, nil
 }
 
+// acquireInRedis has Redis decide, and returns the slots that it granted.
+func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Slot, reply remote.Reply, err error) {
+	l, s := q.rule.limiter, q.shard()
+	if !s.Breaker.Closed() {
+		return nil, reply, breaker.ErrOpen
+	}
+	ctx, entered, err := l.enterSlots(ctx, l.config.deadline, q)
+	if err != nil {
+		return nil, reply, err
+	}
+	e := q.entry()
+	e.Count = count
+	sent := l.slotNow()
+	reply, err = s.Decide(context.WithoutCancel(ctx), e)
+	return q.leaveSlots(entered[0], sent, &reply, err), reply, err
+}
+
 // enterSlots registers that entries are about to be sent that change what this process holds of the
 // questions' keys. It returns a record for each question, or nil for one that acquires no slot. While
 // one of the keys is in doubt, enterSlots waits, within the given time. Meanwhile it registers none of
-// the others: Redis is not told about a key in doubt while an entry for it is registered.
-func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) ([]*local.Held[*Rule], error) {
-	for until := time.Now().Add(remote.TimeLeft(ctx, within)); ; {
+// the others: Redis is not told about a key in doubt while an entry for it is registered. The entries are to be
+// sent with the context that it returns, in which they have the rest of the time (law 7).
+func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) (context.Context, []*local.Held[*Rule], error) {
+	until := time.Now().Add(remote.TimeLeft(ctx, within))
+	for rest := ctx; ; rest = remote.DecideBy(ctx, until) {
 		entered, wait := l.tryEnter(questions)
-		if wait == nil {
-			return entered, nil
+		switch {
+		case wait == nil:
+			return rest, entered, nil
+		case l.closed.Load(): // it was not when the call was checked
+			return ctx, nil, limit.ErrClosed
 		}
 		if err := l.awaitTold(wait, until); err != nil {
-			return nil, remote.LateBy(ctx, err)
+			return ctx, nil, remote.LateBy(ctx, err)
 		}
 	}
 }
@@ -221,20 +237,39 @@ func (q *question) roomAlone() int64 {
 	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet)
 }
 
-// deniedSettling denies units beyond this instance's share while Redis does not know yet what other
-// instances hold (law 11).
-func (q *question) deniedSettling() (d limit.Decision, denied bool) {
+// reserveSlots reserves units of this instance's share, for at most count slots, while Redis does not know yet
+// what other instances hold: both must have room (law 11). own is 0 if Redis does know. If the share has no
+// room, ok is false, and d is the denial. Otherwise unreserveSlots must follow, once Redis has answered.
+func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bool) {
+	if !q.slotsSettle() {
+		return 0, d, true
+	}
+	l, o := q.rule.limiter, q.shard().Outage()
+	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet, q.cost, count)
+	if own == 0 {
+		return 0, q.deniedByShare(room), false
+	}
+	return own, d, true
+}
+
+// slotsSettle reports whether Redis may not know what other instances hold.
+func (q *question) slotsSettle() bool {
 	r, s := q.rule, q.shard()
-	if r.config.policy == Allow || !s.Breaker.Closed() || !s.Uncounted(r.name, r.slotTTL) {
-		return d, false
+	return r.config.policy != Allow && s.Breaker.Closed() && s.Uncounted(r.name, r.slotTTL)
+}
+
+// deniedByShare is the denial of units for which the share, whose room is given, has none.
+func (q *question) deniedByShare(room int64) limit.Decision {
+	d := q.rule.decision(q.shard().TierSettling())
+	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, q.rule.slotTTL
+	return d
+}
+
+func (q *question) unreserveSlots(own int64) {
+	if own > 0 {
+		l := q.rule.limiter
+		l.slots.table.Unreserve(l.now(), q.heldKey(), own)
 	}
-	room := q.roomAlone()
-	if room >= q.cost {
-		return d, false
-	}
-	d = r.decision(s.TierSettling())
-	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, r.slotTTL
-	return d, true
 }
 
 // resetSlots follows up on a reset of a key in Redis: it tells Redis what this process still holds.
@@ -261,6 +296,13 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 		if reply, err = s.Decide(ctx, q.entry()); err == nil {
 			d := r.fromRedis(&reply, units, lua.Peek)
 			r.slotsDenied(&d)
+			if q.slotsSettle() {
+				room := q.roomAlone()
+				if room < units {
+					return q.deniedByShare(room), nil
+				}
+				d.Remaining = min(d.Remaining, room)
+			}
 			return d, nil
 		}
 	}

@@ -44,9 +44,13 @@ func (g *together) reserve(ctx context.Context) bool {
 		q := &g.questions[i]
 		s := q.shard()
 		if q.rule.slotTTL != 0 {
-			if d, denied := q.deniedSettling(); denied {
-				g.denyBy(i, d)
+			own, denial, ok := q.reserveSlots(1)
+			if !ok {
+				g.denyBy(i, denial)
 				return false
+			}
+			if own > 0 {
+				g.keep(i, outage.Reserved{Units: own})
 			}
 			continue
 		}
@@ -60,12 +64,17 @@ func (g *together) reserve(ctx context.Context) bool {
 			s.DelayDenied(ctx)
 			return false
 		}
-		if g.reserved == nil {
-			g.reserved = make([]outage.Reserved, len(g.questions))
-		}
-		g.reserved[i] = own
+		g.keep(i, own)
 	}
 	return true
+}
+
+// keep notes what is reserved for request i.
+func (g *together) keep(i int, own outage.Reserved) {
+	if g.reserved == nil {
+		g.reserved = make([]outage.Reserved, len(g.questions))
+	}
+	g.reserved[i] = own
 }
 
 // denyBy decides all requests without Redis: request i is denied by d, and the others are held back.
@@ -85,8 +94,12 @@ func (g *together) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
 	}
-	asked := g.questions[i].inOutage()
-	g.questions[i].shard().Release(&asked, g.reserved[i])
+	if q := &g.questions[i]; q.rule.slotTTL != 0 {
+		q.unreserveSlots(g.reserved[i].Units)
+	} else {
+		asked := q.inOutage()
+		q.shard().Release(&asked, g.reserved[i])
+	}
 	g.reserved[i] = outage.Reserved{}
 }
 
@@ -113,6 +126,9 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 				g.takeBack(ctx)
 				return nil, err
 			}
+		}
+		for _, i := range part {
+			g.unreserve(i)
 		}
 		if err != nil {
 			g.fallBack(part, err)
@@ -142,9 +158,6 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		replies, err = s.DecideAll(ctx, entries, within)
 	} else {
 		replies, err = g.acquire(ctx, s, part, entries, within)
-	}
-	for _, i := range part {
-		g.unreserve(i)
 	}
 	if err != nil {
 		return err
@@ -194,16 +207,11 @@ func (g *together) takeBack(ctx context.Context) {
 		if !g.decisions[i].Allowed || g.questions[i].rule.slotTTL != 0 {
 			continue // what is Allowed now was charged by Redis
 		}
-		e := g.entries[i]
-		e.Group = 0
-		if e.Hold != nil {
-			refunds.Go(func() { l.settle(context.Background(), g.questions[i].rule.cancelling(&g.questions[i].key, e.Cost)) })
-			g.holdBack(i)
-			continue
-		}
-		e.Operation, e.Charged, e.Stamp = lua.Refund, e.Cost, g.decisions[i].ChargedAt
+		q, at := &g.questions[i], g.decisions[i].ChargedAt
 		refunds.Go(func() {
-			if _, err := g.questions[i].shard().Decide(context.Background(), e); err != nil {
+			if q.key.hold != nil {
+				l.settle(context.Background(), q.rule.cancelling(&q.key, q.cost))
+			} else if err := q.rule.refund(context.Background(), &q.key, q.cost, q.cost, at); err != nil {
 				l.log.Warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
 			}
 		})
@@ -261,7 +269,7 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 	for j, i := range part {
 		questions[j] = &g.questions[i]
 	}
-	entered, err := g.limiter.enterSlots(ctx, within, questions...)
+	ctx, entered, err := g.limiter.enterSlots(ctx, within, questions...)
 	if err != nil {
 		return nil, err
 	}

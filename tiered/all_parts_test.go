@@ -3,11 +3,13 @@ package tiered
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Laws 1 and 9: a group spans two masters, one of which is lost. The other master decides its part, and
@@ -91,6 +93,53 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 				t.Errorf("%s: %d units are free, want 10", other, n)
 			}
 		}
+	}
+}
+
+// What a denied group gives back is free at once, as after a refund: this instance's own record does not keep it, a denial
+// that it caused is forgotten, and who waits for the units gets them.
+func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	master := cluster.Nodes()[1]
+	its, others := keysOf(t, master, l)
+	full, free := its[0], others[0]
+	mustAllow(t, r, full, 10)
+	master.Pause()
+	var both sync.WaitGroup
+	both.Go(func() {
+		ds, err := l.AllowAll(t.Context(), Request{Rule: r, Key: free, Cost: 4}, Request{Rule: r, Key: full, Cost: 1})
+		if err != nil || ds[0].Allowed || !ds[0].HeldBack || !ds[1].Denied() {
+			t.Errorf("the group: %+v, %v", ds, err)
+		}
+	})
+	redistest.Eventually(t, "the first slot is charged", func() bool { return peek(t, r, free).Remaining == 6 })
+	both.Go(func() {
+		if d, err := r.Wait(t.Context(), free, 10); err != nil || !d.Allowed {
+			t.Errorf("who waited: %+v, %v", d, err)
+		}
+	})
+	redistest.Eventually(t, "the denial is remembered, and the caller waits for hours", func() bool {
+		l.lines.mu.Lock()
+		defer l.lines.mu.Unlock()
+		queues := l.lines.of[lineID{r.name, remote.UserKey(free)}]
+		return len(queues) == 1 && time.Until(queues[0].next) > time.Hour
+	})
+	master.Resume()
+	served := make(chan struct{})
+	go func() { both.Wait(); close(served) }()
+	redistest.Eventually(t, "who waits is served", func() bool {
+		select {
+		case <-served:
+			return true
+		default:
+			return false
+		}
+	})
+	if n := recorded(r, free); n != 10 {
+		t.Errorf("this instance's record has %d units, want the 10 of the caller that waited", n)
 	}
 }
 

@@ -101,6 +101,23 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
+// decided returns the decisions of all rules of a name by tier, those on a dry run included: the counts do not
+// become smaller when a rule is put on a dry run, or off it.
+func (c *counters) decided(r *ruleCounters) []TierStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, dry := r.decisions.stats(), r.dryRun.stats()
+	if all == nil {
+		return dry
+	}
+	for i := range dry {
+		all[i].Allowed += dry[i].Allowed
+		all[i].Denied += dry[i].Denied
+		all[i].HeldBack += dry[i].HeldBack
+	}
+	return all
+}
+
 // shadow returns the counts that the shadows of all rules of a name share.
 func (c *counters) shadow(name string) *shadowCounts {
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // DryRun lets the rule decide and charge as usual, but never deny, to see what a limit would do
@@ -84,7 +85,8 @@ func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
 	case q.Hold != 0:
 		g.Hold, d, _ = q.Rule.Hold(ctx, q.Key, q.Cost, q.Hold)
 	case q.Rule.slotTTL != 0:
-		g.Slot, d, _ = q.Rule.Acquire(ctx, q.Key, q.Cost)
+		end, _ := ctx.Deadline() // which Acquire does not keep by itself
+		g.Slot, d, _ = q.Rule.Acquire(remote.DecideBy(ctx, end), q.Key, q.Cost)
 	default:
 		d, _ = q.Rule.AllowN(ctx, q.Key, q.Cost)
 	}

@@ -120,8 +120,11 @@ func (f *fleetFile) write(now time.Time) error {
 		return err
 	}
 	_, err = file.Write(append(text, '\n'))
-	if err := errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err == nil {
+		err = os.Rename(file.Name(), f.path)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return os.Rename(file.Name(), f.path)
+	return nil
 }

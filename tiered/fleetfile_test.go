@@ -136,3 +136,19 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 		t.Errorf("nothing was said of a file that cannot be written: %q", log.String())
 	}
 }
+
+// A file that cannot be replaced leaves nothing behind, however often that is tried.
+func TestFleetFileThatCannotBeReplaced(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "fleet")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := &fleetFile{path: path, log: newQuietLog(slog.New(slog.DiscardHandler)), largest: fleetSize{3, time.Now()}}
+	if err := f.write(time.Now()); err == nil {
+		t.Error("a directory was replaced by a file")
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}

@@ -167,8 +167,11 @@ func (l *Limiter) closeHolds() {
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {
 		for i := range k.waiting {
-			k.waiting[i].rule.counters.holds.lost.Add(1)
+			holds := &k.waiting[i].rule.counters.holds
+			holds.waiting.Add(-1)
+			holds.lost.Add(1)
 		}
+		k.waiting = nil // and the background sends none of them later
 		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
 	}
 }

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -121,5 +122,24 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	})
 	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
 		t.Errorf("afterwards: %+v", c)
+	}
+}
+
+// Law 12: a settlement that Close has given up counts as lost, no longer as one that waits, and is not made afterwards.
+func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	l.holds.put(l, settlement{rule: r, key: mustHold(t, r, "k", 10, time.Hour).key, held: 10, after: math.MaxInt64})
+	l.holds.mu.Lock()
+	l.holds.waiting[0].after = l.now() + int64(time.Millisecond)
+	l.holds.mu.Unlock()
+	l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
+	l.closeHolds()
+	given := l.Stats().Holds
+	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() != Outage })
+	left := l.sendWaiting()
+	if c := l.Stats().Holds; left || c != given || c.Unsettled != 0 || c.Lost != 1 || c.Settled != 0 {
+		t.Errorf("%+v, and once Redis was back %+v; any left: %v", given, c, left)
 	}
 }

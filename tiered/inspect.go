@@ -94,7 +94,7 @@ func (r *Rule) inspected() inspect.Rule {
 		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
 	}
 	shown.Errors = r.counters.failed.stats().Total()
-	for _, tier := range r.decisions.stats() {
+	for _, tier := range r.limiter.metrics.decided(r.counters) {
 		shown.Counts = append(shown.Counts, inspect.Count(tier))
 	}
 	return shown

@@ -72,7 +72,8 @@ func (ls *lines) join(w *waiter) *line {
 		q.next = time.Time{}
 		q.first().told.Send()
 	default:
-		q.expel(w, time.Until(q.next), behind)
+		now := time.Now()
+		q.expel(w, now, q.next.Sub(now), behind)
 	}
 	return q
 }
@@ -189,25 +190,32 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 // expelLate ends the waits that cannot succeed in time, given how long the first waiter must wait.
 func (q *line) expelLate(wait time.Duration) {
 	first, between := q.first(), int64(0)
+	if first.rule.slotTTL != 0 {
+		return
+	}
 	for at := q.waiters.Front(); at != nil; {
 		w := at.Value.(*waiter)
 		at = at.Next()
 		if !first.wantsTheSame(q.first()) {
 			return // the first waiter is gone, and how long the next one must wait is not known
 		}
-		if before := q.first(); !q.expel(w, wait, between) && w != before {
+		if before := q.first(); !q.expel(w, q.asked, wait, between) && w != before {
 			between += w.cost
 		}
 	}
 }
 
 // expel ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
-// wait, and between is the number of units that the waiters between the two want.
-func (q *line) expel(w *waiter, wait time.Duration, between int64) (late bool) {
+// wait from now on, and between is the number of units that the waiters between the two want. It is called
+// for each waiter again and again, so it begins with what ends most calls.
+func (q *line) expel(w *waiter, now time.Time, wait time.Duration, between int64) (late bool) {
+	if w.deadline.IsZero() || w.rule.slotTTL != 0 { // slots may be released at any time
+		return false
+	}
 	if first := q.first(); first != w {
 		wait += w.rule.takesAtLeast(first.cost, between+w.cost)
 	}
-	if w.deadline.IsZero() || time.Until(w.deadline) > wait || w.rule.slotTTL != 0 { // may be released at any time
+	if w.deadline.Sub(now) > wait {
 		return false
 	}
 	d := w.rule.decision(limit.TierLocal)

@@ -58,25 +58,31 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	if units < 1 || units > d.Granted {
 		return fmt.Errorf("%w: the refund is of %d units, must be between 1 and %d, which is what is left of the charge", limit.ErrInvalidRefund, units, d.Granted)
 	}
-	l := r.limiter
-	k := l.key(key)
-	charged, given := d.Granted, units
+	k := r.limiter.key(key)
+	charged := d.Granted
 	d.Granted -= units
-	if d.ChargedAt != 0 { // otherwise Redis has no such charge
-		reply, err := l.shardOf(&k).Decide(ctx, remote.Entry{
-			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
-			Cost: units, Charged: charged, Stamp: d.ChargedAt,
-		})
-		if err != nil {
-			return fmt.Errorf("refunding %d units: %w", units, err)
-		}
-		r.forgetDenial(k.hash)
-		// The ledger cannot tell whether the charge is still in the window; Redis can.
-		given = reply.Granted
+	if d.ChargedAt != 0 {
+		return r.refund(ctx, &k, units, charged, d.ChargedAt)
 	}
-	q := r.inOutageOf(&k)
-	l.shardOf(&k).Returned(&q, given, d.ChargedAt == 0)
-	l.lines.release(r.name, k.inRedis())
+	q := r.inOutageOf(&k) // Redis has no such charge
+	r.limiter.shardOf(&k).Returned(&q, units, true)
+	r.unitsCameBack(&k)
+	return nil
+}
+
+// refund gives back units of a charge that Redis made at the given time, there and in this instance's own record.
+func (r *Rule) refund(ctx context.Context, k *callKey, units, charged, at int64) error {
+	s := r.limiter.shardOf(k)
+	reply, err := s.Decide(ctx, remote.Entry{
+		Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
+		Cost: units, Charged: charged, Stamp: at,
+	})
+	if err != nil {
+		return fmt.Errorf("refunding %d units: %w", units, err)
+	}
+	q := r.inOutageOf(k)
+	s.Returned(&q, reply.Granted, false) // the ledger cannot tell whether the charge is still in the window; Redis can
+	r.unitsCameBack(k)
 	return nil
 }
 

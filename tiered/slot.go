@@ -34,10 +34,11 @@ func (s *Slot) Release() {
 	r := s.rule
 	l := r.limiter
 	shard := l.shardOf(&s.key)
+	by := time.Now().Add(l.config.deadline) // before now is read: the entry has no effect later than the table is told
 	now := l.now()
 	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
 	if told {
-		reply, err := shard.Decide(context.Background(), remote.Entry{
+		reply, err := shard.Decide(remote.DecideBy(context.Background(), by), remote.Entry{
 			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
 		})
 		switch now := l.now(); {

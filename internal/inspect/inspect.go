@@ -57,7 +57,7 @@ type Rule struct {
 	WorstCase    int64
 	Why          string // the reason for the algorithm
 	OutagePolicy string
-	Counts       []Count // by tier
+	Counts       []Count // by tier, those on a dry run included
 	Errors       uint64
 	Held         Held
 

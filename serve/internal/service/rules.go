@@ -142,6 +142,9 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 		l.known.Add(-1)
 		return rule, nil
 	}
-	l.overrides.Store(o, rule)
+	if first, known := l.overrides.LoadOrStore(o, rule); known {
+		l.known.Add(-1) // it was new to several requests at the same time
+		return first.(*tiered.Rule), nil
+	}
 	return rule, nil
 }

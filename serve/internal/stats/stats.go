@@ -80,7 +80,9 @@ func (s *Set) DomainNotFound(domain string, descriptors int) {
 			s.domainsKnown.Add(-1)
 			return
 		}
-		of, _ = s.domains.LoadOrStore(strings.Clone(domain), new(atomic.Uint64))
+		if of, known = s.domains.LoadOrStore(strings.Clone(domain), new(atomic.Uint64)); known {
+			s.domainsKnown.Add(-1) // it was new to several requests at the same time
+		}
 	}
 	of.(*atomic.Uint64).Add(uint64(descriptors))
 }
@@ -129,13 +131,15 @@ func (s *Set) Limit(name string) *Limit {
 	if known, ok := s.limits.Load(name); ok {
 		return known.(*Limit)
 	}
-	return s.store(name, false)
+	l, _ := s.store(name, false)
+	return l
 }
 
-func (s *Set) store(name string, dynamic bool) *Limit {
+// store also reports whether the name was known already.
+func (s *Set) store(name string, dynamic bool) (l *Limit, known bool) {
 	name = strings.Clone(name)
-	known, _ := s.limits.LoadOrStore(name, &Limit{Name: sanitize(name), key: name, dynamic: dynamic})
-	return known.(*Limit)
+	stored, known := s.limits.LoadOrStore(name, &Limit{Name: sanitize(name), key: name, dynamic: dynamic})
+	return stored.(*Limit), known
 }
 
 // Dynamic is the counts of a name that tells values of requests, or if there are too many of
@@ -153,7 +157,11 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 		s.DynamicLeftOut.Add(1)
 		return otherwise
 	}
-	return s.store(name, true)
+	l, known := s.store(name, true)
+	if known {
+		s.dynamic.Add(-1) // it was new to several requests at the same time
+	}
+	return l
 }
 
 var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)

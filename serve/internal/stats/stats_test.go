@@ -3,6 +3,7 @@ package stats
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -161,5 +162,28 @@ func TestPrometheus(t *testing.T) {
 	registry.MustRegister(&s)
 	if problems, err := testutil.GatherAndLint(registry); err != nil {
 		t.Error(problems, err)
+	}
+}
+
+// A name that is new to several requests at the same time takes the place of one.
+func TestNamesThatAreNewToSeveralRequests(t *testing.T) {
+	var s Set
+	otherwise := s.Limit("d.k")
+	const names = 300
+	begin := make(chan struct{})
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			<-begin
+			for i := range names {
+				s.Dynamic(fmt.Sprint("d.k_", i), otherwise)
+				s.DomainNotFound(fmt.Sprint(i), 1)
+			}
+		})
+	}
+	close(begin)
+	all.Wait()
+	if dynamic, domains := s.dynamic.Load(), s.domainsKnown.Load(); dynamic != names || domains != names {
+		t.Errorf("%d names take the room of %d, and as many domains that of %d", names, dynamic, domains)
 	}
 }
