@@ -118,13 +118,13 @@ func earlier(a, b int64) int64 {
 func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
+	// First, so that who sees that this shard settles, and uses a key then, has its grants charged again.
+	l.Ledger.Forgotten(s.has(), since)
 	s.mu.Lock()
 	e := s.settleFromNow()
 	e.load.Store(false)
 	e.forgotten.Store(max(1, now))
 	s.mu.Unlock()
-
-	l.Ledger.Forgotten(s.has(), since)
 	l.Forgotten(s)
 	l.Counts.Forgot.Add(1)
 	age := "all"
