@@ -60,11 +60,12 @@ func (h *Held[O]) room(now, quota int64, outage uint32, fleet int) int64 {
 // Reserve reserves units of the share for at most count slots of the given units each, which Redis is then asked
 // for. It returns 0 if the share has no room for one of them, and the room. Otherwise Unreserve must follow,
 // once the answer is recorded.
-func (t *Slots[O]) Reserve(now int64, key HeldKey, quota int64, outage uint32, fleet int, units, count int64) (reserved, room int64) {
+func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, quota int64, outage uint32, fleet int, units, count int64) (reserved, room int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
+	h.owner, h.ttl = owner, ttl // Redis may have to be told of the key before it is asked
 	room = h.room(now, quota, outage, fleet)
 	reserved = min(count, room/units) * units
 	h.asking += reserved

@@ -261,7 +261,7 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	table := NewSlots[string](func() {})
 	reserve := func(what string, units, count, want, wantRoom int64) {
 		t.Helper()
-		if got, room := table.Reserve(slotsNow, theKey, 10, 7, 2, units, count); got != want || room != wantRoom {
+		if got, room := table.Reserve(slotsNow, theKey, "owner", fleetTTL, 10, 7, 2, units, count); got != want || room != wantRoom {
 			t.Errorf("%s: reserved %d, room for %d; want %d and %d", what, got, room, want, wantRoom)
 		}
 	}
@@ -279,9 +279,20 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	reserve("what was not granted", 1, 9, 4, 4)
 	table.Unreserve(slotsNow, theKey, 4)
 	other := HeldKey{"jobs", "other"}
-	table.Reserve(slotsNow, other, 10, 7, 2, 1, 1)
+	table.Reserve(slotsNow, other, "owner", fleetTTL, 10, 7, 2, 1, 1)
 	if table.Unreserve(slotsNow, other, 1); table.Keys() != 1 {
 		t.Errorf("%d keys, want only the one that is held", table.Keys())
+	}
+}
+
+// A key may be in doubt before Redis is asked for what is reserved of it: it is told of the key by its owner.
+func TestReservedKeysHaveAnOwner(t *testing.T) {
+	table := NewSlots[string](func() {})
+	table.Reserve(slotsNow, theKey, "owner", fleetTTL, 10, 7, 2, 1, 1)
+	table.Doubt(slotsNow, everyKey)
+	all := table.Statements(slotsNow+int64(fleetTTL), false, everyKey)
+	if len(all) != 1 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
+		t.Errorf("Redis is told %+v", all)
 	}
 }
 

@@ -86,7 +86,7 @@ func (b *Batcher) mayStart() bool {
 
 // worthATrip returns the number of entries from which a further trip pays. The lock is held.
 func (b *Batcher) worthATrip() int {
-	if b.alone && b.inFlight == 1 && b.last.calls >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
+	if b.alone && b.inFlight == 1 && b.last.asked >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
 		return max(fullAlone, b.trips[0].entries) // the other one has been sent
 	}
 	return fullBatch

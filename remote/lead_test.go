@@ -91,14 +91,15 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		may      bool
 		share    int // of 2*waiting
 	}{
-		{"alone", true, 1, fullAlone, fullAlone, same, true, (3*fullAlone + 1) / 2},
-		{"too few", true, 1, fullAlone, fullAlone - 1, same, false, (3*fullAlone - 1) / 2},
-		{"fewer than in flight", true, 1, fullAlone + 4, fullAlone + 3, same, false, (3*fullAlone + 11) / 2},
-		{"as many as in flight", true, 1, fullAlone + 4, fullAlone + 4, same, true, (3*fullAlone + 13) / 2},
+		{"alone", true, 1, fullAlone, fullAlone, same, true, 3 * fullAlone / 2},
+		{"too few", true, 1, fullAlone, fullAlone - 1, same, false, (3*fullAlone - 2) / 2},
+		{"fewer than in flight", true, 1, fullAlone + 4, fullAlone + 3, same, false, (3*fullAlone + 10) / 2},
+		{"as many as in flight", true, 1, fullAlone + 4, fullAlone + 4, same, true, (3*fullAlone + 12) / 2},
 		{"the trip takes all who wait", true, 1, 0, fullAlone, same, false, fullAlone},
-		{"a third one", true, 2, fullAlone, fullAlone, same, false, (3*fullAlone + 1) / 2},
-		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, asked: fullBatch, sent: 1}, false, fullBatch + 1},
-		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, asked: 1, sent: 1}, false, (2*fullAlone + 2) / 2},
+		{"a third one", true, 2, fullAlone, fullAlone, same, false, 3 * fullAlone / 2},
+		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, asked: fullBatch, sent: 1}, false, fullBatch},
+		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, asked: 1, sent: 1}, false, fullAlone},
+		{"calls of several entries", true, 1, fullAlone, fullAlone, cargo{calls: 1, asked: fullAlone, sent: fullAlone}, true, 3 * fullAlone / 2},
 		{"few", true, 1, 1, fullAlone/2 - 1, same, false, fullBatch},
 		{"others", false, 1, fullAlone, fullBatch - 1, same, false, (2*fullBatch - 2 + fullAlone + 1) / 2},
 		{"others, few", false, 1, fullAlone, fullAlone, same, false, fullBatch},

@@ -117,11 +117,10 @@ func (b *Batcher) share(waiting int) int {
 	for _, t := range b.trips {
 		waiting += t.entries
 	}
-	half := (waiting + 1) / 2
-	if !b.alone || half < fullAlone {
-		half = max(half, fullBatch)
+	if half := waiting / 2; b.alone && half >= fullAlone { // the rest are as many, and worth a trip, too
+		return min(b.opt.MaxBatch, half)
 	}
-	return min(b.opt.MaxBatch, half)
+	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
 }
 
 // board puts calls, which are the first of t.calls, into the batch while they fit, up to most

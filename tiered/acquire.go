@@ -245,7 +245,7 @@ func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bo
 		return 0, d, true
 	}
 	l, o := q.rule.limiter, q.shard().Outage()
-	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet, q.cost, count)
+	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule, q.rule.slotTTL, q.rule.limit.Quota(), o.Number, o.Fleet, q.cost, count)
 	if own == 0 {
 		return 0, q.deniedByShare(room), false
 	}
