@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
@@ -164,10 +163,6 @@ func (s *Script) withoutLibrary(why error) {
 	}
 }
 
-// checkWithin bounds the time of the check for the library. It is independent of the deadline of the
-// run that started the check, so that on a slow network a later run finds the check done.
-const checkWithin = time.Second
-
 // form returns the way to run the script now. Before the library is first used, it is loaded or, if the
 // server has a library of that name, compared with it.
 func (s *Script) form(ctx context.Context) *form {
@@ -177,20 +172,12 @@ func (s *Script) form(ctx context.Context) *form {
 	case s.checked.Load():
 		return &s.library
 	}
-	loaded := s.load.DoChan("check", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), checkWithin)
-		defer cancel()
-		return nil, s.loadForm(ctx, &s.library)
-	})
-	select {
-	case result := <-loaded:
-		if result.Err == nil {
-			return &s.library
-		}
-		if _, ok := serverError(result.Err); errors.Is(result.Err, ErrForeignLibrary) || ok && KindOf(result.Err) != Unavailable {
-			s.withoutLibrary(result.Err)
-		}
-	case <-ctx.Done():
+	err := s.loadForm(ctx, &s.library)
+	if err == nil {
+		return &s.library
+	}
+	if _, ok := serverError(err); errors.Is(err, ErrForeignLibrary) || ok && KindOf(err) != Unavailable {
+		s.withoutLibrary(err)
 	}
 	return &s.script
 }

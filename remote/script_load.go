@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,38 +18,47 @@ func (s *Script) Prepare(ctx context.Context) {
 	}
 }
 
-// loadForm loads a form on every node. Any number of callers at once load it once, each for as long as its context
-// lasts.
-func (s *Script) loadForm(ctx context.Context, f *form) (err error) {
+// loadForm loads a form on every node. Any number of callers at once load it once, each waiting for as long as
+// its context lasts. The loading has a time of its own, so that on a slow network a later run finds it done.
+func (s *Script) loadForm(ctx context.Context, f *form) error {
 	loaded := s.load.DoChan(f.verb, func() (any, error) {
-		if s.nodes.cluster == nil {
-			return nil, f.loadInto(ctx, s.client)
-		}
-		var loaded, foreign atomic.Bool
-		err := s.nodes.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := f.loadInto(ctx, node)
-			if err == nil {
-				loaded.Store(true)
-			} else if errors.Is(err, ErrForeignLibrary) {
-				foreign.Store(true)
-			}
-			return err
-		})
-		if foreign.Load() {
-			return nil, ErrForeignLibrary
-		} else if loaded.Load() {
-			return nil, nil // a node that is down must not keep the others from working
+		ctx, cancel := context.WithTimeout(context.Background(), loadWithin)
+		defer cancel()
+		err := s.loadOnAll(ctx, f)
+		if err == nil && f == &s.library {
+			s.checked.Store(true)
 		}
 		return nil, err
 	})
 	select {
 	case result := <-loaded:
-		err = result.Err
+		return result.Err
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	if err == nil && f == &s.library {
-		s.checked.Store(true)
+}
+
+// loadWithin bounds the time of loading.
+const loadWithin = time.Second
+
+func (s *Script) loadOnAll(ctx context.Context, f *form) error {
+	if s.nodes.cluster == nil {
+		return f.loadInto(ctx, s.client)
+	}
+	var loaded, foreign atomic.Bool
+	err := s.nodes.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := f.loadInto(ctx, node)
+		if err == nil {
+			loaded.Store(true)
+		} else if errors.Is(err, ErrForeignLibrary) {
+			foreign.Store(true)
+		}
+		return err
+	})
+	if foreign.Load() {
+		return ErrForeignLibrary
+	} else if loaded.Load() {
+		return nil // a node that is down must not keep the others from working
 	}
 	return err
 }

@@ -297,11 +297,10 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 			d := r.fromRedis(&reply, units, lua.Peek)
 			r.slotsDenied(&d)
 			if q.slotsSettle() {
-				room := q.roomAlone()
-				if room < units {
-					return q.deniedByShare(room), nil
+				d.Remaining = min(d.Remaining, q.roomAlone())
+				if d.Allowed && d.Remaining < units {
+					return q.deniedByShare(d.Remaining), nil
 				}
-				d.Remaining = min(d.Remaining, room)
 			}
 			return d, nil
 		}

@@ -92,7 +92,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 	if !forgotten {
 		return generation
 	}
-	// While the line is written anew it counts as another, lest it looks as if nothing was owed.
+	// While the line is written anew it counts as another, so that it never looks as if nothing was owed.
 	l.countLines(group, 1)
 	defer l.countLines(group, -1)
 	length := subWindow(a.Window)
