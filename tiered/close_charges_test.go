@@ -145,3 +145,42 @@ func TestChargeRest(t *testing.T) {
 	_ = l.Close()
 	takes("closed", 0, long/2, long, nil)
 }
+
+// ChargeRest waits for settlements in the same way.
+func TestChargeRestWaitsForSettlements(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	r := newRule(t, l, "r", limit.PerHour(10))
+	hold := mustHold(t, r, "k", 5, time.Hour)
+	server.Pause()
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustSettle(t, hold, 2)
+	brief, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := l.ChargeRest(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Redis is lost: %v", err)
+	}
+	if c := l.Stats().Holds; c.Unsettled != 1 || c.Settled != 0 {
+		t.Errorf("Redis is lost: %+v", c)
+	}
+	server.Resume()
+	if err := l.ChargeRest(t.Context()); err != nil {
+		t.Errorf("Redis is back: %v", err)
+	}
+	if c := l.Stats().Holds; c.Unsettled != 0 || c.Settled != 1 || c.Lost != 0 {
+		t.Errorf("Redis is back: %+v", c)
+	}
+
+	hold = mustHold(t, r, "k", 5, time.Hour)
+	server.Pause()
+	defer server.Resume()
+	l.shard.Breaker.ForceOpen(errors.New("lost"))
+	mustSettle(t, hold, 2)
+	ended := make(chan error)
+	go func() { ended <- l.ChargeRest(context.Background()) }()
+	_ = l.Close()
+	if err := <-ended; err != nil && !errors.Is(err, limit.ErrClosed) { // nil: Close came first
+		t.Errorf("closed: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/wake"
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 const (
@@ -146,6 +147,35 @@ func (l *Limiter) sendWaiting() (left bool) {
 			return left
 		}
 	}
+}
+
+// awaitSettlements waits until no settlement waits for Redis, or until ctx ends, whose error it returns
+// then, or until the limiter is closed.
+func (l *Limiter) awaitSettlements(ctx context.Context) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for l.holds.areWaiting() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.ctx.Done():
+			return limit.ErrClosed
+		case <-look.C:
+		}
+	}
+	return nil
+}
+
+// areWaiting reports whether any settlements wait or are in flight.
+func (k *holdKeeper) areWaiting() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.pending {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // closeHolds sends the waiting settlements once more and gives up those that Redis does not answer

@@ -224,14 +224,18 @@ func (l *Limiter) State() State { return l.shards.State() }
 // so that decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
-// ChargeRest waits until Redis has been charged for what was granted without it, or until ctx ends, whose
-// error it returns then. It waits for a Redis that is lost, too: give ctx an end. Call it before
-// [Limiter.Close] where the end of the process has more time: Close takes less than a second for the
-// same, and does not wait for a Redis that is lost. On a closed limiter it does nothing, and if the limiter is closed while it
+// ChargeRest waits until Redis has been charged for what was granted without it, and until the
+// settlements of holds that wait for Redis have been made, or until ctx ends, whose error it returns
+// then. It waits for a Redis that is lost, too: give ctx an end. Call it before [Limiter.Close] where
+// the end of the process has more time: Close takes less than a second for the same, and does not wait
+// for a Redis that is lost. On a closed limiter it does nothing, and if the limiter is closed while it
 // waits, it returns [limit.ErrClosed].
 func (l *Limiter) ChargeRest(ctx context.Context) error {
 	if l.closed.Load() {
 		return nil
+	}
+	if err := l.awaitSettlements(ctx); err != nil { // these may have to be charged in turn
+		return err
 	}
 	return l.shards.ChargeRest(ctx, true)
 }
