@@ -91,7 +91,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 // keepSettling runs in the background from the first put on, and sends waiting settlements. It returns the
 // pause before those that are left are sent, or 0 if none are.
 func (l *Limiter) keepSettling() (pause time.Duration) {
-	if l.sendWaiting() {
+	if l.sendWaiting(context.Background()) {
 		return outage.ProbeEvery
 	}
 	return 0
@@ -116,9 +116,9 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	return batch
 }
 
-// sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent or none of a batch can
-// be made now. It reports whether any are left.
-func (l *Limiter) sendWaiting() (left bool) {
+// sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent, or none of a batch can
+// be made now, or ctx ends. It reports whether any are left.
+func (l *Limiter) sendWaiting(ctx context.Context) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
 	defer k.sending.Unlock()
@@ -127,7 +127,7 @@ func (l *Limiter) sendWaiting() (left bool) {
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
 		for i := range batch {
-			trips.Go(func() { made[i] = l.send(context.Background(), &batch[i]) }) // they share a trip
+			trips.Go(func() { made[i] = l.send(ctx, &batch[i]) }) // they share a trip
 		}
 		trips.Wait()
 		k.mu.Lock()
@@ -143,7 +143,7 @@ func (l *Limiter) sendWaiting() (left bool) {
 		}
 		left = len(k.waiting) > 0
 		k.mu.Unlock()
-		if !progress {
+		if !progress || ctx.Err() != nil {
 			return left
 		}
 	}
@@ -178,9 +178,9 @@ func (k *holdKeeper) areWaiting() bool {
 	return false
 }
 
-// closeHolds sends the waiting settlements once more and gives up those that Redis does not answer
-// (law 12).
-func (l *Limiter) closeHolds() {
+// closeHolds sends the waiting settlements once more, until ctx ends, and gives up those that Redis does not
+// answer (law 12).
+func (l *Limiter) closeHolds(ctx context.Context) {
 	k := &l.holds
 	k.mu.Lock()
 	k.ended = true
@@ -192,7 +192,7 @@ func (l *Limiter) closeHolds() {
 	if wait := after - l.now(); wait > 0 {
 		time.Sleep(time.Duration(wait)) // no longer than the limiter's deadline
 	}
-	l.sendWaiting()
+	l.sendWaiting(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -19,7 +22,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	client := cluster.Client(t)
 	for what, makes := range map[string]func(*Limiter){
 		"in the background": func(l *Limiter) {
-			if !l.sendWaiting() {
+			if !l.sendWaiting(t.Context()) {
 				t.Error("nothing waits for the lost master")
 			}
 		},
@@ -125,6 +128,46 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	}
 }
 
+// ending calls a function once after each command, while it is set.
+type ending struct {
+	watching
+	end atomic.Pointer[context.CancelFunc]
+}
+
+func (e *ending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if end := e.end.Load(); end != nil {
+			(*end)()
+		}
+		return err
+	}
+}
+
+// Law 12: when its time is over, Close sends no more settlements, however many wait and although Redis answers.
+func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
+	t.Parallel()
+	client, hook := redistest.Shared(t).Client(t), new(ending)
+	client.AddHook(hook)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	key := l.key("k")
+	key.hold = l.newHolding(time.Hour)
+	const all = 10 * settledAtOnce
+	l.holds.mu.Lock()
+	for range all { // put would have them sent in the background
+		l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
+	}
+	l.holds.mu.Unlock()
+	r.counters.holds.waiting.Add(all)
+	within, cancel := context.WithCancel(t.Context())
+	hook.end.Store(&cancel)
+	l.closeHolds(within)
+	if c := l.Stats().Holds; c.Unsettled != 0 || c.Settled > all/2 {
+		t.Errorf("of %d settlements: %+v", all, c)
+	}
+}
+
 // Law 12: a settlement that Close has given up counts as lost, no longer as one that waits, and is not made afterwards.
 func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	t.Parallel()
@@ -135,10 +178,10 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	l.holds.waiting[0].after = l.now() + int64(time.Millisecond)
 	l.holds.mu.Unlock()
 	l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
-	l.closeHolds()
+	l.closeHolds(t.Context())
 	given := l.Stats().Holds
 	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() != Outage })
-	left := l.sendWaiting()
+	left := l.sendWaiting(t.Context())
 	if c := l.Stats().Holds; left || c != given || c.Unsettled != 0 || c.Lost != 1 || c.Settled != 0 {
 		t.Errorf("%+v, and once Redis was back %+v; any left: %v", given, c, left)
 	}

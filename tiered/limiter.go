@@ -290,7 +290,7 @@ func (l *Limiter) endTrips() error {
 	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
 	defer cancel()
 	l.leases.Close()
-	l.closeHolds()
+	l.closeHolds(soon)
 	l.closeSlots()
 	_ = l.shards.ChargeRest(soon, false)
 	if units := l.shards.Uncharged(); units > 0 {
