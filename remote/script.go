@@ -117,7 +117,8 @@ func (s *Script) Rest() {
 func (s *Script) Wait() {
 	s.nodes.detached.running.Wait()
 	for _, f := range []*form{&s.library, &s.script} {
-		_, _, _ = s.load.Do(f.verb, func() (any, error) { return nil, nil }) // with the one under way, if there is one
+		// With the one under way, if there is one. Nobody may take this for one that has loaded something.
+		_, _, _ = s.load.Do(f.verb, func() (any, error) { return nil, context.DeadlineExceeded })
 	}
 }
 
