@@ -289,9 +289,9 @@ func (l *Limiter) Close() error {
 func (l *Limiter) endTrips() error {
 	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
 	defer cancel()
-	l.leases.Close()
+	l.closeSlots() // first, since it takes a time of its own
+	l.leases.Close(soon)
 	l.closeHolds(soon)
-	l.closeSlots()
 	_ = l.shards.ChargeRest(soon, false)
 	if units := l.shards.Uncharged(); units > 0 {
 		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)
