@@ -241,7 +241,8 @@ func (l *Limiter) ChargeRest(ctx context.Context) error {
 }
 
 // closeWithin is how much longer than the deadline Close takes at most. Once it has taken chargeWithin
-// longer, it no longer waits until Redis is charged for what was granted without it: the rest takes time, too.
+// longer, it no longer gives leases back, settles holds, or waits until Redis is charged for what was granted
+// without it: the rest takes time, too.
 const (
 	closeWithin  = 900 * time.Millisecond
 	chargeWithin = closeWithin * 2 / 3
