@@ -88,10 +88,10 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.wake.Send()
 }
 
-// keepSettling runs in the background from the first put on, and sends waiting settlements. It returns the
-// pause before those that are left are sent, or 0 if none are.
+// keepSettling runs in the background from the first put on, and sends waiting settlements until Close sends
+// the rest. It returns the pause before those that are left are sent, or 0 if none are.
 func (l *Limiter) keepSettling() (pause time.Duration) {
-	if l.sendWaiting(context.Background()) {
+	if l.sendWaiting(context.Background(), false) {
 		return outage.ProbeEvery
 	}
 	return 0
@@ -117,8 +117,9 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 }
 
 // sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent, or none of a batch can
-// be made now, or ctx ends. It reports whether any are left.
-func (l *Limiter) sendWaiting(ctx context.Context) (left bool) {
+// be made now, or ctx ends, or, unless this is Close's last call, until Close wants to send them. It reports
+// whether any are left.
+func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
 	defer k.sending.Unlock()
@@ -142,8 +143,9 @@ func (l *Limiter) sendWaiting(ctx context.Context) (left bool) {
 			}
 		}
 		left = len(k.waiting) > 0
+		yields := k.ended && !last
 		k.mu.Unlock()
-		if !progress || ctx.Err() != nil {
+		if !progress || yields || ctx.Err() != nil {
 			return left
 		}
 	}
@@ -192,7 +194,7 @@ func (l *Limiter) closeHolds(ctx context.Context) {
 	if wait := after - l.now(); wait > 0 {
 		time.Sleep(time.Duration(wait)) // no longer than the limiter's deadline
 	}
-	l.sendWaiting(ctx)
+	l.sendWaiting(ctx, true)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(k.waiting); n > 0 {

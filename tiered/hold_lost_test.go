@@ -22,7 +22,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	client := cluster.Client(t)
 	for what, makes := range map[string]func(*Limiter){
 		"in the background": func(l *Limiter) {
-			if !l.sendWaiting(t.Context()) {
+			if !l.sendWaiting(t.Context(), false) {
 				t.Error("nothing waits for the lost master")
 			}
 		},
@@ -168,6 +168,37 @@ func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
 	}
 }
 
+// Law 12: a Close that begins while settlements are being sent in the background does not wait until all of them are: it sends
+// the rest itself, for as long as its time lasts.
+func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
+	t.Parallel()
+	client, hook := redistest.Shared(t).Client(t), new(ending)
+	client.AddHook(hook)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	key := l.key("k")
+	key.hold = l.newHolding(time.Hour)
+	const all = 10 * settledAtOnce
+	l.holds.mu.Lock()
+	for range all {
+		l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
+	}
+	l.holds.mu.Unlock()
+	r.counters.holds.waiting.Add(all)
+	begins := context.CancelFunc(func() {
+		l.holds.mu.Lock()
+		defer l.holds.mu.Unlock()
+		l.holds.ended = true
+	})
+	hook.end.Store(&begins)
+	if left := l.sendWaiting(t.Context(), false); !left || l.Stats().Holds.Unsettled < all/2 {
+		t.Errorf("the background leaves %+v", l.Stats().Holds)
+	}
+	if l.closeHolds(t.Context()); l.Stats().Holds.Settled != all {
+		t.Errorf("once Close has sent the rest: %+v", l.Stats().Holds)
+	}
+}
+
 // Law 12: a settlement that Close has given up counts as lost, no longer as one that waits, and is not made afterwards.
 func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	t.Parallel()
@@ -181,7 +212,7 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	l.closeHolds(t.Context())
 	given := l.Stats().Holds
 	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() != Outage })
-	left := l.sendWaiting(t.Context())
+	left := l.sendWaiting(t.Context(), false)
 	if c := l.Stats().Holds; left || c != given || c.Unsettled != 0 || c.Lost != 1 || c.Settled != 0 {
 		t.Errorf("%+v, and once Redis was back %+v; any left: %v", given, c, left)
 	}

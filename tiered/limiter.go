@@ -241,7 +241,8 @@ func (l *Limiter) ChargeRest(ctx context.Context) error {
 }
 
 // closeWithin is how much longer than the deadline Close takes at most. Once it has taken chargeWithin
-// longer, it no longer waits until Redis is charged for what was granted without it: the rest takes time, too.
+// longer, it no longer gives leases back, settles holds, or waits until Redis is charged for what was granted
+// without it: the rest takes time, too.
 const (
 	closeWithin  = 900 * time.Millisecond
 	chargeWithin = closeWithin * 2 / 3
@@ -289,9 +290,9 @@ func (l *Limiter) Close() error {
 func (l *Limiter) endTrips() error {
 	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
 	defer cancel()
-	l.leases.Close()
+	l.closeSlots() // first, since it takes a time of its own
+	l.leases.Close(soon)
 	l.closeHolds(soon)
-	l.closeSlots()
 	_ = l.shards.ChargeRest(soon, false)
 	if units := l.shards.Uncharged(); units > 0 {
 		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)

@@ -52,7 +52,7 @@ func TestSettlementsCorrectTheRecord(t *testing.T) {
 					t.Errorf("%d of 10 units of an earlier window were used: %d are on record, want %d", k.used, n, want)
 				}
 			}
-			l.sendWaiting(t.Context()) // what is sent again is recorded once
+			l.sendWaiting(t.Context(), false) // what is sent again is recorded once
 			for key, k := range keys {
 				if n := recorded(r, key); n != k.want {
 					t.Errorf("%d of 10 units were used: later %d are on record, want %d", k.used, n, k.want)

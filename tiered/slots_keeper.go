@@ -98,7 +98,7 @@ func (l *Limiter) keepSlots() {
 			}
 			if statements := l.slots.table.Statements(now, renewing, l.canTell); len(statements) > 0 {
 				telling = true
-				l.background.Go(func() { told <- l.tellAll(statements) })
+				l.background.Go(func() { told <- l.tellAll(context.Background(), statements) })
 			} else {
 				next, canTell = renewAt, l.canTell
 			}
@@ -125,14 +125,20 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return l.shards.Of(remote.UserKey(key.Key)) == s })
 }
 
-// tellSlots sends the statements that are due, and waits for their answers. It renews no slots.
-func (l *Limiter) tellSlots(now int64) { l.tellAll(l.slots.table.Statements(now, false, l.canTell)) }
+// tellSlots sends the statements that are due, and waits for their answers. It renews no slots. Once ctx has
+// ended, it sends no more of them, and the limiter none of these keys again.
+func (l *Limiter) tellSlots(ctx context.Context, now int64) {
+	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
+}
 
-// tellAll sends statements, and reports whether Redis has confirmed all of them.
-func (l *Limiter) tellAll(statements []local.Statement[*Rule]) (told bool) {
+// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots.
+func (l *Limiter) tellAll(ctx context.Context, statements []local.Statement[*Rule]) (told bool) {
 	var trips errgroup.Group
 	trips.SetLimit(statementsAtOnce)
 	for _, batch := range l.slotBatches(statements) {
+		if ctx.Err() != nil {
+			break
+		}
 		trips.Go(func() error { return l.tellBatch(batch) })
 	}
 	return trips.Wait() == nil
@@ -227,7 +233,7 @@ func (l *Limiter) roundOfSlots() {
 		k.told = now
 		k.table.Doubt(now, func(local.HeldKey) bool { return true })
 	}
-	l.tellSlots(now)
+	l.tellSlots(context.Background(), now)
 }
 
 // isClosed reports whether closeSlots tells Redis what is left to tell, instead of the keeper.
@@ -256,9 +262,11 @@ func (l *Limiter) closeSlots() {
 func (l *Limiter) tellSlotsEnded() {
 	k := &l.slots
 	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
-	until, last := time.Now().Add(retried*l.config.deadline), time.Now().Add(l.config.deadline+closeWithin/2)
-	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && time.Now().Before(last); k.table.EndAll(l.now()) {
-		l.tellSlots(l.now())
+	until := time.Now().Add(retried * l.config.deadline)
+	within, cancel := context.WithTimeout(context.Background(), l.config.deadline+closeWithin/2)
+	defer cancel()
+	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && within.Err() == nil; k.table.EndAll(l.now()) {
+		l.tellSlots(within, l.now())
 		if keys := k.table.Keys(); keys < left {
 			left, until = keys, time.Now().Add(retried*l.config.deadline)
 		}

@@ -17,11 +17,29 @@ import (
 // callers that wait for Redis. If they did not yield, each trip would take as long as the time
 // slices of all others, and one call in ten would miss the deadline.
 func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
+	const callers, attempts = 64, 2
+	for attempt := 1; ; attempt++ {
+		decided := deniedCallersAskAgain(t, callers)
+		inMemory, byRedis := decided[limit.TierLocal].Load(), decided[limit.TierRedis].Load()
+		missed := decided[limit.TierOverload].Load() + decided[limit.TierFallback].Load()
+		if inMemory >= 100*callers && missed <= byRedis/50 {
+			return
+		}
+		t.Logf("%d of %d that asked Redis missed it, want none, or a few if the machine paused; %d were denied in memory", missed, missed+byRedis, inMemory)
+		if attempt == attempts { // others may keep the machine busy for a while
+			t.Fatal("that was so twice")
+		}
+	}
+}
+
+// deniedCallersAskAgain has callers ask about keys, most of which are denied from memory, without a pause, and returns
+// which tier decided how often.
+func deniedCallersAskAgain(t *testing.T, callers int) *[tiers]atomic.Int64 {
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(100_000))
 	r := newRule(t, l, "r", limit.PerMinute(100).WithBurst(10), Use(limit.GCRA())) // the first 10 units of each key take no second
-	const callers, keys, span = 64, 1000, 3 * time.Second
+	const keys, span = 1000, 3 * time.Second
 	var all sync.WaitGroup
-	var decided [tiers]atomic.Int64
+	decided := new([tiers]atomic.Int64)
 	var stop atomic.Bool
 	for i := range callers {
 		all.Go(func() {
@@ -38,12 +56,8 @@ func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 	time.Sleep(span)
 	stop.Store(true)
 	all.Wait()
-	if n := decided[limit.TierLocal].Load(); n < 100*callers {
-		t.Errorf("only %d were denied in memory, so this says nothing", n)
-	}
-	if n := decided[limit.TierOverload].Load() + decided[limit.TierFallback].Load(); n > decided[limit.TierRedis].Load()/50 {
-		t.Errorf("%d of %d that asked Redis missed it, want none, or a few if the machine paused", n, n+decided[limit.TierRedis].Load())
-	}
+	_ = l.Close()
+	return decided
 }
 
 // Law 6: while Redis does not know of all grants, most callers that are denied by this instance's

@@ -45,7 +45,7 @@ type Keeper struct {
 	table    *local.Leases[*Rule] // nil until a rule needs it; then not changed
 	wake     wake.Signal          // that there are leases; made with table
 	underWay int
-	closed   bool
+	closing  context.Context // of Close; nil before
 }
 
 // New returns a keeper without leases. virtual says that the time of the shards is not real time; then
@@ -61,7 +61,7 @@ func (k *Keeper) Begin() {
 	defer k.mu.Unlock()
 	if k.table == nil {
 		k.table, k.wake = local.NewLeases[*Rule](leasedKeys), wake.NewSignal()
-		if !k.virtual && !k.closed {
+		if !k.virtual && k.closing == nil {
 			k.shards.Go(k.keep)
 		}
 	}
@@ -72,7 +72,7 @@ func (k *Keeper) Begin() {
 func (k *Keeper) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.underWay == mostRenewals {
+	if k.closing != nil || k.underWay == mostRenewals {
 		return false
 	}
 	k.underWay++
@@ -186,10 +186,10 @@ func (k *Keeper) endIdle() {
 	}
 }
 
-// Close gives all leases back (law 12). None is granted afterwards.
-func (k *Keeper) Close() {
+// Close gives all leases back, until ctx ends (law 12). None is granted afterwards.
+func (k *Keeper) Close(ctx context.Context) {
 	k.mu.Lock()
-	k.closed = true
+	k.closing = ctx
 	table := k.table
 	k.mu.Unlock()
 	k.trips.Wait()
@@ -198,13 +198,17 @@ func (k *Keeper) Close() {
 	}
 }
 
-// giveBack returns the rest of leases to Redis. If Redis is lost the units stay charged there until
-// they leave the window.
+// giveBack returns the rest of leases to Redis. If Redis is lost, or the time of Close is over, the units stay
+// charged there until they leave the window.
 func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
 	}
 	for some := range slices.Chunk(ended, returnedAtOnce) {
+		if err := k.late(); err != nil {
+			k.notGivenBack(err)
+			return
+		}
 		var returns sync.WaitGroup
 		for i := range some {
 			e := &some[i]
@@ -222,6 +226,16 @@ func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 		}
 		returns.Wait()
 	}
+}
+
+// late returns an error once the time of Close is over.
+func (k *Keeper) late() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing == nil {
+		return nil
+	}
+	return k.closing.Err()
 }
 
 // unrecord removes the rest of a lease from the ledger. It runs before Redis is told, since this

@@ -102,7 +102,7 @@ func newLeasing(t *testing.T) *leasing {
 	return l
 }
 
-func (l *leasing) Close() { l.Keeper.Close() }
+func (l *leasing) Close() { l.Keeper.Close(context.Background()) }
 
 // demand has Redis grant 20 units, one by one within 20 ms.
 func (l *leasing) demand() {
@@ -342,7 +342,7 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 		}
 		closed := make(chan struct{})
 		go func() {
-			k.Close()
+			k.Close(t.Context())
 			close(closed)
 		}()
 		synctest.Wait()
@@ -396,8 +396,50 @@ func TestIdleLeasesAreGivenBackInTheBackground(t *testing.T) {
 		if k.Left() != 0 || l.refunded != units || l.ledger.Used(&account, now()) != 0 {
 			t.Errorf("%d of %d units were given back, %d are left, %d count as granted here", l.refunded, units, k.Left(), l.ledger.Used(&account, now()))
 		}
-		k.Close()
+		k.Close(t.Context())
 		cancel()
 		background.Wait()
 	})
+}
+
+// ending is a master that calls a function when units are given back.
+type ending struct {
+	*blocked
+	end func()
+}
+
+func (e *ending) Decide(ctx context.Context, entry remote.Entry) (remote.Reply, error) {
+	defer e.end()
+	return e.blocked.Decide(ctx, entry)
+}
+
+// Law 12: when its time is over, Close gives no more leases back, however many there are and although Redis answers.
+func TestLaw12CloseGivesLeasesBackForALimitedTime(t *testing.T) {
+	l := newLeasing(t)
+	within, end := context.WithCancel(t.Context())
+	m := &ending{blocked: &blocked{master: l.master, let: make(chan struct{})}, end: end}
+	close(m.let)
+	var background sync.WaitGroup
+	shards := outage.New(outage.Config{
+		Context: t.Context(), Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
+		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return m, m },
+	})
+	var told []error
+	k := New(shards, true, func(err error) { told = append(told, err) })
+	k.Begin()
+	rule := *l.rule
+	rule.ForgetDenial = func(uint64) {}
+	const keys = 3 * returnedAtOnce
+	for i := range keys {
+		for range 10 {
+			k.Granted(&rule, uint64(i)<<24, remote.UserKey(strconv.Itoa(i)), 1)
+		}
+	}
+	if n := l.leases(); n != keys {
+		t.Fatalf("%d leases, want %d", n, keys)
+	}
+	l.asked = nil
+	if k.Close(within); len(l.asked) != returnedAtOnce || len(told) != 1 || !errors.Is(told[0], context.Canceled) || k.Left() != 0 {
+		t.Errorf("%d leases are given back, and told is %v; %d units are left", len(l.asked), told, k.Left())
+	}
 }

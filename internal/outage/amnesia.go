@@ -118,7 +118,9 @@ func earlier(a, b int64) int64 {
 func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
-	// First, so that who sees that this shard settles, and uses a key then, has its grants charged again.
+	// First, so that who sees that this shard settles finds the loss counted, and has a key's grants charged again
+	// when using it.
+	l.Counts.Forgot.Add(1)
 	l.Ledger.Forgotten(s.has(), since)
 	s.mu.Lock()
 	e := s.settleFromNow()
@@ -126,7 +128,6 @@ func (s *Shard) forgot(since int64) {
 	e.forgotten.Store(max(1, now))
 	s.mu.Unlock()
 	l.Forgotten(s)
-	l.Counts.Forgot.Add(1)
 	age := "all"
 	if since > 0 {
 		age = time.Duration(now - since).String()

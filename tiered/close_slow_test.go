@@ -1,0 +1,80 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+)
+
+// Law 12: Close ends in time, and leaves nothing behind, also if there is more to settle and to release than Redis,
+// which answers every call but is slow, can do in that time.
+func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
+	for _, test := range []struct {
+		what               string
+		settlements, slots int
+	}{
+		{"settlements", mostSettlements, 0},
+		{"settlements and slots", mostSettlements, 1_000},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+				r, jobs := newRule(t, l, "r", limit.PerHour(1000)), newRule(t, l, "jobs", limit.Concurrent(1))
+				redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
+				bubble.Late.Store(int64(80 * time.Millisecond))
+				key := l.key("k")
+				key.hold = l.newHolding(time.Hour)
+				l.holds.mu.Lock()
+				for range test.settlements { // put would have them sent in the background
+					l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
+				}
+				l.holds.mu.Unlock()
+				r.counters.holds.waiting.Add(int64(test.settlements))
+				holdMany(jobs, test.slots)
+				began := time.Now()
+				err := l.Close()
+				if took := time.Since(began); errors.Is(err, errStillInClient) || took >= l.config.deadline+closeWithin {
+					t.Errorf("Close took %v: %v", took, err)
+				}
+				if c := l.Stats().Holds; c.Unsettled != 0 || c.Settled > int64(test.settlements)/2 {
+					t.Errorf("of %d settlements: %+v", test.settlements, c)
+				}
+			})
+		})
+	}
+}
+
+// holdMany has a slot held of each of many keys, of which Redis is not told.
+func holdMany(r *Rule, keys int) {
+	l := r.limiter
+	for i := range keys {
+		h, _ := l.slots.table.Enter(local.HeldKey{Rule: r.name, Key: strconv.Itoa(i)}, r, r.slotTTL)
+		h.Granted(l.now(), l.now()+int64(r.slotTTL), 0, 1, new(local.Slot[*Rule]))
+	}
+}
+
+// Law 12: when its time is over, Close releases no more slots, however many keys they have. On a Cluster each key may take a
+// trip.
+func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
+	t.Parallel()
+	client, hook := redistest.Shared(t).Client(t), new(ending)
+	client.AddHook(hook)
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(100*time.Millisecond))
+	const all = 8 * statementsAtOnce * maxBatch
+	holdMany(newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute)), all)
+	l.slots.mu.Lock()
+	l.slots.closed = true // the keeper tells nothing
+	l.slots.mu.Unlock()
+	l.slots.table.EndAll(l.now())
+	within, cancel := context.WithCancel(t.Context())
+	hook.end.Store(&cancel)
+	if l.tellSlots(within, l.now()); l.slots.table.Keys() < all/2 {
+		t.Errorf("after its time was over it released the slots of %d keys", all-l.slots.table.Keys())
+	}
+}
