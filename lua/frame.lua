@@ -687,7 +687,8 @@ end
 
 -- Decides the holds of an entry one by one, because not all of them can be opened.
 local function hold_each(e, s)
-  local n, from, fits, denied = e.count, e.each, e.fits, nil
+  local n, from, fits = e.count, e.each, e.fits
+  local denied, told -- the cost of the one before, if it was denied, and its answer
   if n == 1 or fits < 0 then
     for _ = 1, n do
       settle(e, s, true)
@@ -700,11 +701,11 @@ local function hold_each(e, s)
     from = from + EACH_BYTES
     if e.cost == denied then -- the answer is the same
       replies = replies + 1
-      reply[replies] = reply[replies - 1]
+      reply[replies] = told
     else
       look(e, s)
       settle(e, s, true)
-      denied = e.fits == 0 and e.cost
+      denied, told = e.fits == 0 and e.cost, reply[replies]
     end
     shorten_reply()
   end

@@ -273,6 +273,42 @@ func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 	}
 }
 
+// Law 3: however many holds share an entry, and however few of them fit, each is told what became of it.
+func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
+	const fits, all = 10, 1000
+	check := func(t *testing.T, client *redis.Client) {
+		script, key := NewScript(client), redistest.Prefix()+"hot"
+		rule := newRule(t, limit.PerHour(fits), limit.GCRA())
+		var b batch
+		var calls []*call
+		for id := uint64(1); id <= all; id++ {
+			c := callOf(t.Context(), holdEntry(key, rule, lua.Hold, id, 1))
+			if b.add(c, newBounds(1, 1<<40, 0)) != added {
+				t.Fatalf("hold %d does not share the entry", id)
+			}
+			calls = append(calls, c)
+		}
+		b.finish(func(*Entry, int64) int64 { return 0 })
+		replies, err := script.Run(t.Context(), b.entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range calls {
+			if r := b.answer(c, replies)[0].share(&c.entry, c.place); (r.Status == Allowed) != (i < fits) {
+				t.Fatalf("hold %d of %d, of which %d fit: %+v", i+1, all, fits, r)
+			}
+		}
+		if n := len(unitsHeld(linesOf(client, key))); n != fits {
+			t.Errorf("%d are held, want %d", n, fits)
+		}
+	}
+	t.Run("redis", func(t *testing.T) { check(t, redistest.Shared(t).Client(t)) })
+	t.Run("miniredis", func(t *testing.T) {
+		embedded, _ := redistest.Embedded(t)
+		check(t, embedded)
+	})
+}
+
 // listener notes the costs of entries and what was granted.
 type listener struct{ text string }
 

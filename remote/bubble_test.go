@@ -34,3 +34,38 @@ func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
 		b.mu.Unlock()
 	})
 }
+
+// Law 7: a round of the reaper that took long, since the process stood still, say, is not followed by a pause in
+// which calls miss their deadlines by much.
+func TestLaw7ALongRoundIsNotFollowedByALongPause(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		const stood, left = 500 * time.Millisecond, 550 * time.Millisecond
+		c := waiting(callOf(standsStill{context.Background(), stood}, Entry{Key: "k", Rule: rule, Cost: 1}), left.Microseconds())
+		b.mu.Lock()
+		b.queue.add(c)
+		b.inFlight, b.slow = 1, true // a trip that does not end
+		b.mu.Unlock()
+		began := time.Now()
+		b.reap()
+		<-c.done
+		if late := time.Since(began) - left; !errors.Is(c.err, ErrNoAnswer) || late > 50*time.Millisecond {
+			t.Errorf("%v, %v after its deadline", c.err, late)
+		}
+		b.mu.Lock()
+		b.inFlight = 0
+		b.mu.Unlock()
+	})
+}
+
+// standsStill is a context during whose check the process stands still.
+type standsStill struct {
+	context.Context
+	stood time.Duration
+}
+
+func (s standsStill) Err() error {
+	time.Sleep(s.stood)
+	return s.Context.Err()
+}

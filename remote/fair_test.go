@@ -15,11 +15,11 @@ import (
 // with the next trip or the one after. Capacity of a trip that other keys do not use is available to
 // the hot key.
 func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
-	const callers, quiet = 12_000, 60
+	const callers, quiet, long = 12_000, 60, 60_000 * ms // to make so many callers takes a busy machine seconds
 	gcra, log := newRule(t, limit.PerHour(1000), limit.GCRA()), newRule(t, limit.PerHour(100_000), limit.SlidingLog())
 	take := func(rule *Rule, cost func(i int) int64) func(int) *call {
 		return func(i int) *call {
-			c := waitingCall(rule, 1000*ms)
+			c := waitingCall(rule, long)
 			c.entry.Key, c.entry.Cost = "hot", cost(i)
 			c.work = c.entry.work()
 			return c
@@ -54,7 +54,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// It asks nobody.
-			b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Queue = 2 * callers })
+			b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Queue, o.Deadline = 2*callers, microseconds(long) })
 			b.mu.Lock()
 			b.inFlight, b.slow = 1, true // no trip starts by itself
 			b.mu.Unlock()
@@ -72,7 +72,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 				}
 				var others []*call
 				for i := range quiet {
-					c := waitingCall(gcra, 1000*ms)
+					c := waitingCall(gcra, long)
 					c.entry.Key = fmt.Sprint("quiet ", round, i)
 					switch {
 					case i%3 == 0:
@@ -111,12 +111,12 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 // Law 7: the calls of a key share entries when the newest go first, too. Otherwise a trip would carry one
 // call for each entry, and Redis would decide least just when not all calls can be served in time.
 func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
-	const callers, deadline = 1000, 1000 * ms
+	const callers, deadline = 1000, 60_000 * ms
 	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Deadline = microseconds(deadline) })
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	calls := make([]*call, callers)
-	for i := range calls { // the first has waited for 0.9 s
-		waited := int64(callers-i) * 900 * ms / callers
+	for i := range calls { // the first has waited for 54 s
+		waited := int64(callers-i) * 54_000 * ms / callers
 		calls[i] = waitingCall(rule, deadline-waited)
 		calls[i].asked -= waited
 		calls[i].entry.Key = "hot"
@@ -143,5 +143,5 @@ func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
 // groupOf is a call for two limits, one of which is that of all.
 func groupOf(rule *Rule, key string) *call {
 	of := func(key string) Entry { return Entry{Key: key, Rule: rule, Cost: 1, Group: 1} }
-	return waiting(new(callPool).group(context.Background(), []Entry{of("all"), of(key)}), 1000*ms)
+	return waiting(new(callPool).group(context.Background(), []Entry{of("all"), of(key)}), 60_000*ms)
 }

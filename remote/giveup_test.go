@@ -170,7 +170,10 @@ func TestLaw7LeadersWhoseCallIsOnAnotherTripKeepTheirDeadlines(t *testing.T) {
 		b.start()
 		b.mu.Unlock()
 		go b.lead(nil, false)
-		redistest.Eventually(t, "another trip carries its call", func() bool { return c.state.Load() == callSent })
+		redistest.Eventually(t, "another trip carries its call", func() bool {
+			state := c.state.Load() // on a busy machine, its time may be over already
+			return state == callSent || state == callClaimed
+		})
 		b.lead(c, false)
 		<-c.done
 		if took := time.Since(began) - microseconds(left); !errors.Is(c.err, ErrNoAnswer) || took > time.Second {

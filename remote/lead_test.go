@@ -51,19 +51,19 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 // No further trip starts while one has been in flight for long, unless this process itself delays
 // trips by as much, since Redis may then have answered long ago.
 func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
-	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Second)) // a busy machine may stand still for a moment
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	calls := make([]*call, fullBatch)
 	for i := range calls {
-		calls[i] = waitingCall(rule, 1000*ms)
+		calls[i] = waitingCall(rule, 80_000*ms)
 	}
-	const long = 80 * ms / slowPart // µs
+	const long = 80_000 * ms / slowPart // µs
 	for _, c := range []struct {
 		inFlightFor, delay int64
 		may                bool
 	}{{long / 2, 0, true}, {2 * long, 0, false}, {2 * long, long / 2, false}, {2 * long, 2 * long, true}, {5 * long, 2 * long, false}} {
 		b.mu.Lock()
-		trip := &trip{flight: flight{ends: localTime() - c.inFlightFor + 80*ms, entries: 1}}
+		trip := &trip{flight: flight{ends: localTime() - c.inFlightFor + 80_000*ms, entries: 1}}
 		b.queue, b.inFlight, b.delay, b.trips, b.last = queueOf(calls...), 1, c.delay, append(b.trips, trip), cargo{asked: 1, sent: 1}
 		if may := b.mayStart(); may != c.may {
 			t.Errorf("a trip has been in flight for %d µs, and the last one was delayed by %d: another may start: %v", c.inFlightFor, c.delay, may)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -116,5 +117,28 @@ func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("not over after 20 s")
+	}
+}
+
+// Law 12: a loading that takes longer than the runs that wait for it is waited for at the end.
+func TestLaw12LoadingEndsWithTheScript(t *testing.T) {
+	script := NewScript(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // it is not asked
+	for _, f := range []*form{&script.library, &script.script} {
+		synctest.Test(t, func(t *testing.T) {
+			script.Wait()
+			hung, waited := make(chan struct{}), false
+			go script.load.Do(f.verb, func() (any, error) { <-hung; return nil, nil })
+			synctest.Wait()
+			go func() { script.Wait(); waited = true }()
+			synctest.Wait()
+			if waited {
+				t.Error("it is not waited for")
+			}
+			close(hung)
+			synctest.Wait()
+			if !waited {
+				t.Error("its end is not noticed")
+			}
+		})
 	}
 }

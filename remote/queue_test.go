@@ -17,7 +17,7 @@ func waitingGroup(rule *Rule, entries int) *call {
 	for i := range group {
 		group[i] = Entry{Key: fmt.Sprint("group", i), Rule: rule, Cost: 1, Group: 1}
 	}
-	return waiting(new(callPool).group(context.Background(), group), 1000*ms)
+	return waiting(new(callPool).group(context.Background(), group), 10_000*ms)
 }
 
 // Law 7: large groups delay other calls by one trip, however many groups there are, and no call starves.
@@ -31,7 +31,7 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	small := waitingGroup(rule, 5)
 	var singles []*call
 	for i := range 20 {
-		c := waitingCall(rule, 1000*ms)
+		c := waitingCall(rule, 10_000*ms)
 		c.entry.Key = fmt.Sprint("single", i)
 		singles = append(singles, c)
 	}

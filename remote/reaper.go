@@ -14,7 +14,8 @@ const (
 	// reapEvery is the least time between two rounds, each of which checks all calls: under
 	// overload every call has a deadline of its own.
 	reapEvery = time.Millisecond
-	// reapPart is the pause after a round, as a multiple of the time that the round took.
+	// reapPart is the pause after a round, as a multiple of the time that the round took. It is no longer than
+	// lookEvery: the process may have stood still in the round.
 	reapPart = 4
 )
 
@@ -81,7 +82,7 @@ func (b *Batcher) reap() {
 		}
 	}
 	b.reaped = localTime()
-	b.reaped += reapPart * (b.reaped - now)
+	b.reaped += min(reapPart*(b.reaped-now), lookEvery.Microseconds())
 	if next < nothing {
 		b.setReaperAt(next)
 	}

@@ -55,7 +55,11 @@ func (ns *nodes) expireAnywhere(entries []Entry, from *node) {
 		return
 	}
 	now := localTime()
-	earlier := from.clocks.notAfter("", now) - ns.notAfter(now)
+	own, anywhere := from.clocks.notAfter("", now), ns.notAfter(now)
+	if own == 0 || anywhere == 0 { // the clock of from is not known: they are on the one furthest behind already
+		return
+	}
+	earlier := own - anywhere
 	for i := range entries {
 		if e := &entries[i]; e.NotAfter > 0 {
 			e.NotAfter -= earlier

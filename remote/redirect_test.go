@@ -139,6 +139,16 @@ func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	if ns.expireAnywhere(entries, other); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
 		t.Errorf("from the clock that is behind: %d µs late", entries[0].NotAfter-behind-deadline)
 	}
+	fresh := &node{clocks: newClocks(false)} // it redirects before it has told its clock
+	entries = []Entry{{NotAfter: b.notAfter(fresh, &Entry{Rule: &Rule{}}, deadline)}}
+	if ns.expireAnywhere(entries, fresh); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
+		t.Errorf("from a node whose clock is not known: %d µs late", entries[0].NotAfter-behind-deadline)
+	}
+	var none nodes // all are forgotten
+	entries = []Entry{{NotAfter: from.clocks.notAfter("", deadline)}}
+	if none.expireAnywhere(entries, from); entries[0].NotAfter < ahead+deadline-1000 || entries[0].NotAfter > ahead+deadline {
+		t.Errorf("no other clock is known: %d µs late", entries[0].NotAfter-ahead-deadline)
+	}
 }
 
 // Law 4: also where a master with another clock decides after a redirection, an entry that comes too late

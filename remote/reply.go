@@ -154,10 +154,10 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 		r.Remaining = readInt(text, 1, timeBytes)
 		r.ResetAfter = microseconds(readInt(text, 1+timeBytes, timeBytes))
 		return 1 + 2*timeBytes
-	case kind == lua.TagGCRA && len(text) >= gcraBytes:
+	case kind == lua.TagGCRA && len(text) >= gcraBytes && e.Rule.isGCRA():
 		r.allowedByGCRA(e, text, 0)
 		return gcraBytes
-	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes:
+	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes && e.Rule.isGCRA():
 		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
 		return 1 + gcraPartsBytes
 	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -122,34 +123,37 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 // Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their
 // denial at once, and the others at the end of their time.
 func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
-	client, _ := redistest.Embedded(t)
-	b, _ := newBatcher(t, client, deadline(time.Hour))
-	ctx, cancel := context.WithCancel(t.Context())
-	var turnedAway atomic.Int64
-	var callers sync.WaitGroup
-	began := time.Now()
-	for range 5000 {
-		callers.Go(func() {
-			b.DelayDenied(ctx)
-			turnedAway.Add(1)
-		})
-	}
-	redistest.Eventually(t, "some are turned away", func() bool { return turnedAway.Load() >= turnAwayAtOnce })
-	n := turnedAway.Load()
-	if most := turnAwayAtOnce + time.Since(began).Microseconds()/turnAwayEvery + 1; n > min(most, 4999) {
-		t.Errorf("%d of 5000 were turned away within %v, want %d at most", n, time.Since(began), most)
-	}
-	cancel()
-	callers.Wait()
-	began = time.Now()
-	in := DecideBy(t.Context(), began.Add(10*time.Millisecond))
-	for range 2 * turnAwayAtOnce {
-		callers.Go(func() { b.DelayDenied(in) })
-	}
-	callers.Wait()
-	if took := time.Since(began); took < 10*time.Millisecond {
-		t.Errorf("all were turned away after %v", took)
-	}
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		var turnedAway atomic.Int64
+		var callers sync.WaitGroup
+		const late = 1000 // µs
+		for _, wait := range []time.Duration{0, microseconds(late)} {
+			time.Sleep(wait)
+			for range 2500 {
+				callers.Go(func() {
+					b.DelayDenied(ctx)
+					turnedAway.Add(1)
+				})
+			}
+			synctest.Wait()
+			if want := turnAwayAtOnce + wait.Microseconds()/turnAwayEvery; turnedAway.Load() != want {
+				t.Errorf("%d were turned away within %v, want %d", turnedAway.Load(), wait, want)
+			}
+		}
+		cancel()
+		callers.Wait()
+		began := time.Now()
+		in := DecideBy(t.Context(), began.Add(10*time.Millisecond))
+		for range 2 * turnAwayAtOnce {
+			callers.Go(func() { b.DelayDenied(in) })
+		}
+		callers.Wait()
+		if took := time.Since(began); took != 10*time.Millisecond {
+			t.Errorf("all were turned away after %v", took)
+		}
+	})
 }
 
 // hang has a batcher make a trip to a Redis that does not answer, until the test ends, and says
@@ -177,9 +181,9 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 // caller allows itself, which does not count as load.
 func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	t.Parallel()
-	b, _, rule := hang(t, time.Second)
+	b, _, rule := hang(t, 4*time.Second)
 	b.mu.Lock()
-	b.room.took, b.room.calls, b.room.full = 1e6, 10, localTime() // room for 8 in a second, for none in 50 ms
+	b.room.took, b.room.calls, b.room.full = 4e6, 10, localTime() // room for 8 in four seconds, for none in 50 ms
 	b.mu.Unlock()
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
@@ -188,10 +192,10 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 		t.Errorf("a caller with 50 ms: %v", err)
 	}
 	// Whose context ends little before the limiter's deadline is not in a hurry.
-	long, end := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	long, end := context.WithTimeout(t.Context(), 3600*time.Millisecond)
 	defer end()
 	if _, err := b.Decide(long, Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoAnswer) || IsCallers(err) {
-		t.Errorf("a caller with 900 ms of a second: %v", err)
+		t.Errorf("a caller with 3.6 s of four: %v", err)
 	}
 }
 
@@ -228,17 +232,17 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 // Law 7: calls that have waited, and would be answered too late at the speed of the last trips, are not sent.
 // A call that has just come is, and so is one that has less time than others.
 func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
-	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Second))
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Minute))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	call := func(waited int64) *call {
-		c := waitingCall(rule, 1000*ms-waited)
+		c := waitingCall(rule, 60_000*ms-waited)
 		c.asked -= waited
 		return c
 	}
-	late, inTime, hurried, short, justCome := call(700*ms), call(300*ms), call(700*ms), call(700*ms), call(0)
+	late, inTime, hurried, short, justCome := call(42_000*ms), call(18_000*ms), call(42_000*ms), call(42_000*ms), call(0)
 	hurried.hurried, short.short = true, true
 	b.mu.Lock()
-	b.takes = 500 * ms
+	b.takes = 30_000 * ms
 	b.queue = queueOf(late, inTime, hurried, short, justCome)
 	b.mu.Unlock()
 	trip := b.load(nil, localTime())
@@ -247,7 +251,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	}
 	b.mu.Lock()
 	b.remove(trip)
-	b.took, b.takes = 2000*ms, 2000*ms // of trips that took longer than the deadline
+	b.took, b.takes = 120_000*ms, 120_000*ms // of trips that took longer than the deadline
 	b.mu.Unlock()
 	mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
 }

@@ -117,6 +117,8 @@ func (r *Rule) redisKey(key string) string {
 	return r.keys.Key(r.name, UserKey(key))
 }
 
+func (r *Rule) isGCRA() bool { return r.rate.Burst() > 0 }
+
 // text returns the packed rule at present, as the argument of a command.
 func (r *Rule) text() any {
 	if r.calendar == nil {

@@ -113,8 +113,14 @@ func (s *Script) Rest() {
 }
 
 // Wait waits until no call of the Script is inside the client any more, when no run has begun since the
-// last ones returned: a Cluster's client may take longer than the context of a run lasts.
-func (s *Script) Wait() { s.nodes.detached.running.Wait() }
+// last ones returned: a Cluster's client, and loading, may take longer than the context of a run lasts.
+func (s *Script) Wait() {
+	s.nodes.detached.running.Wait()
+	for _, f := range []*form{&s.library, &s.script} {
+		// With the one under way, if there is one. Nobody may take this for one that has loaded something.
+		_, _, _ = s.load.Do(f.verb, func() (any, error) { return nil, context.DeadlineExceeded })
+	}
+}
 
 // MayHaveChanged reports whether a command has failed or was redirected since the last call of it, so that
 // other masters may have the slots of a Cluster now.

@@ -299,8 +299,8 @@ func (l *Limiter) endTrips() error {
 	}
 	l.stop()
 	l.shards.Close()
-	l.script.Wait()
 	l.background.Wait()
+	l.script.Wait()
 	return l.shards.Leave()
 }
 

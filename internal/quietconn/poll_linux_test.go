@@ -54,6 +54,10 @@ func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
+			if read && !p.waited { // this goroutine was interrupted, and the answer was there at once
+				read = false
+				continue
+			}
 			if p.polled != tc.polls {
 				t.Fatalf("%s: polled: %v", name, p.polled)
 			}

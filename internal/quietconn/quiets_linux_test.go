@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -95,6 +96,24 @@ func TestSchedulerIsToldSeldom(t *testing.T) {
 	redistest.Eventually(t, "the timer stops", func() bool { return g.state.Load() == off })
 	if !g.begin() {
 		t.Error("the scheduler was not told after a pause")
+	}
+	g.timer.Stop()
+}
+
+// A wait that ends in a bubble of testing/synctest does not set the timer by the bubble's clock: it would not fire for
+// decades, and until it did, the scheduler would be told of nothing.
+func TestTheGuardInABubble(t *testing.T) {
+	g := newGuard()
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			if !g.begin() {
+				t.Error("the scheduler was not told of a wait in a bubble")
+			}
+		}
+	})
+	redistest.Eventually(t, "the timer stops", func() bool { return g.state.Load() == off })
+	if !g.begin() {
+		t.Error("the scheduler was not told of the first wait after it")
 	}
 	g.timer.Stop()
 }
