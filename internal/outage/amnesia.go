@@ -37,8 +37,9 @@ type heartbeat struct {
 const heartbeatsKept = 64
 
 // remembers compares the result of a heartbeat with earlier ones. If Redis has lost data, since is
-// the time from which on they are lost.
-func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since int64) {
+// the time from which on they are lost, and forget is called with it: at the same moment for who charges
+// units, since those that are sent later are not lost.
+func (m *memory) remembers(h remote.Heard, sent int64, forget func(since int64)) (remembers bool, since int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	remembers = true
@@ -65,6 +66,7 @@ func (m *memory) remembers(h remote.Heard, sent int64) (remembers bool, since in
 	}
 	if !remembers {
 		m.losses++
+		forget(since)
 	}
 	m.place, m.generation = h.Place, h.Generation
 	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, h.Clock, m.granted})
@@ -114,14 +116,12 @@ func earlier(a, b int64) int64 {
 }
 
 // forgot begins or continues an incident, because Redis has lost what was granted since the given
-// time.
+// time. The ledger knows already, so that who sees that this shard settles has a key's grants charged again when
+// using it.
 func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
-	// First, so that who sees that this shard settles finds the loss counted, and has a key's grants charged again
-	// when using it.
-	l.Counts.Forgot.Add(1)
-	l.Ledger.Forgotten(s.has(), since)
+	l.Counts.Forgot.Add(1) // first, so that who sees that this shard settles finds the loss counted
 	s.mu.Lock()
 	e := s.settleFromNow()
 	e.load.Store(false)

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,6 +73,27 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	}
 }
 
+// Law 3: charges that were taken out of the journal, but are sent only after Redis is known to have lost all, are not made
+// beside those of the same units that the loss calls for.
+func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Without(question(r, "k", 7), l.Now(), errLost)
+	batch := s.nextCharges(l.Now())
+	m.heard.Generation = "another"
+	l.heartbeat(t, s)
+	s.charge(batch)
+	s.Reserve(question(r, "k", 1))
+	for s.Owes() {
+		s.chargeSome()
+	}
+	if m.units() != 7 {
+		t.Errorf("%d units charged, want 7: %+v", m.units(), m.charged)
+	}
+}
+
 // Law 11: what Redis had forgotten has left its window after that time, also if Redis is lost or slow meanwhile. An outage, or
 // misses, in each window would otherwise keep the shares of the first loss forever.
 func TestLaw11ALossOfMemoryMattersForAWindow(t *testing.T) {
@@ -119,13 +141,13 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and again where it was
 	} {
-		remembers, since := m.remembers(step.heard, step.sent)
+		remembers, since := m.remembers(step.heard, step.sent, func(int64) {})
 		if remembers != step.remembers || since != step.since {
 			t.Errorf("step %d: %v, since %d; want %v, %d", i, remembers, since, step.remembers, step.since)
 		}
 	}
 	for i := range int64(1000) {
-		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500)
+		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500, func(int64) {})
 	}
 	if len(m.heartbeats) > heartbeatsKept {
 		t.Errorf("%d heartbeats are kept", len(m.heartbeats)) // law 7
@@ -136,21 +158,31 @@ func TestMemory(t *testing.T) {
 // when the loss is known already are not taken for charged.
 func TestMemoryOfCharges(t *testing.T) {
 	var m memory
-	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100)
-	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200)
+	var forgotten []int64
+	forget := func(since int64) {
+		if forgotten = append(forgotten, since); m.mu.TryLock() {
+			m.mu.Unlock()
+			t.Error("charges may be sent after the loss is counted, but before it is known since when")
+		}
+	}
+	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100, forget)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, forget)
 	losses := m.lossesSoFar()
 	if !m.charged(50, losses) || !m.charged(0, losses) || !m.charged(150, losses) {
 		t.Error("not taken for charged, though nothing was lost")
 	}
-	if remembers, since := m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 1}, 300); remembers || since != 50 {
+	if remembers, since := m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 1}, 300, forget); remembers || since != 50 {
 		t.Errorf("a failover: %v, since %d, want 50", remembers, since)
 	}
 	if m.charged(60, losses) {
 		t.Error("taken for charged, though Redis has lost data meanwhile")
 	}
 	losses = m.lossesSoFar()
-	m.remembers(remote.Heard{Generation: "b", Sequence: 4, Survived: -1}, 400)
+	m.remembers(remote.Heard{Generation: "b", Sequence: 4, Survived: -1}, 400, forget)
 	if m.charged(60, losses) {
 		t.Error("taken for charged, though Redis has lost all meanwhile")
+	}
+	if !slices.Equal(forgotten, []int64{50, math.MinInt64}) {
+		t.Errorf("forgotten since %v", forgotten)
 	}
 }

@@ -268,9 +268,10 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	var oldest int64 // unit that was charged, guarded by mu
 	var trips sync.WaitGroup
 	for i, d := range batch {
+		debt := l.Ledger.Remaining(d.Debt) // of a loss until now
 		e := remote.Entry{
 			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
-			Charges: d.Owner.charges(d.Debt, l.Now(), s.Outage().Fleet),
+			Charges: d.Owner.charges(debt, l.Now(), s.Outage().Fleet),
 			Marker:  l.Instance, Sequence: d.sequence,
 		}
 		if len(e.Charges) == 0 {
@@ -293,7 +294,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 			l.Counts.Charged.Add(units)
 			mu.Lock()
 			defer mu.Unlock()
-			oldest = earlier(oldest, d.Parts[0].At)
+			oldest = earlier(oldest, debt.Parts[0].At)
 		})
 	}
 	trips.Wait()

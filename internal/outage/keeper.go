@@ -191,11 +191,12 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 	if s.all.Size != nil {
 		s.all.Size(heard.Size)
 	}
-	if remembers, since := s.memory.remembers(heard, sent); !remembers {
+	forget := func(since int64) { s.all.Ledger.Forgotten(s.has(), since) }
+	if remembers, since := s.memory.remembers(heard, sent, forget); !remembers {
 		s.forgot(since)
 	}
 	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {
-		s.settleWithOthers()
+		s.settleAnew()
 	}
 	if owes {
 		s.charger.wake.Send()

@@ -102,10 +102,13 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 			next.used = append(next.used, s)
 		}
 	}
-	l.inherit(old, next)
+	heirs := l.inherit(old, next)
 	l.place(next, places)
 	if next.of != old.of {
 		l.routes.Store(next)
+		for _, s := range heirs {
+			s.settleAnew() // what is to be charged in its new slots is its own only now
+		}
 		l.changes.Send() // the worst state may be another
 	}
 	return added
@@ -162,8 +165,8 @@ func meetsBefore(a, b uint16) bool {
 	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
 
-// inherit continues an outage, or the settling after it, in the shards that slots have come to.
-func (l *Shards) inherit(old, next *routes) {
+// inherit continues an outage, or the settling after it, in the shards that slots have come to, and returns these shards.
+func (l *Shards) inherit(old, next *routes) (heirs []*Shard) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
 		from, to := old.of[slot], next.of[slot]
@@ -171,27 +174,33 @@ func (l *Shards) inherit(old, next *routes) {
 			continue
 		}
 		seen[[2]uint8{from, to}] = true
-		next.shards[to].adopt(old.shards[from])
+		if heir := next.shards[to]; heir.adopt(old.shards[from]) {
+			heirs = append(heirs, heir)
+		}
 	}
+	return heirs
 }
 
 // errInherited is the reason why the breaker of a new shard is opened that gets slots of a lost one.
 var errInherited = errors.New("the master that had its slots is lost")
 
 // adopt puts a shard into the state of the one that it gets slots from: it settles, or, if it is new
-// and the other's master is lost, counts as lost too.
-func (s *Shard) adopt(from *Shard) {
-	if from.incident.Load() == nil {
-		return
+// and the other's master is lost, counts as lost too. What the other's Redis has lost is missing in its own now.
+// It reports whether there was anything to adopt.
+func (s *Shard) adopt(from *Shard) bool {
+	theirs := from.incident.Load()
+	if theirs == nil {
+		return false
 	}
 	if !s.inUse() && !from.Breaker.Closed() {
 		s.Failed(errInherited)
 		s.Breaker.ForceOpen(errInherited)
-		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleFromNow()
+	e := s.settleFromNow()
+	e.forgotten.Store(max(e.forgotten.Load(), theirs.forgotten.Load()))
+	return true
 }
 
 // place records where the shards' masters are, and moves the fleet's key if its slot has changed.

@@ -233,6 +233,56 @@ func TestLaw11SlotsComeToAShardThatHasSettled(t *testing.T) {
 	}
 }
 
+// Law 11: a shard that owes nothing while slots are coming to it has not charged what is owed there.
+func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	if meetsBefore(b.where.Load().fleet, a.where.Load().fleet) {
+		a, b = b, a // so that the fleet moves at b, too
+	}
+	l.heartbeat(t, a)
+	l.heartbeat(t, b)
+	a.Breaker.ForceOpen(errLost)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	key := remote.UserKey("of a")
+	for l.Of(key) != a {
+		key += "."
+	}
+	a.Without(question(r, key, 7), l.Now(), errLost)
+	looked := false
+	l.masters[b.index].moving = func() {
+		looked = !b.owesNow() // as b's charger and its heartbeats do
+		l.now.Add(int64(time.Millisecond))
+	}
+	l.reroute(mastersOf(map[string][]int{b.where.Load().addr: ranges(0, 16)}))
+	if !looked || !b.owesNow() || !b.isUnsettled() {
+		t.Errorf("b owed nothing before: %v; now it owes: %v, and is unsettled: %v", looked, b.owesNow(), b.isUnsettled())
+	}
+}
+
+// Law 11: what a master has lost is missing wherever its slots go: they settle there for the window, too.
+func TestLaw11SlotsThatMoveAfterALossOfMemory(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.heartbeat(t, a)
+	l.heartbeat(t, b)
+	l.masters[a.index].heard.Generation = "another"
+	l.heartbeat(t, a)
+	l.now.Add(int64(minute))
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
+	l.now.Add(int64(58 * minute))
+	if l.heartbeat(t, b); !b.Settling(r) {
+		t.Error("b does not settle until what a has lost has left its window")
+	}
+	l.now.Add(int64(24 * time.Hour))
+	if l.heartbeat(t, b); b.State() != Healthy {
+		t.Errorf("b is %v after the longest window", b.State())
+	}
+}
+
 // All slots are looked at only after a sign that they have moved, for some seconds, and every few seconds without one.
 func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -84,9 +84,8 @@ func (s *Shard) settle(heard remote.Heard) {
 	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(FleetTTL))
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !s.forgets(e)
 	e.heardOf(heard.Lost, now)
-	lost, longest := e.losses().any(now), s.all.Longest()
 	switch {
-	case settled && !lost, longest > 0 && e.isOver(longest, now): // rules may be made yet
+	case settled && !e.losses().any(now), s.isOver(e):
 		s.end(e, back)
 	case settled && s.endBut(e, back):
 		s.warn("lost records", "more keys were granted something without Redis than LedgerKeys has room for; rules of which records were lost go on settling for their window",
@@ -125,15 +124,21 @@ func (s *Shard) forgets(e *incident) bool {
 }
 
 // isUnsettled reports whether the other instances must wait until this one, which owes units, has
-// charged them.
+// charged them. After the longest window they need not: what it owes then, it has granted since Redis is back.
 func (s *Shard) isUnsettled() bool {
 	e := s.incident.Load()
-	return e != nil && (!e.repaid.Load() || s.forgets(e))
+	return e != nil && (!e.repaid.Load() || s.forgets(e)) && !s.isOver(e)
 }
 
-// settleWithOthers makes an instance that has just joined the fleet settle, because others have not
-// charged yet what they granted in an outage: Redis would grant it to this instance's callers again.
-func (s *Shard) settleWithOthers() {
+// isOver reports whether what was granted before Redis was back has left the windows of all rules.
+func (s *Shard) isOver(e *incident) bool {
+	longest := s.all.Longest()
+	return longest > 0 && e.isOver(longest, s.all.Now()) // rules may be made yet
+}
+
+// settleAnew makes the shard settle from now on, because there is more to be charged than before: by others, whose fleet this
+// instance has just joined, or by itself. Redis would grant it to this instance's callers again.
+func (s *Shard) settleAnew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settleFromNow()

@@ -34,6 +34,7 @@ type master struct {
 	owed    bool          // whether that said that the instance has not settled
 	met     bool
 	moved   int              // how often the fleet was
+	moving  func()           // what happens when the fleet is
 	after   func()           // what happens between a charge and its answer, once
 	refused map[string]error // by key
 	turned  map[string]int   // how many charges were refused, by key
@@ -57,10 +58,15 @@ func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Los
 func (m *master) Leave(context.Context) error { return m.err }
 func (m *master) Size() int                   { return max(1, m.heard.Size) }
 func (m *master) Heard() bool                 { return m.met }
-func (m *master) MoveTo(uint16, int)          { m.moved++ }
 func (m *master) Answered() int64             { return 0 }
 func (m *master) Asked() bool                 { return false }
 func (m *master) Close()                      {}
+
+func (m *master) MoveTo(uint16, int) {
+	if m.moved++; m.moving != nil {
+		m.moving()
+	}
+}
 
 func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) (err error) {
 	*reply, err = m.Decide(ctx, *e)
@@ -295,6 +301,26 @@ func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	miss()
 	if l.heartbeat(t, s); s.Settling(r) {
 		t.Error("it settles for its own miss")
+	}
+}
+
+// Settling ends after the longest window, also if an instance owes something at each of its heartbeats, because single
+// decisions miss Redis all the time.
+func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, s)
+	for hour := range 25 {
+		if !s.Without(question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+			t.Fatal("it is not granted, or not owed")
+		}
+		if l.heartbeat(t, s); m.owed != (hour < 24) || (s.State() == Healthy) != (hour >= 24) {
+			t.Fatalf("%d hours after the outage it is %v, and says that it has not settled: %v", hour, s.State(), m.owed)
+		}
+		l.now.Add(int64(time.Hour))
 	}
 }
 
