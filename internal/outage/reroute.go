@@ -102,11 +102,11 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 			next.used = append(next.used, s)
 		}
 	}
-	heirs := l.inherit(old, next)
+	receivers := l.inherit(old, next)
 	l.place(next, places)
 	if next.of != old.of {
 		l.routes.Store(next)
-		for _, s := range heirs {
+		for _, s := range receivers {
 			s.settleAnew() // what is to be charged in its new slots is its own only now
 		}
 		l.changes.Send() // the worst state may be another
@@ -166,7 +166,7 @@ func meetsBefore(a, b uint16) bool {
 }
 
 // inherit continues an outage, or the settling after it, in the shards that slots have come to, and returns these shards.
-func (l *Shards) inherit(old, next *routes) (heirs []*Shard) {
+func (l *Shards) inherit(old, next *routes) (receivers []*Shard) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
 		from, to := old.of[slot], next.of[slot]
@@ -174,11 +174,11 @@ func (l *Shards) inherit(old, next *routes) (heirs []*Shard) {
 			continue
 		}
 		seen[[2]uint8{from, to}] = true
-		if heir := next.shards[to]; heir.adopt(old.shards[from]) {
-			heirs = append(heirs, heir)
+		if receiver := next.shards[to]; receiver.adopt(old.shards[from]) {
+			receivers = append(receivers, receiver)
 		}
 	}
-	return heirs
+	return receivers
 }
 
 // errInherited is the reason why the breaker of a new shard is opened that gets slots of a lost one.
