@@ -68,7 +68,7 @@ func hold(t task) error {
 	h.run(stop)
 	// The network is mended by now, but Redis may still count as lost for some seconds, and Close gives up the
 	// settlements that wait for it then.
-	within, cancel := context.WithTimeout(context.Background(), patient)
+	within, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := l.ChargeRest(within); err != nil {
 		return err
