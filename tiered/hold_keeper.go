@@ -8,7 +8,6 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/wake"
-	"github.com/tierlimit/tierlimit/limit"
 )
 
 const (
@@ -149,23 +148,6 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 			return left
 		}
 	}
-}
-
-// awaitSettlements waits until no settlement waits for Redis, or until ctx ends, whose error it returns
-// then, or until the limiter is closed.
-func (l *Limiter) awaitSettlements(ctx context.Context) error {
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for l.holds.areWaiting() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.ctx.Done():
-			return limit.ErrClosed
-		case <-look.C:
-		}
-	}
-	return nil
 }
 
 // areWaiting reports whether any settlements wait or are in flight.

@@ -234,7 +234,7 @@ func (l *Limiter) ChargeRest(ctx context.Context) error {
 	if l.closed.Load() {
 		return nil
 	}
-	if err := l.awaitSettlements(ctx); err != nil { // these may have to be charged in turn
+	if err := l.shards.Await(ctx, l.holds.areWaiting); err != nil { // these may have to be charged in turn
 		return err
 	}
 	return l.shards.ChargeRest(ctx, true)

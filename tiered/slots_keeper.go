@@ -126,7 +126,7 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 }
 
 // tellSlots sends the statements that are due, and waits for their answers. It renews no slots. Once ctx has
-// ended, it sends no more of them, and the limiter none of these keys again.
+// ended, it sends none of the rest, and these are not due again.
 func (l *Limiter) tellSlots(ctx context.Context, now int64) {
 	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
 }

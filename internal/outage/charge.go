@@ -97,9 +97,15 @@ func (l *Shards) Uncharged() int64 {
 // lost it waits if lostToo says so. What has not been charged when the process ends is charged by nobody, and Redis grants it
 // again.
 func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
+	return l.Await(ctx, func() bool { return l.hurriesCharging(lostToo) })
+}
+
+// Await waits until waits reports that there is nothing to wait for, or until ctx ends, whose error it returns then, or
+// until the limiter is closed.
+func (l *Shards) Await(ctx context.Context, waits func() bool) error {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for l.hurriesCharging(lostToo) {
+	for waits() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

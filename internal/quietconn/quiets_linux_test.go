@@ -140,8 +140,7 @@ func TestOthersGetTheirTurn(t *testing.T) {
 		after := usage(t)
 		held = append(held, time.Duration(after.Utime.Nano()-before.Utime.Nano())) // a busy machine may take away the processor
 	}
-	slices.Sort(held)
-	if held[rounds/2] > most { // a busy machine may take the processor from the monitor thread in one of them
+	if longest := slices.Max(held); longest > most {
 		t.Errorf("others were held up while %v were computed, want 20 ms or a little more", held)
 	}
 }
