@@ -28,14 +28,7 @@ func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
 				r, jobs := newRule(t, l, "r", limit.PerHour(1000)), newRule(t, l, "jobs", limit.Concurrent(1))
 				redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
 				bubble.Late.Store(int64(80 * time.Millisecond))
-				key := l.key("k")
-				key.hold = l.newHolding(time.Hour)
-				l.holds.mu.Lock()
-				for range test.settlements { // put would have them sent in the background
-					l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
-				}
-				l.holds.mu.Unlock()
-				r.counters.holds.waiting.Add(int64(test.settlements))
+				awaitSending(r, test.settlements)
 				holdMany(jobs, test.slots)
 				began := time.Now()
 				err := l.Close()

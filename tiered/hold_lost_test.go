@@ -144,22 +144,27 @@ func (e *ending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// awaitSending has so many settlements wait, without the background, which put would have send them.
+func awaitSending(r *Rule, settlements int) {
+	l := r.limiter
+	key := l.key("k")
+	key.hold = l.newHolding(time.Hour)
+	l.holds.mu.Lock()
+	defer l.holds.mu.Unlock()
+	for range settlements {
+		l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
+	}
+	r.counters.holds.waiting.Add(int64(settlements))
+}
+
 // Law 12: when its time is over, Close sends no more settlements, however many wait and although Redis answers.
 func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Shared(t).Client(t), new(ending)
 	client.AddHook(hook)
 	l := newLimiterOn(t, client, redistest.Prefix())
-	r := newRule(t, l, "r", limit.PerHour(1000))
-	key := l.key("k")
-	key.hold = l.newHolding(time.Hour)
 	const all = 10 * settledAtOnce
-	l.holds.mu.Lock()
-	for range all { // put would have them sent in the background
-		l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
-	}
-	l.holds.mu.Unlock()
-	r.counters.holds.waiting.Add(all)
+	awaitSending(newRule(t, l, "r", limit.PerHour(1000)), all)
 	within, cancel := context.WithCancel(t.Context())
 	hook.end.Store(&cancel)
 	l.closeHolds(within)
@@ -175,16 +180,8 @@ func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
 	client, hook := redistest.Shared(t).Client(t), new(ending)
 	client.AddHook(hook)
 	l := newLimiterOn(t, client, redistest.Prefix())
-	r := newRule(t, l, "r", limit.PerHour(1000))
-	key := l.key("k")
-	key.hold = l.newHolding(time.Hour)
 	const all = 10 * settledAtOnce
-	l.holds.mu.Lock()
-	for range all {
-		l.holds.waiting = append(l.holds.waiting, r.cancelling(&key, 1))
-	}
-	l.holds.mu.Unlock()
-	r.counters.holds.waiting.Add(all)
+	awaitSending(newRule(t, l, "r", limit.PerHour(1000)), all)
 	begins := context.CancelFunc(func() {
 		l.holds.mu.Lock()
 		defer l.holds.mu.Unlock()
