@@ -3,11 +3,12 @@ package remote
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
 // room decides how many calls may wait: those that will be answered in time, at the rate at which
-// calls are answered. It is guarded by the batcher's lock.
+// calls are answered. It is guarded by the batcher's lock, but for the last two fields.
 //
 // The rate is measured on full trips, which could not carry all waiting calls: it is the rate
 // at which this process's calls can be answered. Other trips show only the rate at which calls
@@ -18,7 +19,9 @@ type room struct {
 	last  int64   // local time at which the last trip ended
 	full  int64   // local time at which the last full trip ended
 
-	turnedAway int64 // local time, advanced by each call turned away, see mayTurnAway
+	// The rest may be used without the lock.
+	turnedAway atomic.Int64 // local time, advanced by each call turned away, see mayTurnAway
+	noneUntil  atomic.Int64 // local time until which TurnsAway assumes that there is no room
 }
 
 const (
@@ -33,6 +36,9 @@ const (
 	// turnAwayAtOnce.
 	turnAwayEvery  = 10
 	turnAwayAtOnce = 500
+	// Under overload, TurnsAway looks for room once in lookForRoom µs. If each call did, they would wait for the
+	// batcher's lock, which the trips need.
+	lookForRoom = 100
 )
 
 // mayTurnAway reports whether a call that finds no room is turned away at once. Otherwise it waits
@@ -40,20 +46,31 @@ const (
 // number is bounded because callers that are turned away and ask again at once occupy the
 // processors: with a few thousand of them, trips would take a hundred times as long.
 func (r *room) mayTurnAway(now int64) bool {
-	r.turnedAway = max(r.turnedAway, now-turnAwayEvery*turnAwayAtOnce)
-	if r.turnedAway >= now {
-		return false
+	for {
+		before := r.turnedAway.Load()
+		last := max(before, now-turnAwayEvery*turnAwayAtOnce)
+		if last >= now {
+			return false
+		}
+		if r.turnedAway.CompareAndSwap(before, last+turnAwayEvery) {
+			return true
+		}
 	}
-	r.turnedAway += turnAwayEvery
-	return true
 }
 
 // TurnsAway reports whether a call is turned away at once now, as Decide would do with [ErrNoRoom].
 func (b *Batcher) TurnsAway() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	now := localTime()
-	return !b.hasRoom(now) && b.room.mayTurnAway(now)
+	if now >= b.room.noneUntil.Load() {
+		b.mu.Lock()
+		hasRoom := b.hasRoom(now)
+		b.mu.Unlock()
+		if hasRoom {
+			return false
+		}
+		b.room.noneUntil.Store(now + lookForRoom)
+	}
+	return b.room.mayTurnAway(now)
 }
 
 // hasRoom reports whether one more call will be answered in time, if the calls before it, which wait
@@ -74,10 +91,7 @@ func (b *Batcher) hasRoom(now int64) bool {
 // few of them, see room.mayTurnAway, and for the others once the time that a decision may take is
 // over, or ctx ends.
 func (b *Batcher) DelayDenied(ctx context.Context) {
-	b.mu.Lock()
-	atOnce := b.room.mayTurnAway(localTime())
-	b.mu.Unlock()
-	if atOnce {
+	if b.room.mayTurnAway(localTime()) {
 		return
 	}
 	select {

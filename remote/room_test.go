@@ -93,31 +93,43 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 }
 
 // A caller can learn that its call would be turned away at once before it reserves anything for the
-// call.
+// call. Once there is no room, that is assumed for a moment.
 func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
-	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Second))
-	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	calls := make([]*call, 20)
-	for i := range calls {
-		calls[i] = waitingCall(rule, 1000*ms)
-	}
-	b.mu.Lock()
-	b.queue = queueOf(calls...)
-	b.mu.Unlock()
-	if b.TurnsAway() {
-		t.Error("nothing is known of how fast Redis answers, and calls are turned away")
-	}
-	for most, want := range map[float64]bool{27: false, 25: true} { // in 0.8 s: 21, or 20
-		b.mu.Lock()
-		b.room.took, b.room.calls, b.room.full = 1e6, most, localTime()
-		b.mu.Unlock()
-		if b.TurnsAway() != want {
-			t.Errorf("20 calls wait where %v are answered in a second: the next is turned away: %v", most, !want)
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		calls := make([]*call, 20)
+		for i := range calls {
+			calls[i] = waitingCall(rule, 1000*ms)
 		}
-	}
-	b.mu.Lock()
-	b.queue = queue{}
-	b.mu.Unlock()
+		b.mu.Lock()
+		b.queue = queueOf(calls...)
+		b.mu.Unlock()
+		answers := func(most float64) { // a second
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.room.took, b.room.calls, b.room.full = 1e6, most, localTime()
+		}
+		turnsAway := func(when string, want bool) {
+			t.Helper()
+			if b.TurnsAway() != want {
+				t.Errorf("20 calls wait%s: the next is turned away: %v", when, !want)
+			}
+		}
+		turnsAway(", and nothing is known of how fast Redis answers", false)
+		answers(27) // in 0.8 s: 21
+		turnsAway(" where 27 are answered in a second", false)
+		answers(25) // in 0.8 s: 20
+		turnsAway(" where 25 are answered in a second", true)
+		answers(27)
+		time.Sleep(microseconds(lookForRoom - 1))
+		turnsAway(" where there was no room a moment ago", true)
+		time.Sleep(microseconds(1))
+		turnsAway(" where there is room again", false)
+		b.mu.Lock()
+		b.queue = queue{}
+		b.mu.Unlock()
+	})
 }
 
 // Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their

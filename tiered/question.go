@@ -26,9 +26,9 @@ func (r *Rule) ask(key string, cost int64, operation int) question {
 }
 
 // decide decides a single request, and tells what became of it.
-func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (limit.Decision, error) {
+func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (d limit.Decision, err error) {
 	q := r.ask(key, cost, operation)
-	d, err := q.decide(ctx)
+	d, err = q.decide(ctx)
 	err = q.end(&d, err)
 	return d, err
 }
@@ -79,7 +79,7 @@ func (q *question) inMemory(now int64) (limit.Decision, bool) {
 }
 
 // decide takes a question through all tiers.
-func (q *question) decide(ctx context.Context) (limit.Decision, error) {
+func (q *question) decide(ctx context.Context) (d limit.Decision, err error) {
 	r := q.rule
 	if r.slotTTL != 0 && q.operation == lua.Peek {
 		return q.peekSlots(ctx)
@@ -109,14 +109,24 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// decideInRedis has the master decide or, if it cannot be asked, the outage policy.
-func (q *question) decideInRedis(ctx context.Context, s *outage.Shard) (limit.Decision, error) {
+// exchange returns one that asks the question. Its release ends its use.
+func (q *question) exchange() *exchange {
 	x := exchanges.Get().(*exchange)
 	q.fill(&x.entry)
-	err := s.DecideInto(ctx, &x.entry, &x.reply)
-	d, err := q.answered(&x.reply, err)
+	return x
+}
+
+func (x *exchange) release() {
 	*x = exchange{}
 	exchanges.Put(x)
+}
+
+// decideInRedis has the master decide or, if it cannot be asked, the outage policy.
+func (q *question) decideInRedis(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
+	x := q.exchange()
+	err = s.DecideInto(ctx, &x.entry, &x.reply)
+	d, err = q.answered(&x.reply, err)
+	x.release()
 	return d, err
 }
 
@@ -135,37 +145,43 @@ func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, err
 	return q.fallback(r.limiter.now(), err), nil
 }
 
-// decideSettling decides while Redis does not know of all grants: both it and this
-// instance's share of the limit must agree (law 11).
-func (q *question) decideSettling(ctx context.Context) (limit.Decision, error) {
-	s, asked := q.shard(), q.inOutage()
-	if s.TurnsAway() { // before anything is reserved for nothing
+// decideSettling decides while Redis does not know of all grants. Of what overload turns away, nothing
+// is reserved, and only a small stack is needed.
+func (q *question) decideSettling(ctx context.Context) (d limit.Decision, err error) {
+	s := q.shard()
+	if s.TurnsAway() {
 		return q.fallback(q.rule.limiter.now(), remote.ErrNoRoom), nil
 	}
+	return q.decideByBoth(ctx, s)
+}
+
+// decideByBoth decides by Redis and by this instance's share of the limit, which must agree (law 11).
+func (q *question) decideByBoth(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
+	asked := q.inOutage()
 	own, d, ok := s.Reserve(&asked)
 	if !ok {
 		s.DelayDenied(ctx)
 		return d, nil
 	}
-	fits := *q
 	if q.operation == lua.TakeUpTo {
-		fits.cost = own.Units
+		q.cost = own.Units
 	}
-	reply, err := s.Decide(ctx, fits.entry())
+	x := q.exchange()
+	err = s.DecideInto(ctx, &x.entry, &x.reply)
 	s.Release(&asked, own)
 	switch {
 	case err == nil:
-		d := q.rule.fromRedis(&reply, fits.cost, q.operation)
+		d = q.rule.fromRedis(&x.reply, q.cost, q.operation)
 		d.Remaining = min(d.Remaining, own.Free)
-		return d, nil
-	case !q.rule.limiter.outage(err):
-		return limit.Decision{}, err
+	case q.rule.limiter.outage(err):
+		d, err = q.fallback(q.rule.limiter.now(), err), nil
 	}
-	return fits.fallback(q.rule.limiter.now(), err), nil
+	x.release()
+	return d, err
 }
 
 // fallback decides without Redis, because asking it failed with err.
-func (q *question) fallback(now int64, err error) limit.Decision {
+func (q *question) fallback(now int64, err error) (d limit.Decision) {
 	asked := q.inOutage()
 	q.key.hold.decidedWithout(err)
 	return q.shard().Without(&asked, now, err)

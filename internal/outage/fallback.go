@@ -18,12 +18,12 @@ import (
 //
 // err is the error of asking Redis. If Redis may have charged the decision nevertheless, it is not
 // charged there later, because a decision is charged at most once (law 3).
-func (s *Shard) Without(q *Question, now int64, err error) limit.Decision {
+func (s *Shard) Without(q *Question, now int64, err error) (d limit.Decision) {
 	l, r := s.all, q.Rule
 	s.Missed(err)
 	a := q.account()
 	a.Charged = MayBeCharged(err)
-	d := r.decision(s.TierWithout(err))
+	d = r.decision(s.TierWithout(err))
 	d.ResetAfter = r.Limit.Window()
 	switch {
 	case r.Policy == Deny:
