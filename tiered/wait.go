@@ -137,12 +137,13 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }
 
-// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
-// wait for the same key and limit of a rule form a queue, which is served in order. The first in the queue asks
-// again as soon as this process has released units of the key, and also every 50 ms, because Redis
-// does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
-// There is no order among processes; but a queue whose own process releases units again and again
-// leaves those of 60 ms in each second to others, so that they do not wait forever.
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process
+// that wait for the same key and limit of a rule form a queue, which is served in order. The first
+// in the queue asks again as soon as this process has released units of the key, and also every 50
+// ms, because Redis does not report releases by other processes. So those are noticed after 50 ms
+// and a trip at most. There is no order among processes. But so that others do not wait forever, a
+// queue that has existed for a second leaves the units that its own process releases to others for
+// 60 ms in each second.
 //
 // Errors are those of Acquire, or ctx's own if it ends first.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
