@@ -49,8 +49,8 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	return within
 }
 
-// LateBy returns [ErrDecideBy] if the time of this context is over, and otherwise err, which ended
-// something that precedes sending the entry.
+// LateBy returns [ErrDecideBy] if the time that [DecideBy] has set for this context is over, and
+// otherwise err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
 	if d := decideByOf(ctx); d != nil && time.Until(d.by) <= 0 {
 		return errDecideByNotSent

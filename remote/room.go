@@ -48,7 +48,7 @@ func (r *room) mayTurnAway(now int64) bool {
 	return true
 }
 
-// TurnsAway reports whether a call is turned away at once now, as Decide would do with [ErrNoRoom].
+// TurnsAway reports whether Decide would now return [ErrNoRoom] at once.
 func (b *Batcher) TurnsAway() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
