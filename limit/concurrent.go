@@ -22,6 +22,7 @@ func (l Limit) validateConcurrent() error {
 	return nil
 }
 
-// Concurrency is the algorithm of limits of [Concurrent]: Redis stores how many units each process
-// holds. Rules of such limits always use it, and other rules cannot, so no rule has to name it.
+// Concurrency is the algorithm of limits of [Concurrent]: Redis keeps how many units each process
+// holds. It cannot be used with other limits, nor other algorithms with those limits, so no rule
+// has to name it.
 func Concurrency() Algorithm { return Algorithm{kind: kindConcurrency} }
