@@ -14,8 +14,9 @@ import (
 
 // Wait waits until a cost is granted, and charges it. If that is not possible before ctx's
 // deadline, it returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the
-// decision's RetryAfter is then the earliest time at which it is possible. If this process remembers
-// the denial of a smaller cost, it takes that one's, and asks Redis for the larger cost only then.
+// decision's RetryAfter is then the earliest time at which it is possible. If this process
+// remembers the denial of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for
+// the larger cost only after that time.
 //
 // Callers in one process that wait for the same key and limit of a rule form one queue, which is served in
 // order. The first of them asks for those behind it as well, so Redis is asked once for each
