@@ -37,9 +37,9 @@ func Decisions(ctx context.Context) []Decided {
 	return append(Decisions(h.outer), h.decided...)
 }
 
-// SetCost sets what the request of this context used, for its limits with [HandlerCost]. The last
-// call counts, and units below 0 count as 0. If there are no such limits, it does nothing and
-// returns false. It is safe for concurrent use until the handler has returned.
+// SetCost sets the units that the request of this context used, for its limits with [HandlerCost].
+// The last call counts, and units below 0 count as 0. If there are no such limits, it does nothing
+// and returns false. It is safe for concurrent use until the handler has returned.
 func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
 type handedKey struct{}

@@ -1,5 +1,6 @@
-// Package httplimit limits requests to HTTP services, and requests that clients make to others'
-// services, by limits that a whole fleet shares. It needs nothing but net/http and this module.
+// Package httplimit limits the requests that an HTTP service receives, and those that a client
+// sends to other services, by limits that a whole fleet shares. It needs nothing but net/http and
+// this module.
 //
 // # A server
 //

@@ -30,8 +30,8 @@ func ClientAddress(r *http.Request) string {
 	return AddressKey(addr)
 }
 
-// AddressKey returns the key of an address: IPv4 as it is, also if mapped into an IPv6 address, and
-// IPv6 by its /64. It returns "" if addr is not valid.
+// AddressKey returns the key of an address: an IPv4 address itself, also if it is mapped into an
+// IPv6 address, and the /64 prefix of other IPv6 addresses. It returns "" if addr is not valid.
 func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 
 // Header returns a key that is the first value of a header field, such as an API key. Anyone can

@@ -50,12 +50,11 @@ const (
 // it, positions inside the longest window stay exact integers (law 10).
 const MaxBuckets = 256
 
-// DefaultBuckets is the number of sub-windows of a sliding counter if none is
-// given: a compromise. On the day of real traffic that "tierlimit replay"
-// has built in, 16 of them decide 0.30 % of the requests unlike the exact log does
-// (strict; estimate 0.20 %). With 60 it is 0.11 %, for half as many bytes again, at a
-// limit of 10,000, and half as much again of Redis's time per denial. See
-// docs/algorithms.md.
+// DefaultBuckets is the number of sub-windows of a sliding counter if none is given. On the day of
+// real traffic that "tierlimit replay" has built in, a strict counter with 16 sub-windows decides
+// 0.30 % of the requests differently from the exact log (an estimate 0.20 %). With 60 it is 0.11 %,
+// but at a limit of 10,000 a key takes 1.5 times the bytes, and a denial 1.5 times Redis's time.
+// See docs/algorithms.md.
 const DefaultBuckets = 16
 
 // Automatic lets the rule choose by the size of its limit.
@@ -64,10 +63,10 @@ func Automatic() Algorithm { return Algorithm{} }
 // SlidingLog remembers the time of every unit: exact, about 5 bytes a unit.
 func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 
-// SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, as most people know it:
-// it decides the same, takes about 19 times the memory (at 1,000 units), and can be
-// inspected with ZRANGE. A Redis user needs ZRANGE, ZCOUNT, ZREVRANGEBYSCORE and
-// ZREMRANGEBYRANK for it besides what other rules need.
+// SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, the usual form of a sliding log. It
+// makes the same decisions, takes about 19 times the memory (at 1,000 units), and can be inspected
+// with ZRANGE. The Redis user must also have the rights to ZRANGE, ZCOUNT, ZREVRANGEBYSCORE and
+// ZREMRANGEBYRANK.
 func SlidingLogZSet() Algorithm { return Algorithm{kind: kindSlidingLog, zset: true} }
 
 // SlidingCounter counts units in k sub-windows of the window, k from 1 to
@@ -77,13 +76,13 @@ func SlidingCounter(k int, rounding Rounding) Algorithm {
 	return Algorithm{kind: kindSlidingCounter, buckets: k, rounding: rounding}
 }
 
-// GCRA is the generic cell rate algorithm (ITU-T I.371): one time stamp per
-// key, units return at an even rate, up to the limit's burst at once, which is the whole
-// quota unless [Limit.WithBurst] sets it.
+// GCRA is the generic cell rate algorithm (ITU-T I.371), a token bucket. It stores one time stamp
+// per key. Units return at an even rate, and up to the limit's burst are granted at once, which is
+// the whole quota unless [Limit.WithBurst] sets it.
 func GCRA() Algorithm { return Algorithm{kind: kindGCRA} }
 
-// FixedWindow counts units in windows aligned to the Unix epoch: the baseline,
-// which lets up to 2N through around a boundary.
+// FixedWindow counts units in windows aligned to the Unix epoch. It lets up to 2N through around a
+// boundary.
 func FixedWindow() Algorithm { return Algorithm{kind: kindFixedWindow} }
 
 // Algorithms returns every algorithm that counts units in windows, each with its default parameters, from

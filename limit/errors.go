@@ -2,8 +2,8 @@ package limit
 
 import "errors"
 
-// The errors a caller may want to tell apart, with errors.Is. What is returned
-// wraps one of them and names the offending value.
+// These are the errors that callers can tell apart with errors.Is. A returned error wraps one of
+// them and names the offending value.
 //
 // None of them means "denied": a denial is a [Decision] whose Allowed is false
 // and comes with a nil error (law 6).

@@ -20,8 +20,8 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 )
 
-// MaxKey is the longest key of a request, in bytes. Of one longer than 64 only a hash is kept,
-// in Redis and in the process.
+// MaxKey is the length of the longest key of a request, in bytes. Keys longer than 64 bytes are
+// replaced by a hash, in Redis and in the process.
 const MaxKey = 64 << 10
 
 // Limit is a number of units ("quota") that may be used in any window of a

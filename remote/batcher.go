@@ -155,8 +155,8 @@ func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error 
 // all or none. Entries without one fail by themselves, see Reply.Err; the error is that of all.
 //
 // It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
-// cancelled, but that a caller who makes its own trip (Options.Inline) finishes it first.
-// Errors: [ErrNoAnswer], [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx,
+// cancelled. But a caller that makes its own trip (Options.Inline) finishes it first. Errors:
+// [ErrNoAnswer], [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx,
 // which say nothing of Redis, what Hooks.Begin returned, or what Redis or the client said.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Duration) ([]Reply, error) {
 	if len(entries) == 0 {

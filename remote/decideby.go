@@ -24,8 +24,8 @@ const (
 )
 
 // DecideBy returns a context with which entries are decided by t at the latest, or end with
-// [ErrDecideBy]. This is separate from the context's deadline, which is the caller's and ends
-// calls with the caller's error. Of several times the earliest counts.
+// [ErrDecideBy]. This is separate from the context's deadline, which is the caller's and ends calls
+// with the caller's error. If it is applied several times, the earliest time counts.
 func DecideBy(ctx context.Context, t time.Time) context.Context {
 	if d := decideByOf(ctx); d != nil && !t.Before(d.by) {
 		return ctx
@@ -33,7 +33,7 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	return &decideBy{Context: ctx, by: t}
 }
 
-// WithoutDecideBy returns a context in which no such time counts.
+// WithoutDecideBy returns a context without the time that [DecideBy] has set.
 func WithoutDecideBy(ctx context.Context) context.Context {
 	if decideByOf(ctx) == nil {
 		return ctx
@@ -49,8 +49,8 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	return within
 }
 
-// LateBy returns [ErrDecideBy] if the time of this context is over, and otherwise err, which ended
-// something that precedes sending the entry.
+// LateBy returns [ErrDecideBy] if the time that [DecideBy] has set for this context is over, and
+// otherwise err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
 	if d := decideByOf(ctx); d != nil && time.Until(d.by) <= 0 {
 		return errDecideByNotSent

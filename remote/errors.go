@@ -210,10 +210,10 @@ func MayHaveRun(err error) bool {
 	return true
 }
 
-// Misconfigured turns an error that waiting does not solve into one that says what to do: wrong
+// Misconfigured returns, for an error that waiting does not solve, one that says what to do: wrong
 // credentials or certificates, a server that is not Redis, a database that it does not have, or a
-// Cluster's client of a server that is not part of one. It returns nil for all other errors, including
-// an expired certificate, since Redis's may be renewed.
+// Cluster's client of a server that is not part of one. It returns nil for all other errors,
+// including an expired certificate, since Redis's may be renewed.
 func Misconfigured(err error) error {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	text, _ := serverError(err)

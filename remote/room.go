@@ -58,7 +58,7 @@ func (r *room) mayTurnAway(now int64) bool {
 	}
 }
 
-// TurnsAway reports whether a call is turned away at once now, as Decide would do with [ErrNoRoom].
+// TurnsAway reports whether Decide would now return [ErrNoRoom] at once.
 func (b *Batcher) TurnsAway() bool {
 	now := localTime()
 	if now >= b.room.noneUntil.Load() {
@@ -87,9 +87,9 @@ func (b *Batcher) hasRoom(now int64) bool {
 	return before < most
 }
 
-// DelayDenied is for callers that are denied without Redis although it is there. It returns at once for
-// few of them, see room.mayTurnAway, and for the others once the time that a decision may take is
-// over, or ctx ends.
+// DelayDenied is for callers that are denied without Redis although it is up. For a few of them it
+// returns at once (see room.mayTurnAway), and for the others when the time that a decision may take
+// is over, or ctx ends.
 func (b *Batcher) DelayDenied(ctx context.Context) {
 	if b.room.mayTurnAway(localTime()) {
 		return

@@ -22,9 +22,9 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnLoad sets a function that is called after each load but the first: with nil if the file is in
-// force, or with the error. Calls do not overlap, and are made by the goroutine that loads; the
-// function must not call [Rules.Reload].
+// OnLoad sets a function that is called after each load except the first: with nil if the file was
+// put in force, or with the error. Calls do not overlap, and are made by the goroutine that loads;
+// the function must not call [Rules.Reload].
 func OnLoad(f func(error)) Option {
 	return func(r *Rules) error {
 		if f == nil {

@@ -29,8 +29,8 @@ func (r *Rule) For(key string) *tiered.Rule {
 	return t.rule
 }
 
-// Plan returns the rule that now applies to keys on a plan, for programs that themselves know which
-// key has which plan. Without such a plan it returns the rule itself.
+// Plan returns the rule that now applies to keys on a plan, for programs that know by themselves
+// which key has which plan. If the file has no such plan, it returns the rule itself.
 func (r *Rule) Plan(name string) *tiered.Rule {
 	t := r.terms()
 	if rule := t.plans[name]; rule != nil {

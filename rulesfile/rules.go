@@ -49,8 +49,8 @@ type terms struct {
 // another file already has a rule of the same name with other settings, the file is refused with a
 // [tiered.ConflictError], at start or later.
 //
-// Errors wrap [ErrInvalidFile], are those of reading a file, or wrap
-// [limit.ErrInvalidOption] or [limit.ErrClosed]. Nothing is in force then.
+// Errors wrap [ErrInvalidFile], [limit.ErrInvalidOption] or [limit.ErrClosed], or say why the file
+// cannot be read. After an error, none of the file's rules is in force.
 func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, error) {
 	r := &Rules{limiter: limiter, path: path, logger: slog.Default(), every: time.Second}
 	if limiter == nil {

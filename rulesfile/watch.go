@@ -8,11 +8,11 @@ import (
 // Watch checks the file regularly until ctx ends, and loads it when it has changed; see [Every]. It
 // blocks, so run it on a goroutine.
 //
-// It reads the whole file each time and compares it, so it does not matter how the file changes:
-// written in place, replaced by another, or reached through links of which any is changed, as
-// Kubernetes does. That works on network file systems, too. A changed file is loaded once two
-// checks in a row have read the same, so that a file is not loaded while it is being written. If
-// writing may take longer than that, write to another file and rename it.
+// It reads the whole file each time and compares it, so the file may be written in place, replaced,
+// or reached through links that change, as Kubernetes does. That works on network file systems,
+// too. A changed file is loaded once two checks in a row have read the same, so that a file is not
+// loaded while it is being written. If writing may take longer than that, write to another file and
+// rename it.
 //
 // A file that cannot be read or is invalid is reported once, and tried again when it has changed.
 func (r *Rules) Watch(ctx context.Context) {

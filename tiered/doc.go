@@ -11,8 +11,8 @@
 //	d, err := search.Allow(ctx, userID)
 //	if !d.Allowed { /* try again in d.RetryAfter */ }
 //
-// Make one Limiter per process and one [Rule] per thing to be limited, at start;
-// both are safe for concurrent use. What can be prepared is prepared then, and not for each decision.
+// Make one Limiter per process and one [Rule] per thing to be limited, at start; both are safe for
+// concurrent use. Everything that can be prepared is prepared then.
 //
 // # What errors mean
 //

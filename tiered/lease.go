@@ -12,7 +12,7 @@ const mostLeased = 50
 
 // Lease lets processes lease units of the rule's keys: the units are charged in Redis in advance,
 // and spent without a trip. At most the given percentage of the limit, 1 to 50, is on lease for a
-// key at any time, over the whole fleet; Redis enforces this. It is worth while for keys that one
+// key at any time, over the whole fleet; Redis enforces this. Leases pay off for keys that one
 // process is asked for many times a second.
 //
 // A lease lasts an eighth of the window, a second at most, and ends with a fixed window. Its size

@@ -198,8 +198,8 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // makes the rule. Units that were charged continue to count, as far as the old algorithm remembers
 // them: see "Changing a rule" in docs/algorithms.md. It returns the new rule. Rules are immutable:
 // the old one keeps the old limit wherever the program still uses it, so keep a rule that may
-// change in an atomic.Pointer. Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already go on under
-// the old limit; they do not keep those waiting that use the new rule.
+// change in an atomic.Pointer. Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already
+// continue under the old limit. They do not delay callers that use the new rule.
 //
 // Instances of a fleet that change at different times stay correct: each applies its own limit to
 // the common counts. Errors are those of [Limiter.Rule].
@@ -225,11 +225,11 @@ func (l *Limiter) State() State { return l.shards.State() }
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
 // ChargeRest waits until Redis has been charged for what was granted without it, and until the
-// settlements of holds that wait for Redis have been made, or until ctx ends, whose error it returns
-// then. It waits for a Redis that is lost, too: give ctx an end. Call it before [Limiter.Close] where
-// the end of the process has more time: Close takes less than a second for the same, and does not wait
-// for a Redis that is lost. On a closed limiter it does nothing, and if the limiter is closed while it
-// waits, it returns [limit.ErrClosed].
+// settlements of holds that wait for Redis have been made, or until ctx ends, whose error it
+// returns then. It also waits while Redis is lost, so use a ctx that ends. Call it before
+// [Limiter.Close] if the process has time to wait: Close spends less than a second on the same
+// work, and none while Redis is lost. On a closed limiter it does nothing, and if the limiter is
+// closed while it waits, it returns [limit.ErrClosed].
 func (l *Limiter) ChargeRest(ctx context.Context) error {
 	if l.closed.Load() {
 		return nil

@@ -124,19 +124,20 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 // Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
 // clients. On Linux, its connections differ from ordinary ones in three ways:
 //
-//   - They do not wake up the monitor thread of Go's runtime for each decision. That saves a process with few calls
-//     at a time up to two fifths of its processor time for them.
-//   - While other goroutines keep all processors, answers are read after each turn of theirs. Go itself looks
-//     for them every 10 ms then.
-//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most as long before it waits, if
-//     answers then come sooner by a quarter or more. Every 16th such read goes the other way, to find that out. Where
-//     idle processors are slow to wake up, decisions of one call at a time take half as long; with a dozen, the
-//     process takes more processor time.
+//   - They do not wake up the monitor thread of Go's runtime for each decision. In a process with few calls at a
+//     time, that saves up to two fifths of the processor time of decisions.
+//   - While other goroutines keep all processors busy, answers are read after each of their turns. Go itself would
+//     look for answers only every 10 ms.
+//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most 100 µs before it waits, as
+//     long as that makes answers arrive sooner by at least a quarter. (Every 16th read does the opposite, to measure
+//     that.) Where idle processors are slow to wake up, this halves the time of decisions that are made one at a
+//     time. With a dozen at a time it costs processor time.
 //
 // On other systems, on 386, and under the race detector, they are ordinary connections.
 //
-// If a goroutine computes for long after an answer, others may get their turn 10 ms later than otherwise. A hook of
-// the client (DialHook) gets connections that are not of type *net.TCPConn; they implement [syscall.Conn].
+// If a goroutine computes for long after an answer, other goroutines may have to wait 10 ms longer
+// for their turn. A hook of the client (DialHook) gets connections that are not of type
+// *net.TCPConn; they implement [syscall.Conn].
 //
 // timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
 // nil no TLS. [Open] uses Dialer by itself.

@@ -118,12 +118,11 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 }
 
 // FleetSize sets how many instances to assume until Redis has reported the real number, 1 to
-// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be reached,
-// or less than three seconds before: it may then grant the limit divided by this number. (Of an
-// instance that starts before, Redis has counted only those that were there already; without this option
-// these are taken for the fleet.) Since every such instance grants as much, set it to the largest size
-// of the fleet (an autoscaler's maximum), and to 1 for a service of a single process. See also
-// [FleetFile] and [ColdStart].
+// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be
+// reached, or less than three seconds before, when Redis has not yet counted the whole fleet. Such
+// an instance may grant the limit divided by this number. Set it to the largest size of the fleet
+// (an autoscaler's maximum), and to 1 for a service of a single process. See also [FleetFile] and
+// [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		if instances < 1 || instances > mostInstances {
@@ -217,11 +216,12 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnStateChange sets a function that is called with the new state at each change of [Limiter.State].
-// Calls are made one after another, on a goroutine of the limiter. The function must not call Close.
-// The state of a Cluster is the worst of its masters' states, so the function is called when the
-// first master is lost and when the last one is back, but not for others in between; the log has those,
-// too. States that begin and end while the function runs are told by neither, but the last one always is.
+// OnStateChange sets a function that is called with the new state at each change of
+// [Limiter.State]. Calls are made one after another, on a goroutine of the limiter. The function
+// must not call Close. The state of a Cluster is the worst of its masters' states, so the function
+// is called when the first master is lost and when the last one is back, but not for others in
+// between; the log has those, too. States that begin and end while the function runs are not
+// reported, but the latest state always is.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		if f == nil {

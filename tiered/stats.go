@@ -116,8 +116,8 @@ type RuleStats struct {
 type TierStats struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
-	// HeldBack counts decisions that denied nothing, while another rule of the same request did,
-	// see [Limiter.AllowAll].
+	// HeldBack counts decisions that would have allowed a request which another rule denied, see
+	// [Limiter.AllowAll].
 	HeldBack uint64
 }
 

@@ -14,8 +14,9 @@ import (
 
 // Wait waits until a cost is granted, and charges it. If that is not possible before ctx's
 // deadline, it returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the
-// decision's RetryAfter is then the earliest time at which it is possible. If this process remembers
-// the denial of a smaller cost, it takes that one's, and asks Redis for the larger cost only then.
+// decision's RetryAfter is then the earliest time at which it is possible. If this process
+// remembers the denial of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for
+// the larger cost only after that time.
 //
 // Callers in one process that wait for the same key and limit of a rule form one queue, which is served in
 // order. The first of them asks for those behind it as well, so Redis is asked once for each
@@ -137,12 +138,13 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }
 
-// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
-// wait for the same key and limit of a rule form a queue, which is served in order. The first in the queue asks
-// again as soon as this process has released units of the key, and also every 50 ms, because Redis
-// does not report releases by other processes. So those are noticed after 50 ms and a trip at most.
-// There is no order among processes; but a queue whose own process releases units again and again
-// leaves those of 60 ms in each second to others, so that they do not wait forever.
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process
+// that wait for the same key and limit of a rule form a queue, which is served in order. The first
+// in the queue asks again as soon as this process has released units of the key, and also every 50
+// ms, because Redis does not report releases by other processes. So those are noticed after 50 ms
+// and a trip at most. There is no order among processes. But so that others do not wait forever, a
+// queue that has existed for a second leaves the units that its own process releases to others for
+// 60 ms in each second.
 //
 // Errors are those of Acquire, or ctx's own if it ends first.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {

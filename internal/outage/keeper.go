@@ -211,9 +211,9 @@ func (s *Shard) heartbeatOnce(ctx context.Context) error {
 const connectPart = 4
 
 // Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that
-// takes longer than d. It may go on for longer, since it may have to connect, which takes several round
-// trips: if a connection were given up at d, the next heartbeat would have to connect again, and where
-// Redis is far away none would ever be in time.
+// takes longer than d. The heartbeat itself may continue, since it may have to connect, which takes
+// several round trips. If the connection were given up at d, the next heartbeat would have to
+// connect again, and with a distant Redis none would ever be in time.
 func (s *Shard) Heartbeat(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
 	defer cancel()

@@ -44,7 +44,7 @@ func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) 
 	return m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline)
 }
 
-// Miss is why a decision missed a Redis that is not lost.
+// Miss is the reason why Redis did not make a decision although it was not lost.
 type Miss int
 
 // The reasons.
@@ -54,7 +54,7 @@ const (
 	OwnTime               // the call's own time was over before, see remote.DecideBy
 )
 
-// Missed is told of each decision that was to be Redis's, and why it was not.
+// Missed records that Redis should have made a decision and did not, with the reason.
 func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {

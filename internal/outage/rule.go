@@ -43,8 +43,7 @@ func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.Limit.Quota(), Algorithm: r.Algorithm}
 }
 
-// Policy says what a rule does while Redis cannot be reached; tiered.OutagePolicy has the words
-// for users.
+// Policy says what a rule does while Redis cannot be reached; see tiered.OutagePolicy.
 type Policy uint8
 
 // The policies.

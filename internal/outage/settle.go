@@ -17,14 +17,14 @@ func (s *Shard) Settling(r *Rule) bool { return r.Policy != Allow && s.isUncount
 // isUncounted reports whether Redis may not know of all grants of the rule.
 func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.Window()) }
 
-// Uncounted reports whether Redis may not know of all grants of a rule by that name that still
-// count, with the given window.
+// Uncounted reports whether there may be grants of the rule of that name, within the given window,
+// of which Redis does not know.
 func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 	e := s.incident.Load()
 	return e != nil && e.settles(rule, window, s.all.Now())
 }
 
-// Reserved has units that are reserved in this instance's share until Redis has answered.
+// Reserved describes units that are reserved in this instance's share until Redis has answered.
 type Reserved struct {
 	Units int64 // kept for the question
 	Free  int64 // left beside them

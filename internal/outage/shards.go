@@ -86,7 +86,7 @@ type Decider interface {
 	Close()
 }
 
-// Membership is that of this instance in the fleet, kept by heartbeats: a [remote.Fleet].
+// Membership is this instance's membership in the fleet, kept by heartbeats: a [remote.Fleet].
 type Membership interface {
 	Heartbeat(ctx context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error)
 	Leave(ctx context.Context) error
