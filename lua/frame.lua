@@ -259,7 +259,7 @@ local function look_at_holds(e, s)
   elseif e.operation >= SETTLE then -- a settlement may be late, if it comes before somebody else
     return true
   end
-  local stamps, units = end_holds(s, e.operation >= HOLD and is_full(s))
+  local stamps, units = end_holds(s, e.operation >= HOLD and room(s) < 1)
   if not stamps then
     return true
   end
@@ -380,14 +380,12 @@ local function look(e, s)
     e.fits = read_marker(e) and 1 or UNREADABLE
   elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
-  elseif operation == HOLD and e.count > 1 then
-    e.fits = cost <= free and e.count <= room(s) and e.count or 0
   elseif operation == HOLD or operation == HOLD_UP_TO then
-    e.full = is_full(s)
+    e.full = room(s) < e.count
     if e.full then
       e.fits = 0
     elseif operation == HOLD then
-      e.fits = cost <= free and 1 or 0
+      e.fits = cost <= free and e.count or 0
     else
       e.fits = math.min(cost, free)
     end
