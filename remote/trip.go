@@ -205,10 +205,16 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	b.setReaperAt(ends)
 	b.mu.Unlock()
 
-	to := b.script.nodeOfAll(ctx, len(t.batch.runs), func(i int) *Entry { return &t.batch.runs[i].entry })
-	t.batch.finish(func(e *Entry, deadline int64) int64 { return b.notAfter(to, e, deadline) })
+	t.batch.finish()
+	entries := t.batch.entries
+	to := b.script.nodeOfAll(ctx, entries)
+	for i := range t.batch.runs {
+		run := &t.batch.runs[i]
+		e := &entries[run.at]
+		e.NotAfter = b.notAfter(to, e, run.deadline)
+	}
 	now := b.hooks.Now()
-	replies, server, ended, err := b.send(ctx, to, t.batch.entries)
+	replies, server, ended, err := b.send(ctx, to, entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
@@ -235,9 +241,9 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done fu
 		b.distance.answered(now, server)
 		b.delay = took - server
 		b.takes, b.took = min(b.took, took), took
-	}
-	if err == nil && !t.alone {
-		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
+		if !t.alone {
+			b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
+		}
 	}
 	b.mu.Unlock()
 	done(b.blame(err, took))
