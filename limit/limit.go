@@ -98,8 +98,10 @@ func (l Limit) Validate() error {
 	switch {
 	case l.quota < 1 || l.quota > MaxQuota:
 		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
-	case l.IsConcurrent():
-		return l.validateConcurrent()
+	case l.concurrent && l.HasBurst():
+		return fmt.Errorf("%w: burst is %d, but a limit on what is held at the same time has none", ErrInvalidLimit, l.burst)
+	case l.concurrent:
+		return nil
 	case l.IsCalendar():
 		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
