@@ -73,8 +73,8 @@
 -- One that is not above it was charged already; a repeat, after a lost reply, has the
 -- same number.
 
-local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
-local SLOTS, HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11, 12
+local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE, SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
+local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
 local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
 
 -- The largest cost that is decided straight through, where an algorithm names no other: times of up
@@ -157,7 +157,7 @@ local function read_entry(e)
       e.id, e.over = sub(packed, at, at + 7), sub(packed, at + 8, at + 15)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
-      e.lasts = 0
+      e.told = 0
     elseif e.operation == SLOTS then
       e.units = next_number(6)
     elseif e.operation >= HOLD then
@@ -463,10 +463,7 @@ local function settle(e, s, charge)
     return answer(1, outcome)
   end
   local reset = rule.algorithm.reset(s, rule)
-  if operation == LEASE then
-    return answer(5, outcome, s.free, reset, s.offset, e.lasts)
-  end
-  if operation >= SETTLE then
+  if operation == LEASE or operation >= SETTLE then
     answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
     if e.count > 1 then
       reply[replies] = reply[replies] .. e.outcomes

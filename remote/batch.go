@@ -119,7 +119,7 @@ func (e *Entry) join(other *Entry) (place int64, joined bool) {
 		place = e.Cost
 		e.Cost += other.Cost
 		return place, true
-	case e.operation() == lua.Take && other.operation() == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
+	case e.Operation == lua.Take && other.Operation == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
 		place = e.count()
 		e.Count = place + other.count()
 		return place, true
