@@ -125,7 +125,7 @@ local reply, replies
 local function read_entry(e)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
   at = at + 6
-  e.cost, e.count, e.group, e.holds, e.full = cost, 1, 0, nil, false
+  e.cost, e.count, e.holds, e.full = cost, 1, nil, false
   after = after * 256 + after_low
   e.late = after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP
   e.rule = rules[rule * 256 + rule_low]
@@ -141,7 +141,7 @@ local function read_entry(e)
       key, holds = asked_keys[keys], nil
     end
     if flags % 32 >= 16 then
-      e.group = next_number(2)
+      at = at + 2 -- see group_at
     end
     if flags % 64 >= 32 then
       e.cost = next_number(7)
@@ -639,7 +639,7 @@ end
 
 local state = new_state()
 local entry = {
-  operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0, full = false,
+  operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
 }
 
 -- A single entry has a way of its own: where few ask at a time, most decisions come one by

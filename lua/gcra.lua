@@ -181,7 +181,7 @@ make[GCRA] = function()
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
 
-  local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
+  local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
 
   local function plain_give(key, rule, stamp, charged, units, alike)
     local raw = pcall('GET', key) or ''
