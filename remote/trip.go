@@ -218,7 +218,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.tripEnded(t, ended, ended-started, server, err, done)
+	b.tripEnded(t, ended, ended-started, server, err)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -229,7 +229,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 
 // tripEnded records a trip before its answers are handed out, so that a caller that has a decision
 // finds its trip counted.
-func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done func(error)) {
+func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err != nil && IsMoving(err) {
 		err = nil // Redis has answered, and only the calls whose keys are split have no decision
 	}
@@ -246,7 +246,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done fu
 		}
 	}
 	b.mu.Unlock()
-	done(b.blame(err, took))
+	t.done(b.blame(err, took))
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
