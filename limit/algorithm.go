@@ -35,6 +35,11 @@ const (
 	kindConcurrency
 )
 
+var kindNames = [...]string{
+	kindAuto: "auto", kindSlidingLog: "sliding-log", kindSlidingCounter: "sliding-counter", kindGCRA: "gcra",
+	kindFixedWindow: "fixed-window", kindConcurrency: "concurrency",
+}
+
 // Rounding says how a sliding counter counts its oldest sub-window, which
 // only partly overlaps the window.
 type Rounding uint8
@@ -45,6 +50,8 @@ const (
 	// Strict counts the oldest sub-window whole for as long as any of it overlaps.
 	Strict
 )
+
+var roundingNames = [...]string{Estimate: "estimate", Strict: "strict"}
 
 // MaxBuckets is the largest number of sub-windows of a sliding counter. With
 // it, positions inside the longest window stay exact integers (law 10).
@@ -93,22 +100,14 @@ func Algorithms() []Algorithm {
 
 // Name returns the algorithm's name without its parameters: "auto", "sliding-log",
 // "sliding-counter", "gcra", "fixed-window" or "concurrency".
-func (a Algorithm) Name() string {
-	switch a.kind {
-	case kindAuto:
-		return "auto"
-	case kindSlidingLog:
-		return "sliding-log"
-	case kindSlidingCounter:
-		return "sliding-counter"
-	case kindGCRA:
-		return "gcra"
-	case kindFixedWindow:
-		return "fixed-window"
-	case kindConcurrency:
-		return "concurrency"
+func (a Algorithm) Name() string { return nameOf(kindNames[:], int(a.kind)) }
+
+// nameOf returns the name of a value, or "unknown" if it has none.
+func nameOf(names []string, value int) string {
+	if value >= len(names) {
+		return "unknown"
 	}
-	return "unknown"
+	return names[value]
 }
 
 // String returns the form that [ParseAlgorithm] reads, parameters included:
@@ -124,15 +123,7 @@ func (a Algorithm) String() string {
 }
 
 // String returns "estimate" or "strict".
-func (r Rounding) String() string {
-	switch r {
-	case Estimate:
-		return "estimate"
-	case Strict:
-		return "strict"
-	}
-	return "unknown"
-}
+func (r Rounding) String() string { return nameOf(roundingNames[:], int(r)) }
 
 // Buckets returns the number of sub-windows of a sliding counter, and 0 for other algorithms.
 func (a Algorithm) Buckets() int { return a.buckets }

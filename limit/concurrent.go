@@ -1,7 +1,5 @@
 package limit
 
-import "fmt"
-
 // Concurrent returns a limit without a window: at most n units may be held at the same time, such
 // as requests in flight, jobs that run, or connections of a database. Units are not used up: their
 // holder gives them back. Rules with such a limit are asked with tiered.Rule.Acquire, not
@@ -14,13 +12,6 @@ func (l Limit) IsConcurrent() bool { return l.concurrent }
 
 // concurrentWindow stands in place of the window where a limit is written.
 const concurrentWindow = "concurrent"
-
-func (l Limit) validateConcurrent() error {
-	if l.HasBurst() {
-		return fmt.Errorf("%w: burst is %d, but a limit on what is held at the same time has none", ErrInvalidLimit, l.burst)
-	}
-	return nil
-}
 
 // Concurrency is the algorithm of limits of [Concurrent]: Redis keeps how many units each process
 // holds. It cannot be used with other limits, nor other algorithms with those limits, so no rule

@@ -91,23 +91,13 @@ const (
 	TierOverload
 )
 
+var tierNames = [...]string{
+	TierRedis: "redis", TierLocal: "local", TierFallback: "fallback", TierLease: "lease", TierOverload: "overload",
+}
+
 // Degraded reports whether the tier is one that decides without Redis, by the rule's outage
 // policy.
 func (t Tier) Degraded() bool { return t == TierFallback || t == TierOverload }
 
 // String returns "redis", "local", "fallback", "lease" or "overload".
-func (t Tier) String() string {
-	switch t {
-	case TierRedis:
-		return "redis"
-	case TierLocal:
-		return "local"
-	case TierFallback:
-		return "fallback"
-	case TierLease:
-		return "lease"
-	case TierOverload:
-		return "overload"
-	}
-	return "unknown"
-}
+func (t Tier) String() string { return nameOf(tierNames[:], int(t)) }

@@ -98,8 +98,10 @@ func (l Limit) Validate() error {
 	switch {
 	case l.quota < 1 || l.quota > MaxQuota:
 		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
-	case l.IsConcurrent():
-		return l.validateConcurrent()
+	case l.concurrent && l.HasBurst():
+		return fmt.Errorf("%w: burst is %d, but a limit on what is held at the same time has none", ErrInvalidLimit, l.burst)
+	case l.concurrent:
+		return nil
 	case l.IsCalendar():
 		return l.validateCalendar()
 	case l.window < MinWindow || l.window > MaxWindow:
@@ -181,14 +183,16 @@ func Parse(s string) (Limit, error) {
 		}
 		return l, l.Validate()
 	}
-	if strings.TrimSpace(windowText) == concurrentWindow && !hasBurst {
+	unit := strings.TrimSpace(windowText)
+	if unit == concurrentWindow {
+		if hasBurst {
+			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit on what is held at the same time has none", ErrInvalidLimit, burstText, s)
+		}
 		l := Concurrent(quota)
 		return l, l.Validate()
 	}
-	window, err := parseWindow(strings.TrimSpace(windowText))
-	switch unit := strings.TrimSpace(windowText); {
-	case err != nil && unit == concurrentWindow:
-		return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit on what is held at the same time has none", ErrInvalidLimit, burstText, s)
+	window, err := parseWindow(unit)
+	switch {
 	case err != nil && (unit == "week" || unit == "month"):
 		return Limit{}, fmt.Errorf("%w: window %q in %q is of the calendar, which needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
 	case err != nil:

@@ -131,7 +131,7 @@ make[FIXED_WINDOW] = function()
     elseif s.tag ~= TAG_FIXED_WINDOW then
       s.count = since(start, inherit(s, rule, MOST_LIMITS * rule.quota))
     end
-    s.free = math.max(0, rule.quota - s.count)
+    fixed.recount(s, rule)
   end
 
   function fixed.recount(s, rule)
@@ -158,7 +158,6 @@ make[FIXED_WINDOW] = function()
     end
     units = math.min(units, s.count)
     s.count, s.changed = s.count - units, s.changed or units > 0
-    s.free = math.max(0, rule.quota - s.count)
     return units
   end
 

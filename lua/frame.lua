@@ -73,8 +73,8 @@
 -- One that is not above it was charged already; a repeat, after a lost reply, has the
 -- same number.
 
-local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE = 1, 2, 3, 4, 5, 6, 7
-local SLOTS, HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11, 12
+local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE, SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
+local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
 local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
 
 -- The largest cost that is decided straight through, where an algorithm names no other: times of up
@@ -125,7 +125,7 @@ local reply, replies
 local function read_entry(e)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
   at = at + 6
-  e.cost, e.count, e.group, e.holds, e.full = cost, 1, 0, nil, false
+  e.cost, e.count, e.holds, e.full = cost, 1, nil, false
   after = after * 256 + after_low
   e.late = after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP
   e.rule = rules[rule * 256 + rule_low]
@@ -141,7 +141,7 @@ local function read_entry(e)
       key, holds = asked_keys[keys], nil
     end
     if flags % 32 >= 16 then
-      e.group = next_number(2)
+      at = at + 2 -- see group_at
     end
     if flags % 64 >= 32 then
       e.cost = next_number(7)
@@ -157,7 +157,7 @@ local function read_entry(e)
       e.id, e.over = sub(packed, at, at + 7), sub(packed, at + 8, at + 15)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
-      e.lasts = 0
+      e.told = 0
     elseif e.operation == SLOTS then
       e.units = next_number(6)
     elseif e.operation >= HOLD then
@@ -259,7 +259,7 @@ local function look_at_holds(e, s)
   elseif e.operation >= SETTLE then -- a settlement may be late, if it comes before somebody else
     return true
   end
-  local stamps, units = end_holds(s, e.operation >= HOLD and is_full(s))
+  local stamps, units = end_holds(s, e.operation >= HOLD and room(s) < 1)
   if not stamps then
     return true
   end
@@ -380,14 +380,12 @@ local function look(e, s)
     e.fits = read_marker(e) and 1 or UNREADABLE
   elseif operation == TAKE_UP_TO then
     e.fits = math.min(cost, free)
-  elseif operation == HOLD and e.count > 1 then
-    e.fits = cost <= free and e.count <= room(s) and e.count or 0
   elseif operation == HOLD or operation == HOLD_UP_TO then
-    e.full = is_full(s)
+    e.full = room(s) < e.count
     if e.full then
       e.fits = 0
     elseif operation == HOLD then
-      e.fits = cost <= free and 1 or 0
+      e.fits = cost <= free and e.count or 0
     else
       e.fits = math.min(cost, free)
     end
@@ -465,10 +463,7 @@ local function settle(e, s, charge)
     return answer(1, outcome)
   end
   local reset = rule.algorithm.reset(s, rule)
-  if operation == LEASE then
-    return answer(5, outcome, s.free, reset, s.offset, e.lasts)
-  end
-  if operation >= SETTLE then
+  if operation == LEASE or operation >= SETTLE then
     answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
     if e.count > 1 then
       reply[replies] = reply[replies] .. e.outcomes
@@ -644,7 +639,7 @@ end
 
 local state = new_state()
 local entry = {
-  operation = 0, rule = false, late = false, group = 0, cost = 0, count = 0, key = '', fits = 0, full = false,
+  operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
 }
 
 -- A single entry has a way of its own: where few ask at a time, most decisions come one by

@@ -48,12 +48,13 @@ make[GCRA] = function()
     return window / divisor, quota / divisor
   end
 
-  -- The units free under a debt.
-  local function free_under(debt, part, rule)
+  -- The units that are free.
+  local function free(s, rule)
+    local debt, d, interval = s.tat - s.now, rule.d, rule.interval
     if debt < 0 then
       return rule.burst
     end
-    local room, room_part, d, interval = rule.burst_whole - debt, rule.burst_part - part, rule.d, rule.interval
+    local room, room_part = rule.burst_whole - debt, rule.burst_part - s.part
     if room_part < 0 then
       room, room_part = room - 1, room_part + d
     end
@@ -67,11 +68,9 @@ make[GCRA] = function()
     return whole + floor((rest + room_part) / interval)
   end
 
-  local function count_free(s, rule)
-    s.free = free_under(s.tat - s.now, s.part, rule)
+  function gcra.recount(s, rule)
+    s.free = free(s, rule)
   end
-
-  gcra.recount = count_free
 
   -- Makes a negative debt 0, which units given back in memory may have caused.
   local function pay_off(s)
@@ -80,17 +79,14 @@ make[GCRA] = function()
     end
   end
 
-  -- Returns a tat moved by cost more units.
-  local function charge_to(tat, part, cost, rule)
-    local whole, more = rule.a, rule.n
-    if cost > 1 then
-      whole, more = span(rule, cost)
+  -- Moves the tat by a time, which is negative for units that are given back.
+  local function move(s, rule, whole, part)
+    s.tat, s.part = s.tat + whole, s.part + part
+    if s.part >= rule.d then
+      s.tat, s.part = s.tat + 1, s.part - rule.d
+    elseif s.part < 0 then
+      s.tat, s.part = s.tat - 1, s.part + rule.d
     end
-    part = part + more
-    if part >= rule.d then
-      return tat + whole + 1, part - rule.d
-    end
-    return tat + whole, part
   end
 
   -- Returns the debt that units of the past, the youngest first, would have left by now without
@@ -185,7 +181,7 @@ make[GCRA] = function()
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
 
-  local p = { tag = TAG_GCRA, now = 0, tat = 0, part = 0, newest = 0, free = 0, changed = false } -- of the current key
+  local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
 
   local function plain_give(key, rule, stamp, charged, units, alike)
     local raw = pcall('GET', key) or ''
@@ -210,7 +206,6 @@ make[GCRA] = function()
     else
       given = gcra.give(p, rule, stamp, charged, units)
     end
-    count_free(p, rule)
     if p.changed and gcra.empty(p) then -- also by less than a unit
       call('DEL', key)
     elseif p.changed then
@@ -224,7 +219,7 @@ make[GCRA] = function()
         call('SET', key, sub(raw, 1, HEADER) .. behind, 'KEEPTTL')
       end
     end
-    return given, p.free, gcra.reset(p)
+    return given, free(p, rule), gcra.reset(p)
   end
 
   -- Dials: burst (7 bytes), interval (6), d (6).
@@ -304,7 +299,7 @@ make[GCRA] = function()
       debt, part = debt_of(s, rule, from.at, units)
     end
     s.tat, s.part = s.now + debt, part
-    count_free(s, rule)
+    s.free = free(s, rule)
   end
 
   function gcra.wait(s, rule, cost)
@@ -316,7 +311,7 @@ make[GCRA] = function()
 
   function gcra.take(s, rule, cost)
     pay_off(s)
-    s.tat, s.part = charge_to(s.tat, s.part, cost, rule)
+    move(s, rule, span(rule, cost))
     s.free = s.free - cost
   end
 
@@ -337,11 +332,7 @@ make[GCRA] = function()
       whole, part = left, left_part
     end
     s.changed = true
-    s.tat, s.part = s.tat - whole, s.part - part
-    if s.part < 0 then
-      s.tat, s.part = s.tat - 1, s.part + rule.d
-    end
-    count_free(s, rule)
+    move(s, rule, -whole, -part)
     return units
   end
 
@@ -373,10 +364,8 @@ make[GCRA] = function()
         local whole, part = span(rule, sum + whole_charges)
         if whole < 2 ^ 53 and s.tat - s.now > whole - cut * ago then
           if whole + part > 0 then
-            s.tat, s.part, s.changed = s.tat - (whole - cut * ago), s.part - part, true
-          end
-          if s.part < 0 then
-            s.tat, s.part = s.tat - 1, s.part + rule.d
+            s.changed = true
+            move(s, rule, cut * ago - whole, -part)
           end
           given = given + sum + whole_charges - cut * gone
         else
@@ -408,10 +397,7 @@ make[GCRA] = function()
       return 0
     end
     s.changed = true
-    s.tat, s.part = s.tat + debt, s.part + part
-    if s.part >= rule.d then
-      s.tat, s.part = s.tat + 1, s.part - rule.d
-    end
+    move(s, rule, debt, part)
     local charged, rest = muldiv(debt, rule.d, rule.interval)
     return charged + floor((rest + part) / rule.interval)
   end

@@ -21,7 +21,7 @@
 --
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
 --   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_lines, read_holds,
---          write_holds, forget_holds, end_holds, is_due, is_full, room, until_room, release,
+--          write_holds, forget_holds, end_holds, is_due, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
@@ -87,10 +87,6 @@ local function hold_in(text, from)
   return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MOST_UNITS)
 end
 
-local function hold_at(s, from)
-  return hold_in(s.lines, from)
-end
-
 -- Where the line of a hold begins, at the position of a line or behind it; nothing if there is none.
 local function find_line(lines, id, behind)
   local from = find(lines, id, behind, true)
@@ -98,11 +94,6 @@ local function find_line(lines, id, behind)
     from = find(lines, id, from + 1, true)
   end
   return from
-end
-
--- Where the line of the entry's hold begins; nothing if there is none.
-local function find_hold(e, s)
-  return find_line(s.lines, e.id, 1)
 end
 
 -- Puts another line, or none, in the place of the one that begins at a position.
@@ -128,7 +119,7 @@ local function end_holds(s, full)
   s.first, s.last = LATEST, 0
   for from = 1, #before, HOLD_BYTES do
     local id, gives_back = sub(before, from, from + 7), byte(before, from + 8) == 1
-    local charged, ends, held = hold_at(s, from)
+    local charged, ends, held = hold_in(before, from)
     if gives_back and ends <= s.now then
       if held > 0 then
         stamps[#stamps + 1], units[#units + 1] = charged, held
@@ -147,10 +138,6 @@ local function end_holds(s, full)
   end
 end
 
-local function is_full(s)
-  return #s.lines >= MOST_HOLDS * HOLD_BYTES
-end
-
 -- How many more holds can be opened.
 local function room(s)
   return MOST_HOLDS - #s.lines / HOLD_BYTES
@@ -160,7 +147,7 @@ end
 local function until_room(s)
   local first = LATEST
   for from = 1, #s.lines, HOLD_BYTES do
-    local _, ends = hold_at(s, from)
+    local _, ends = hold_in(s.lines, from)
     first = math.min(first, ends)
   end
   return math.max(0, math.min(first - s.now, LONGEST_HOLD))
@@ -186,11 +173,11 @@ end
 -- Makes the entry's hold last for its life from now on, unless it lasts longer. Returns whether it is
 -- there, and sets e.told to how long it lasts.
 local function extend(e, s, rule)
-  local from = find_hold(e, s)
+  local from = find_line(s.lines, e.id, 1)
   if not from then
     return 0
   end
-  local charged, ends, units = hold_at(s, from)
+  local charged, ends, units = hold_in(s.lines, from)
   if units == 0 then -- it was given back
     return 0
   end
@@ -205,11 +192,11 @@ local function take_hold(e, s)
   if e.id == NO_HOLD then
     return s.now, 0
   end
-  local from = find_hold(e, s)
+  local from = find_line(s.lines, e.id, 1)
   if not from then
     return
   end
-  local charged, _, units = hold_at(s, from)
+  local charged, _, units = hold_in(s.lines, from)
   replace_line(s, from, '')
   return charged, units
 end

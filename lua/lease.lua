@@ -18,7 +18,7 @@ local LEASE_BYTES = 22
 local MOST_LEASES = 64
 local LONGEST_LEASE = 1000000 -- µs
 
--- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets e.lasts to
+-- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets e.told to
 -- its duration. The lease e.over ends.
 --
 -- It grants at most half of what may still be leased, and half of what is free beyond the reserve.
@@ -50,12 +50,12 @@ local function lend(e, s, rule)
   if units < 1 or #kept >= MOST_LEASES then
     units = 0
   else
-    e.lasts = e.life
+    e.told = e.life
     if rule.algorithm.turn then
-      e.lasts = math.min(e.life, rule.algorithm.turn(s, rule))
+      e.told = math.min(e.life, rule.algorithm.turn(s, rule))
     end
-    latest, changed = math.max(latest, s.now + e.lasts), true
-    kept[#kept + 1] = e.id .. pack_time(s.now + e.lasts) .. pack_time(units)
+    latest, changed = math.max(latest, s.now + e.told), true
+    kept[#kept + 1] = e.id .. pack_time(s.now + e.told) .. pack_time(units)
   end
 
   -- This is written before the charge: if only one of the two is written, it must be this.

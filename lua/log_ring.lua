@@ -188,14 +188,24 @@ make[SLIDING_LOG] = function()
     store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(math.max(youngest, s.newest), s.longest))
   end
 
+  -- Removes ranges of units.
+  local function write_released(s, ranges)
+    local width = math.max(s.width or 5, width_for(s.longest))
+    local stored, pieces, from = unroll(s, width), {}, 0
+    for i = 1, #ranges do
+      local range = ranges[i]
+      pieces[i] = sub(stored, from * width + 1, range.from * width)
+      from = range.from + range.units
+    end
+    pieces[#pieces + 1] = sub(stored, from * width + 1)
+    s.count, s.width = s.count - s.given, width
+    write_ring(s, concat(pieces), s.newest)
+  end
+
   -- Removes units after those that have left, which move up to close the gap.
   local function write_given(s)
     if s.inherited then
-      local width = width_for(s.longest)
-      local slots = unroll(s, width)
-      s.count, s.width, s.capacity = s.count - s.given, width, 0
-      write_ring(s, sub(slots, 1, s.left * width) .. sub(slots, (s.left + s.given) * width + 1), s.newest)
-      return
+      return write_released(s, { { from = s.left, units = s.given } })
     end
     if s.left > 0 then
       write_slots(s, s.given, read_slots(s, 0, s.left))
@@ -248,25 +258,11 @@ make[SLIDING_LOG] = function()
     write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
   end
 
-  -- Removes ranges of units.
-  local function write_released(s)
-    local width = math.max(s.width or 5, width_for(s.longest))
-    local stored, pieces, from = unroll(s, width), {}, 0
-    for i = 1, #s.released do
-      local range = s.released[i]
-      pieces[i] = sub(stored, from * width + 1, range.from * width)
-      from = range.from + range.units
-    end
-    pieces[#pieces + 1] = sub(stored, from * width + 1)
-    s.count, s.width = s.count - s.given, width
-    write_ring(s, concat(pieces), s.newest)
-  end
-
   function ring.write(s, rule)
     if s.past then
       write_past(s)
     elseif s.released then
-      write_released(s)
+      write_released(s, s.released)
     elseif s.given > 0 then
       write_given(s)
     else

@@ -44,10 +44,10 @@ make[SLIDING_LOG_ZSET] = function()
     )
   end
 
-  -- Removes the oldest n units.
-  local function drop(s, n)
+  -- Removes n units from one on, the oldest being 0.
+  local function drop(s, from, n)
     if n > 0 then
-      call('ZREMRANGEBYRANK', s.key, decimal(MARKS), decimal(MARKS + n - 1))
+      call('ZREMRANGEBYRANK', s.key, decimal(MARKS + from), decimal(MARKS + from + n - 1))
     end
   end
 
@@ -77,7 +77,7 @@ make[SLIDING_LOG_ZSET] = function()
       add(s, stamps[i], some)
       s.count = s.count + some
     end
-    drop(s, math.max(zset.log.up_to(s, s.now - s.longest), s.count - s.keep))
+    drop(s, 0, math.max(zset.log.up_to(s, s.now - s.longest), s.count - s.keep))
     mark(s)
     expire(s, youngest + s.longest)
   end
@@ -99,22 +99,16 @@ make[SLIDING_LOG_ZSET] = function()
       add_past(s)
       return
     end
-    if s.released then
-      for i = #s.released, 1, -1 do -- from the end, so that the others keep their ranks
-        local from = MARKS + s.released[i].from
-        call('ZREMRANGEBYRANK', s.key, decimal(from), decimal(from + s.released[i].units - 1))
+    if s.given > 0 then
+      local ranges = s.released or { { from = s.left, units = s.given } }
+      for i = #ranges, 1, -1 do -- from the end, so that the others keep their ranks
+        drop(s, ranges[i].from, ranges[i].units)
       end
       mark(s)
       return
     end
-    if s.given > 0 then
-      call('ZREMRANGEBYRANK', s.key, decimal(MARKS + s.left), decimal(MARKS + s.left + s.given - 1))
-      mark(s)
-      return
-    end
     if s.added > 0 then
-      local gone = zset.log.unneeded(s, rule)
-      drop(s, gone)
+      drop(s, 0, zset.log.unneeded(s, rule))
       add(s, s.now, s.added)
       mark(s)
       expire(s, s.newest + s.longest)

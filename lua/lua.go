@@ -73,30 +73,30 @@ const (
 // The operations of an entry.
 const (
 	// Take charges the cost if it fits.
-	Take = 1
+	Take = 0
 	// TakeUpTo charges as much of the cost as fits.
-	TakeUpTo = 2
+	TakeUpTo = 1
 	// Peek charges nothing, and does not prolong the key's life.
-	Peek = 3
+	Peek = 2
 	// Refund takes back units of an earlier charge, as far as they still count.
-	Refund = 4
+	Refund = 3
 	// Forget makes the key as if never used.
-	Forget = 5
+	Forget = 4
 	// Charge charges units that were granted earlier without Redis, whether or not they fit; once.
-	Charge = 6
+	Charge = 5
 	// Lease charges units in advance for one process, as far as there are enough.
-	Lease = 7
+	Lease = 6
 	// Slots tells Redis how many units of a concurrency limit a process holds, or that the process
 	// is alive.
-	Slots = 8
+	Slots = 7
 	// Hold charges the cost if it fits, for something whose cost is known only at its end.
-	Hold = 9
+	Hold = 8
 	// HoldUpTo charges as much of the cost as fits, in the same way.
-	HoldUpTo = 10
+	HoldUpTo = 9
 	// Settle corrects the charge of a hold to what was used; once.
-	Settle = 11
+	Settle = 10
 	// Extend makes a hold end later.
-	Extend = 12
+	Extend = 11
 )
 
 // SlotsAsKnown, in place of a number of units, does not change the units that a process is known to
@@ -159,14 +159,9 @@ const (
 	MaxUnits = 1<<48 - 1
 )
 
-// The outcomes of an entry that are not numbers of units.
+// The outcomes of an entry that are not numbers of units: those of the same names in package remote.
 const (
-	// Expired means that the entry arrived after its not-after. Nothing was charged.
-	Expired = -1
-	// Unreadable means that this version cannot read the key's value: it is of another type,
-	// damaged, or in an encoding of a later version. Nothing was charged.
+	Expired    = -1
 	Unreadable = -2
-	// HeldBack means that the cost fits, but another entry of the group does not. Nothing was
-	// charged.
-	HeldBack = -3
+	HeldBack   = -3
 )

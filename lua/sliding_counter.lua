@@ -331,7 +331,6 @@ make[SLIDING_COUNTER] = function()
     units = math.min(units, count)
     replace(s, index, rule, pack_int(count - units, s.width))
     s.total, s.changed = math.max(0, s.total - units), s.changed or units > 0 -- a damaged total may be smaller
-    count_free(s, rule)
     return units
   end
 

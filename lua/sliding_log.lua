@@ -97,7 +97,6 @@ local function sliding_log(encoding)
     end
     units = math.min(units, live(s))
     s.given, s.changed = s.given + units, units > 0
-    s.free = math.max(0, rule.quota - live(s))
     return units
   end
 
@@ -126,7 +125,6 @@ local function sliding_log(encoding)
     end
     if s.given > 0 then
       s.released, s.changed = ranges, true
-      s.free = math.max(0, rule.quota - live(s))
     end
     return s.given
   end

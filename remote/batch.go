@@ -23,8 +23,7 @@ type batch struct {
 	first  []int32          // the first run of releases and settlements of each key
 	heads  []int32          // the first run of other calls of each key, in order of arrival
 	loads  []load           // one per key
-	loadOf map[asking]int32 // positions in loads, by key
-	alone  bool             // there is one run, and its key is not in loadOf yet: most batches are small
+	loadOf map[asking]int32 // positions in loads, unless there is only one: most batches are small
 	// groups says that the batch has groups. Other entries of their keys keep their place before or
 	// after them.
 	groups bool
@@ -36,6 +35,7 @@ type batch struct {
 
 // load describes what a batch carries for one key.
 type load struct {
+	of   asking
 	last int32 // the last run, or noRun
 	runs int   // the number of its entries, those of groups included
 	work int64
@@ -119,7 +119,7 @@ func (e *Entry) join(other *Entry) (place int64, joined bool) {
 		place = e.Cost
 		e.Cost += other.Cost
 		return place, true
-	case e.operation() == lua.Take && other.operation() == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
+	case e.Operation == lua.Take && other.Operation == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
 		place = e.count()
 		e.Count = place + other.count()
 		return place, true
@@ -135,9 +135,10 @@ func (b *batch) reset() {
 	}
 	clear(b.entries) // let go of the keys
 	clear(b.runs)
+	clear(b.loads)
 	clear(b.loadOf)
 	b.entries, b.runs, b.first, b.heads, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], b.loads[:0]
-	b.alone, b.groups, b.work, b.mixed = false, false, 0, 0
+	b.groups, b.work, b.mixed = false, 0, 0
 }
 
 // outcome is the result of adding a call to a batch.
@@ -155,39 +156,36 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 		return b.addGroup(c, bound)
 	}
 	who := askingOf(&c.entry)
-	if b.alone {
-		b.alone = false
-		b.put(askingOf(&b.runs[0].entry), 0)
-	}
-	of, known := b.loadOf[who]
+	l := b.loadFor(who)
 	work := c.work
-	if known && b.addsNoWork(&b.loads[of], &c.entry) {
+	if l != nil && b.addsNoWork(l, &c.entry) {
 		work = 0
 	}
 	if len(b.runs) > 0 && b.work+work > bound.work {
 		return full
 	}
-	if !known {
-		of = int32(len(b.loads))
-	} else if b.loads[of].work+work > bound.keysWork {
-		return keysFull
-	} else if at, place := b.joined(&b.loads[of], c, bound); at != noRun {
-		c.run, c.place = at, place
-		b.work += work
-		b.loads[of].work += work
-		return added
-	} else if b.loads[of].runs >= bound.keysEntries {
-		return keysFull
+	if l != nil {
+		if l.work+work > bound.keysWork {
+			return keysFull
+		}
+		if at, place := b.joined(l, c, bound); at != noRun {
+			c.run, c.place = at, place
+			b.work += work
+			l.work += work
+			return added
+		}
+		if l.runs >= bound.keysEntries {
+			return keysFull
+		}
 	}
 	if len(b.runs) >= bound.entries {
 		return full
 	}
 	c.run, c.place = b.append(&c.entry, c.deadline), 0
 	b.work += work
-	if !known {
-		b.loads = append(b.loads, load{last: noRun})
+	if l == nil {
+		l = b.addLoad(who)
 	}
-	l := &b.loads[of]
 	switch {
 	case l.last != noRun:
 		b.runs[l.last].next, b.runs[c.run].head = c.run, b.runs[l.last].head
@@ -197,9 +195,6 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 		b.heads = append(b.heads, c.run)
 	}
 	l.last, l.runs, l.work = c.run, l.runs+1, l.work+work
-	if b.alone = c.run == 0; !b.alone && !known {
-		b.put(who, of)
-	}
 	return added
 }
 
@@ -250,11 +245,31 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 	return noRun, 0
 }
 
-func (b *batch) put(who asking, of int32) {
-	if b.loadOf == nil {
-		b.loadOf = make(map[asking]int32)
+// loadFor returns what the batch carries for a key, or nil.
+func (b *batch) loadFor(who asking) *load {
+	if len(b.loads) == 1 && b.loads[0].of == who {
+		return &b.loads[0]
 	}
-	b.loadOf[who] = of
+	if at, known := b.loadOf[who]; known {
+		return &b.loads[at]
+	}
+	return nil
+}
+
+// addLoad adds the load of a key.
+func (b *batch) addLoad(who asking) *load {
+	at := len(b.loads)
+	b.loads = append(b.loads, load{of: who, last: noRun})
+	if at == 1 {
+		if b.loadOf == nil {
+			b.loadOf = make(map[asking]int32)
+		}
+		b.loadOf[b.loads[0].of] = 0
+	}
+	if at > 0 {
+		b.loadOf[who] = int32(at)
+	}
+	return &b.loads[at]
 }
 
 // addGroup adds a group's entries, which must stay together, and in order with other entries of their
@@ -264,21 +279,23 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	if len(b.runs) > 0 && (len(b.runs)+len(c.group) > bound.entries || b.work+work > bound.work) {
 		return full
 	}
-	if b.alone {
-		b.put(askingOf(&b.runs[0].entry), 0)
-	}
 	// If the whole batch is within the part of one key, no key has exceeded its part.
 	if (len(b.runs) >= bound.keysEntries || b.work+work > bound.keysWork) && b.areFull(c.group, bound) {
 		return keysFull
 	}
 	b.work += work
-	b.alone, b.groups = false, true // later entries are not put before the group
-	number := len(b.heads) + 1      // distinguishes the group from those of other calls
+	b.groups = true            // later entries are not put before the group
+	number := len(b.heads) + 1 // distinguishes the group from those of other calls
 	for i := range c.group {
-		b.addMember(&c.group[i])
-		run := b.append(&c.group[i], c.deadline)
-		if e := &b.runs[run].entry; e.Group != 0 {
-			e.Group = number
+		e := &c.group[i]
+		l := b.loadFor(asking{rule: e.Rule, key: e.Key})
+		if l == nil {
+			l = b.addLoad(asking{rule: e.Rule, key: e.Key})
+		}
+		l.last, l.runs, l.work = noRun, l.runs+1, l.work+e.work()
+		run := b.append(e, c.deadline)
+		if e.Group != 0 {
+			b.runs[run].entry.Group = number
 		}
 		if i == 0 {
 			c.run = run
@@ -294,25 +311,12 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 // group is not held back: its other keys may be limits that all requests share.
 func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	for i := range group {
-		of, known := b.loadOf[asking{rule: group[i].Rule, key: group[i].Key}]
-		if !known || b.loads[of].runs < bound.keysEntries && b.loads[of].work+group[i].work() <= bound.keysWork {
+		l := b.loadFor(asking{rule: group[i].Rule, key: group[i].Key})
+		if l == nil || l.runs < bound.keysEntries && l.work+group[i].work() <= bound.keysWork {
 			return false
 		}
 	}
 	return true
-}
-
-// addMember adds an entry of a group to the load of its key.
-func (b *batch) addMember(e *Entry) {
-	who := asking{rule: e.Rule, key: e.Key}
-	of, known := b.loadOf[who]
-	if !known {
-		of = int32(len(b.loads))
-		b.loads = append(b.loads, load{})
-		b.put(who, of)
-	}
-	l := &b.loads[of]
-	l.last, l.runs, l.work = noRun, l.runs+1, l.work+e.work()
 }
 
 func (b *batch) append(e *Entry, deadline int64) int32 {
@@ -323,28 +327,27 @@ func (b *batch) append(e *Entry, deadline int64) int32 {
 	return at
 }
 
-// finish puts the entries in order. notAfter returns the time after which an entry must not be charged.
-func (b *batch) finish(notAfter func(e *Entry, deadline int64) int64) {
+// finish puts the entries in order.
+func (b *batch) finish() {
 	for _, at := range b.first {
-		b.line(at, notAfter)
+		b.line(at)
 		e := &b.runs[at].entry
-		if others, known := b.loadOf[asking{rule: e.Rule, key: e.Key}]; known && !b.groups {
-			b.line(b.runs[b.loads[others].last].head, notAfter)
+		if others := b.loadFor(asking{rule: e.Rule, key: e.Key}); others != nil && !b.groups {
+			b.line(b.runs[others.last].head)
 		}
 	}
 	for _, at := range b.heads {
 		if !b.runs[at].ordered {
-			b.line(at, notAfter)
+			b.line(at)
 		}
 	}
 }
 
 // line appends the runs of a key, from its head on, to the entries.
-func (b *batch) line(at int32, notAfter func(e *Entry, deadline int64) int64) {
+func (b *batch) line(at int32) {
 	b.runs[at].ordered = true
 	for {
 		run := &b.runs[at]
-		run.entry.NotAfter = notAfter(&run.entry, run.deadline)
 		run.at = int32(len(b.entries))
 		b.entries = append(b.entries, run.entry)
 		if at = run.next; at == 0 { // no run comes before itself

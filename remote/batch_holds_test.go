@@ -85,7 +85,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 				t.Fatal("there is no room")
 			}
 		}
-		b.finish(func(*Entry, int64) int64 { return 0 })
+		b.finish()
 		held := unitsHeld(linesOf(client, joined))
 		replies, err := script.Run(ctx, b.entries, now)
 		if err != nil {
@@ -175,7 +175,7 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 			t.Fatalf("the calls of %d do not share entries", id)
 		}
 	}
-	b.finish(func(*Entry, int64) int64 { return 0 })
+	b.finish()
 	if got := fmt.Sprint(b.entries[0].Operation, b.entries[0].Count, b.entries[1].Operation, b.entries[1].Count); got != fmt.Sprint(lua.Settle, 100, lua.Hold, 100) {
 		t.Errorf("operation and count of the entries: %s", got)
 	}
@@ -252,7 +252,7 @@ func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 		}
 		calls = append(calls, c)
 	}
-	b.finish(func(*Entry, int64) int64 { return 0 })
+	b.finish()
 	replies, err := script.Run(t.Context(), b.entries, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
 			}
 			calls = append(calls, c)
 		}
-		b.finish(func(*Entry, int64) int64 { return 0 })
+		b.finish()
 		replies, err := script.Run(t.Context(), b.entries, 0)
 		if err != nil {
 			t.Fatal(err)

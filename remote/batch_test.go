@@ -35,7 +35,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 				t.Fatal("there is no room")
 			}
 		}
-		b.finish(func(*Entry, int64) int64 { return 0 })
+		b.finish()
 		if len(b.entries) != 2 || b.entries[0].Operation != lua.Refund || b.entries[0].Cost != 7 || b.entries[1].Count != 3 {
 			t.Fatalf("entries %+v", b.entries)
 		}

@@ -27,24 +27,24 @@ const (
 // [ErrDecideBy]. This is separate from the context's deadline, which is the caller's and ends calls
 // with the caller's error. If it is applied several times, the earliest time counts.
 func DecideBy(ctx context.Context, t time.Time) context.Context {
-	if d := decideByOf(ctx); d != nil && !t.Before(d.by) {
+	if by, ok := decideByOf(ctx); ok && !t.Before(by) {
 		return ctx
 	}
-	return &decideBy{Context: ctx, by: t}
+	return context.WithValue(ctx, decideByKey{}, t)
 }
 
 // WithoutDecideBy returns a context without the time that [DecideBy] has set.
 func WithoutDecideBy(ctx context.Context) context.Context {
-	if decideByOf(ctx) == nil {
+	if _, ok := decideByOf(ctx); !ok {
 		return ctx
 	}
-	return &decideBy{Context: ctx, none: true}
+	return context.WithValue(ctx, decideByKey{}, nil)
 }
 
 // TimeLeft returns how much time entries with this context have, at most within. It may be negative.
 func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
-	if d := decideByOf(ctx); d != nil {
-		return min(within, time.Until(d.by))
+	if by, ok := decideByOf(ctx); ok {
+		return min(within, time.Until(by))
 	}
 	return within
 }
@@ -52,32 +52,16 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 // LateBy returns [ErrDecideBy] if the time that [DecideBy] has set for this context is over, and
 // otherwise err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
-	if d := decideByOf(ctx); d != nil && time.Until(d.by) <= 0 {
+	if by, ok := decideByOf(ctx); ok && time.Until(by) <= 0 {
 		return errDecideByNotSent
 	}
 	return err
 }
 
-type decideBy struct {
-	context.Context
-	by   time.Time
-	none bool // no such time counts
-}
-
+// decideByKey is the key of the time in contexts; nil there means that none counts.
 type decideByKey struct{}
 
-// Value implements context.Context.
-func (d *decideBy) Value(key any) any {
-	if key == (decideByKey{}) {
-		return d
-	}
-	return d.Context.Value(key)
-}
-
-// decideByOf returns nil if no such time counts.
-func decideByOf(ctx context.Context) *decideBy {
-	if d, ok := ctx.Value(decideByKey{}).(*decideBy); ok && !d.none {
-		return d
-	}
-	return nil
+func decideByOf(ctx context.Context) (by time.Time, ok bool) {
+	by, ok = ctx.Value(decideByKey{}).(time.Time)
+	return by, ok
 }

@@ -34,7 +34,7 @@ type Entry struct {
 	Hash uint64
 	// Rule is the rule that decides.
 	Rule *Rule
-	// Operation is one of the operations of package lua; 0 is Take.
+	// Operation is one of the operations of package lua.
 	Operation int
 	// Cost is the number of units to charge or refund; to charge, between 1 and the rule's capacity.
 	// For Slots it is the number of units that the rule's process holds, or lua.SlotsAsKnown.
@@ -89,13 +89,6 @@ type Lease struct {
 	Most, Reserve int64
 	// Life is how long the lease lasts, at most lua.LongestLease.
 	Life time.Duration
-}
-
-func (e *Entry) operation() int {
-	if e.Operation == 0 {
-		return lua.Take
-	}
-	return e.Operation
 }
 
 func (e *Entry) count() int64 { return max(1, e.Count) }

@@ -24,13 +24,16 @@ type Fleet struct {
 	place    atomic.Pointer[place]
 	instance string
 	ttl      time.Duration
-	source   string
-	sha      string
 
 	heartbeats atomic.Int64 // sent
 	size       atomic.Int64
 	heard      atomic.Bool
 }
+
+var (
+	fleetScript = lua.Fleet()
+	fleetSHA    = redis.NewScript(fleetScript).Hash()
+)
 
 // place has the keys in which a fleet's membership is kept.
 type place struct {
@@ -97,16 +100,7 @@ const mostLost = 32
 // heartbeat for ttl no longer counts. assumed is the size used until Redis has reported the real
 // one.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
-	source := lua.Fleet()
-	f := &Fleet{
-		batcher:  batcher,
-		script:   batcher.script,
-		keyspace: keys,
-		instance: instance,
-		ttl:      ttl,
-		source:   source,
-		sha:      redis.NewScript(source).Hash(),
-	}
+	f := &Fleet{batcher: batcher, script: batcher.script, keyspace: keys, instance: instance, ttl: ttl}
 	f.size.Store(int64(assumed))
 	f.place.Store(f.newPlace(keys.fleetKey()))
 	return f
@@ -208,7 +202,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 		flag = 1
 	}
 	heard := Heard{Sequence: f.heartbeats.Add(1)}
-	args := append([]any{"evalsha", f.sha, len(p.keys)}, p.keys...)
+	args := append([]any{"evalsha", fleetSHA, len(p.keys)}, p.keys...)
 	// The proposed generation is new each time: an earlier one might be the one that was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
 	if len(lost) > mostLost {
@@ -220,7 +214,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	cmd, by := f.send(ctx, to, args)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Heartbeats are rare: EVAL loads the script on the node that needs it.
-		args[0], args[1] = "eval", f.source
+		args[0], args[1] = "eval", fleetScript
 		cmd, by = f.send(ctx, by, args)
 	}
 	values, err := cmd.Result()

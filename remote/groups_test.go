@@ -69,7 +69,7 @@ func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 				}
 				calls = append(calls, m)
 			}
-			b.finish(func(*Entry, int64) int64 { return 0 })
+			b.finish()
 			place := func(m made) int32 { return b.runs[m.run].at }
 			for j, later := range calls {
 				for _, earlier := range calls[:j] {

@@ -135,10 +135,7 @@ func (b *Batcher) lead(leader *call, others bool) {
 		return
 	}
 	t := b.load(leader, now)
-	hasPlace := true
-	if len(t.calls) > 0 {
-		hasPlace = b.run(t, now)
-	}
+	hasPlace := len(t.calls) == 0 || b.run(t, now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if leader != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // callsOf is how often a server was asked to run a command.
@@ -37,7 +38,7 @@ func TestAForeignLibraryIsNotCalled(t *testing.T) {
 		script.OnForeignLibrary(func(err error) { told = append(told, err) })
 		rule := newRule(t, limit.PerHour(10), limit.GCRA())
 		for range 3 {
-			for _, r := range runAll(t, script, []Entry{{Key: "{a}", Rule: rule, Cost: 1, Operation: 3}, {Key: "{b}", Rule: rule, Cost: 1, Operation: 3}, {Key: "{c}", Rule: rule, Cost: 1, Operation: 3}}) {
+			for _, r := range runAll(t, script, []Entry{{Key: "{a}", Rule: rule, Cost: 1, Operation: lua.Peek}, {Key: "{b}", Rule: rule, Cost: 1, Operation: lua.Peek}, {Key: "{c}", Rule: rule, Cost: 1, Operation: lua.Peek}}) {
 				if r.Status != Allowed || r.Err != nil {
 					t.Errorf("%+v", r)
 				}

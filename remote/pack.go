@@ -65,12 +65,12 @@ func numberOf(rules []*Rule, rule *Rule) ([]*Rule, uint16) {
 }
 
 func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {
-	form, cost, charges := e.operation(), e.Cost, []Charge(nil)
+	form, cost, charges := e.Operation, e.Cost, []Charge(nil)
 	if form == lua.Charge {
 		charges = e.charges()
 		cost = int64(len(charges))
 	}
-	if form >= lua.Slots {
+	if form >= 8 {
 		form += lua.FurtherOperation - 8
 	}
 	short := cost

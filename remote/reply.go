@@ -67,7 +67,7 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 	if r.Err != nil || r.Status > Allowed {
 		return own // nothing to share
 	}
-	switch e.operation() {
+	switch e.Operation {
 	case lua.Take:
 	case lua.Hold:
 		if r.units > 0 {
@@ -226,7 +226,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		return used
 	}
 
-	switch e.operation() {
+	switch e.Operation {
 	case lua.Take, lua.Hold:
 		r.Fitted = outcome
 		r.granted(e)

@@ -20,16 +20,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add("\x04"+clock+zeros(26), uint8(1), uint8(lua.Take))
 	f.Add("\xfe\x04"+clock+zeros(32)+clock, uint8(1), uint8(lua.Take))
 	f.Add("\x01"+clock+zeros(30)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take))
-	f.Add("\x04"+clock+zeros(26)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take-1)) // the second has no such state
+	f.Add("\x04"+clock+zeros(26)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take)) // the second has no such state
 	// Of three holds that share an entry, one fits.
-	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold-1))
-	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle-1))
+	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold))
+	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
 	rules := []*Rule{newRule(f, limit.PerHour(10), limit.GCRA()), newRule(f, limit.PerHour(10), limit.FixedWindow())}
 	f.Fuzz(func(t *testing.T, text string, count, operation uint8) {
 		entries := make([]Entry, count)
 		for i := range entries {
 			e := &entries[i]
-			*e = Entry{Key: "k", Rule: rules[i%2], Cost: 1, Operation: 1 + (int(operation)+i)%lua.Extend}
+			*e = Entry{Key: "k", Rule: rules[i%2], Cost: 1, Operation: (int(operation) + i) % (lua.Extend + 1)}
 			if e.Operation == lua.Hold || e.Operation == lua.Settle {
 				e.Count, e.joined = 3, []joinedHold{{1, 1}, {2, 1}, {3, 1}}
 			}

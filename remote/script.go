@@ -81,7 +81,7 @@ func (s *Script) DivideBySlot() { s.bySlot.Store(true) }
 // one slot, or all of them.
 func (s *Script) Divide(entries []Entry) (parts [][]int) {
 	if s.bySlot.Load() {
-		return BySlot(entries)
+		return bySlot(entries)
 	}
 	return [][]int{everyOne(len(entries))}
 }
@@ -145,12 +145,12 @@ func (s *Script) nodeOf(ctx context.Context, key string) *node {
 	return s.nodes.of(ctx, key)
 }
 
-// nodeOfAll returns the node that has the keys of all n entries, or nil if it is not known, or there are
+// nodeOfAll returns the node that has the keys of all entries, or nil if it is not known, or there are
 // several.
-func (s *Script) nodeOfAll(ctx context.Context, n int, entry func(i int) *Entry) *node {
-	found := s.nodeOf(ctx, entry(0).redisKey())
-	for i := 1; i < n && found != nil && s.only == nil; i++ {
-		if !entry(i).sameKey(entry(i-1)) && s.nodeOf(ctx, entry(i).redisKey()) != found {
+func (s *Script) nodeOfAll(ctx context.Context, entries []Entry) *node {
+	found := s.nodeOf(ctx, entries[0].redisKey())
+	for i := 1; i < len(entries) && found != nil && s.only == nil; i++ {
+		if !entries[i].sameKey(&entries[i-1]) && s.nodeOf(ctx, entries[i].redisKey()) != found {
 			return nil
 		}
 	}
@@ -192,7 +192,7 @@ func (s *Script) form(ctx context.Context) *form {
 // Redis's clock, for tests and replays only. Run returns an error if the whole call has failed; if only
 // a part has, for example because a node of a Cluster is down, the replies of that part have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
-	return s.run(ctx, s.nodeOfAll(ctx, len(entries), func(i int) *Entry { return &entries[i] }), entries, clock)
+	return s.run(ctx, s.nodeOfAll(ctx, entries), entries, clock)
 }
 
 // run implements Run for entries of a node, which may be nil.
@@ -261,7 +261,7 @@ func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entr
 
 // split divides the entries into one part per slot of the Cluster.
 func split(entries []Entry) []part {
-	whole, positions := part{entries: entries}, BySlot(entries)
+	whole, positions := part{entries: entries}, bySlot(entries)
 	parts := make([]part, len(positions))
 	for i, of := range positions {
 		parts[i] = whole.some(of)
@@ -269,7 +269,7 @@ func split(entries []Entry) []part {
 	return parts
 }
 
-// BySlot returns the positions of the entries of each slot of the Cluster, in order.
-func BySlot(entries []Entry) (parts [][]int) {
+// bySlot returns the positions of the entries of each slot of the Cluster, in order.
+func bySlot(entries []Entry) (parts [][]int) {
 	return grouped(len(entries), func(i int) uint16 { return keySlot(entries[i].redisKey()) })
 }

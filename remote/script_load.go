@@ -63,29 +63,28 @@ func (s *Script) loadOnAll(ctx context.Context, f *form) error {
 	return err
 }
 
-func (f *form) loadInto(ctx context.Context, node redis.Scripter) error {
+func (f *form) loadInto(ctx context.Context, node redis.Cmdable) error {
 	if f.verb == "evalsha" {
 		return node.ScriptLoad(ctx, f.source).Err()
 	}
 	// It is asked for before it is sent: a server that wants a password first hangs up on a
 	// command as long as that, without saying why.
-	functions := node.(redis.Cmdable)
-	found, err := f.isLoaded(ctx, functions)
+	found, err := f.isLoaded(ctx, node)
 	if found || err != nil {
 		return err
 	}
-	err = functions.FunctionLoad(ctx, f.source).Err()
+	err = node.FunctionLoad(ctx, f.source).Err()
 	if err != nil && strings.Contains(err.Error(), "already exists") { // another instance was first
-		_, err = f.isLoaded(ctx, functions)
+		_, err = f.isLoaded(ctx, node)
 	}
 	return err
 }
 
 // isLoaded reports whether the server has a library of our name. It must have our code, too:
 // somebody else may have put it there, since anyone can know the name.
-func (f *form) isLoaded(ctx context.Context, functions redis.Cmdable) (bool, error) {
+func (f *form) isLoaded(ctx context.Context, node redis.Cmdable) (bool, error) {
 	name := f.call[1].(string)
-	libraries, err := functions.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
+	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()
 	if err != nil || len(libraries) == 0 {
 		return false, err
 	}

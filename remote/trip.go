@@ -205,14 +205,20 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	b.setReaperAt(ends)
 	b.mu.Unlock()
 
-	to := b.script.nodeOfAll(ctx, len(t.batch.runs), func(i int) *Entry { return &t.batch.runs[i].entry })
-	t.batch.finish(func(e *Entry, deadline int64) int64 { return b.notAfter(to, e, deadline) })
+	t.batch.finish()
+	entries := t.batch.entries
+	to := b.script.nodeOfAll(ctx, entries)
+	for i := range t.batch.runs {
+		run := &t.batch.runs[i]
+		e := &entries[run.at]
+		e.NotAfter = b.notAfter(to, e, run.deadline)
+	}
 	now := b.hooks.Now()
-	replies, server, ended, err := b.send(ctx, to, t.batch.entries)
+	replies, server, ended, err := b.send(ctx, to, entries)
 	if !b.land(t) {
 		return !t.passedOn
 	}
-	b.tripEnded(t, ended, ended-started, server, err, done)
+	b.tripEnded(t, ended, ended-started, server, err)
 	if replies == nil {
 		fail(t.calls, err)
 		return true
@@ -223,7 +229,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 
 // tripEnded records a trip before its answers are handed out, so that a caller that has a decision
 // finds its trip counted.
-func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done func(error)) {
+func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err != nil && IsMoving(err) {
 		err = nil // Redis has answered, and only the calls whose keys are split have no decision
 	}
@@ -235,12 +241,12 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error, done fu
 		b.distance.answered(now, server)
 		b.delay = took - server
 		b.takes, b.took = min(b.took, took), took
-	}
-	if err == nil && !t.alone {
-		b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
+		if !t.alone {
+			b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
+		}
 	}
 	b.mu.Unlock()
-	done(b.blame(err, took))
+	t.done(b.blame(err, took))
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 

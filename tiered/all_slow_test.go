@@ -52,7 +52,7 @@ func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 		requests = append(requests, Request{Rule: r, Key: key, Cost: 5})
 		entries = append(entries, remote.Entry{Key: key, Rule: r.encoded})
 	}
-	if slots := len(remote.BySlot(entries)); slots != 3 {
+	if slots := len(l.script.Divide(entries)); slots != 3 {
 		t.Fatalf("the keys lie in %d slots, want 3", slots)
 	}
 	slow.on.Store(true)
