@@ -297,6 +297,21 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	}
 }
 
+// A cost that the log does not have is said to be 1.
+func TestLogsWithoutBytes(t *testing.T) {
+	const without = `{"time":1795348800,"host":"h","sent":4000}` + "\n"
+	for cost, want := range map[string]string{"bytes": "more than 1 byte\n", "kB": "more than 1 kB\n", "requests": ""} {
+		_, stderr, err := command(t, strings.NewReader(without), "replay", "-algorithm", "gcra", "-cost", cost, "-")
+		if err != nil || !strings.HasSuffix(stderr, want) || (want == "") != (stderr == "") {
+			t.Errorf("%s: %v\n%s", cost, err, stderr)
+		}
+	}
+	const with = without + `{"time":1795348801,"host":"h","bytes":4000}` + "\n"
+	if _, stderr, err := command(t, strings.NewReader(with), "replay", "-algorithm", "gcra", "-cost", "bytes", "-"); err != nil || stderr != "" {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
 // The library's errors name it already.
 func TestMessagesNameTheCommandOnce(t *testing.T) {
 	for _, args := range [][]string{{"replay", "-limit", "0/1m"}, {"plan", "-above", "-1"}, {"report", "-bytes", "1"}, {"replay", "-algorithm", "foo"}, {"plan", "-bytes", "1"}} {
