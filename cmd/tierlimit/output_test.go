@@ -140,6 +140,21 @@ func TestShowWithAWrongPassword(t *testing.T) {
 	}
 }
 
+// A Redis that refuses to write is not said to be out of reach.
+func TestARedisThatRefusesToWrite(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "1")
+	for _, args := range [][]string{{"replay", "-algorithm", "gcra"}, {"demo", "-addr", "127.0.0.1:0"}} {
+		_, _, err := command(t, strings.NewReader("1795348800 a\n"), append(args, "-redis", server.URL(), "-")...)
+		if err == nil || !strings.Contains(err.Error(), server.Addr()+" cannot be used: OOM ") {
+			t.Errorf("%s: %v", args[0], err)
+		}
+	}
+	_, _, err := command(t, strings.NewReader("1795348800 a\n"), "replay", "-algorithm", "gcra", "-redis", "redis://127.0.0.1:1", "-")
+	if err == nil || !strings.Contains(err.Error(), "is it running") {
+		t.Error(err)
+	}
+}
+
 // What fails once is said once, and with what to do, also if removing what was written fails as well.
 func TestALostRedisIsSaidOnce(t *testing.T) {
 	_, _, err := command(t, nil, "plan", "-limit", "10/1m", "-redis", "redis://127.0.0.1:1")

@@ -93,6 +93,7 @@ func TestHeadersAgain(t *testing.T) {
 	for name, log := range map[string]string{
 		"CSV":  "time,key\n1795348800,a\n\ntime,key\n1795348801,b\n",
 		"W3C":  "#Fields: date time c-ip\n2026-11-22 12:00:00 a\n#Fields: c-ip date time cs-method\nb 2026-11-22 12:00:01 GET\n",
+		"BOM":  "\xef\xbb\xbftime,key\r\n1795348800,a\r\n\xef\xbb\xbftime,key\r\n1795348801,b\r\n",
 		"none": "# a comment\n1795348800 a\n1795348801 b",
 	} {
 		read, requests, err := readAll(t, strings.NewReader(log))
