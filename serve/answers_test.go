@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -352,6 +353,9 @@ func TestStatistics(t *testing.T) {
 		request.HitsAddend = hits
 		ask(t, client, request)
 	}
+	most := asking("shop user=a")
+	most.Descriptors[0].HitsAddend = wrapperspb.UInt64(math.MaxUint64) // counters never fall
+	ask(t, client, most)
 	ask(t, client, asking("shop detail=x"))
 	ask(t, client, asking("un:known a=b c=d"))
 	ask(t, client, asking("shop"))
@@ -364,11 +368,13 @@ func TestStatistics(t *testing.T) {
 		"ratelimit.service.rate_limit.shop.many.within_limit: 90",
 		"ratelimit.service.rate_limit.shop.many.near_limit: 20",
 		"ratelimit.service.rate_limit.shop.many.over_limit: 15",
+		"ratelimit.service.rate_limit.shop.user.total_hits: 8589934592",
+		"ratelimit.service.rate_limit.shop.user.over_limit: 8589934587",
 		"ratelimit.service.rate_limit.shop.detail_x.total_hits: 1",
 		"ratelimit.service.call.should_rate_limit.service_error: 1",
 		"ratelimit.service.config_load_success: 1",
 		"ratelimit.service.rate_limit.un_known.domain_not_found: 2",
-		"ratelimit_server.ShouldRateLimit.total_requests: 7",
+		"ratelimit_server.ShouldRateLimit.total_requests: 8",
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, b.String())

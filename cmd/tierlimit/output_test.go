@@ -140,6 +140,21 @@ func TestShowWithAWrongPassword(t *testing.T) {
 	}
 }
 
+// A Redis that refuses to write is not said to be out of reach.
+func TestARedisThatRefusesToWrite(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "1")
+	for _, args := range [][]string{{"replay", "-algorithm", "gcra"}, {"demo", "-addr", "127.0.0.1:0"}} {
+		_, _, err := command(t, strings.NewReader("1795348800 a\n"), append(args, "-redis", server.URL(), "-")...)
+		if err == nil || !strings.Contains(err.Error(), server.Addr()+" cannot be used: OOM ") {
+			t.Errorf("%s: %v", args[0], err)
+		}
+	}
+	_, _, err := command(t, strings.NewReader("1795348800 a\n"), "replay", "-algorithm", "gcra", "-redis", "redis://127.0.0.1:1", "-")
+	if err == nil || !strings.Contains(err.Error(), "is it running") {
+		t.Error(err)
+	}
+}
+
 // What fails once is said once, and with what to do, also if removing what was written fails as well.
 func TestALostRedisIsSaidOnce(t *testing.T) {
 	_, _, err := command(t, nil, "plan", "-limit", "10/1m", "-redis", "redis://127.0.0.1:1")
@@ -294,6 +309,21 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	}
 	if _, _, err := command(t, strings.NewReader(""), "replay", "-"); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Error(err)
+	}
+}
+
+// A cost that the log does not have is said to be 1.
+func TestLogsWithoutBytes(t *testing.T) {
+	const without = `{"time":1795348800,"host":"h","sent":4000}` + "\n"
+	for cost, want := range map[string]string{"bytes": "more than 1 byte\n", "kB": "more than 1 kB\n", "requests": ""} {
+		_, stderr, err := command(t, strings.NewReader(without), "replay", "-algorithm", "gcra", "-cost", cost, "-")
+		if err != nil || !strings.HasSuffix(stderr, want) || (want == "") != (stderr == "") {
+			t.Errorf("%s: %v\n%s", cost, err, stderr)
+		}
+	}
+	const with = without + `{"time":1795348801,"host":"h","bytes":4000}` + "\n"
+	if _, stderr, err := command(t, strings.NewReader(with), "replay", "-algorithm", "gcra", "-cost", "bytes", "-"); err != nil || stderr != "" {
+		t.Errorf("%v\n%s", err, stderr)
 	}
 }
 

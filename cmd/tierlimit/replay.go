@@ -305,6 +305,9 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	if tr.Unnamed > 0 {
 		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))
 	}
+	if f.cost != accesslog.CostRequests && tr.OneEach() {
+		fmt.Fprintf(stderr, "%s: each request costs 1: none says that its response had more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))
+	}
 	return tr, nil
 }
 

@@ -23,8 +23,8 @@ type asked struct {
 	rule      *tiered.Rule // nil: the limit is 0
 	window    string       // of a rule whose name does not tell it, see loaded.ruleName
 	key       string
-	hits      uint64
-	negative  bool // hits are given back
+	hits      uint64 // mostHits at most
+	negative  bool   // hits are given back
 	counts    *stats.Limit
 
 	asked    bool // the rule was
@@ -35,11 +35,12 @@ type asked struct {
 	remaining, reset int64
 }
 
-// mostHits is more than any limit: what is beyond changes nothing.
+// mostHits is more than any limit: what is beyond changes nothing, but for counters, which it would
+// make fall.
 const mostHits = 1 << 33
 
 // cost is what the rule is asked for.
-func (a *asked) cost() int64 { return int64(min(a.hits, mostHits)) }
+func (a *asked) cost() int64 { return int64(a.hits) }
 
 // match finds the limit of each descriptor.
 func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]asked, error) {
@@ -144,7 +145,7 @@ func replace(all []asked) {
 // looks.
 func hitsOf(request *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) uint64 {
 	if own := d.GetHitsAddend(); own != nil {
-		return own.GetValue()
+		return min(own.GetValue(), mostHits)
 	}
 	return uint64(max(1, request.GetHitsAddend()))
 }

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 )
 
@@ -55,8 +56,8 @@ func parseAmazon(line []byte) (Request, bool) {
 		return Request{}, false
 	}
 	at, ok := parseStamp(words[0])
-	client := withoutPort(words[2])
-	if !ok || client == words[2] {
+	client, addressed := beforePort(words[2])
+	if !ok || !addressed {
 		return Request{}, false
 	}
 	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[7]))))), Bytes: max(0, digits([]byte(words[10])))}
@@ -77,9 +78,8 @@ func parseHAProxy(line []byte) (Request, bool) {
 		return Request{}, false
 	}
 	at, wrong := parseTime([]byte(stamp + " +0000"))
-	address := head[strings.LastIndexByte(head, ' ')+1:]
-	client := withoutPort(address)
-	if wrong.what != "" || at.Unix() >= lastSecond || client == address {
+	client, addressed := beforePort(head[strings.LastIndexByte(head, ' ')+1:])
+	if wrong.what != "" || at.Unix() >= lastSecond || !addressed {
 		return Request{}, false
 	}
 	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: max(0, digits([]byte(words[4])))}
@@ -87,4 +87,18 @@ func parseHAProxy(line []byte) (Request, bool) {
 		r.Method, r.Path = splitRequest(strings.TrimSuffix(request, `"`))
 	}
 	return r, true
+}
+
+// beforePort is the address before a port that is always there, as balancers write it: of IPv6 with
+// brackets or without.
+func beforePort(s string) (address string, ok bool) {
+	if address = withoutPort(s); address != s {
+		return address, true
+	}
+	colon := strings.LastIndexByte(s, ':')
+	if colon < 0 || digits([]byte(s[colon+1:])) < 0 {
+		return "", false
+	}
+	ip, err := netip.ParseAddr(s[:colon])
+	return ip.String(), err == nil
 }

@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// A byte order mark is no part of the first line, be it of the text or within the gzip.
+// A byte order mark is no part of a line, be it of the text, within the gzip, or of a further file.
 func TestByteOrderMark(t *testing.T) {
-	const marked = "\xef\xbb\xbf" + good + "\n" + good
-	for name, log := range map[string]string{"plain": marked, "gzip": string(zipped(t, marked)), "nothing else": "\xef\xbb\xbf"} {
+	const mark = "\xef\xbb\xbf"
+	const marked = mark + good + "\n" + good
+	for name, log := range map[string]string{"plain": marked, "gzip": string(zipped(t, marked)), "two files": mark + good + "\r\n" + mark + good, "nothing else": mark} {
 		read, requests, err := readAll(t, strings.NewReader(log))
 		if err != nil || read.BadLines() != 0 {
 			t.Errorf("%s: %v, %v", name, err, read.FirstBad())

@@ -15,9 +15,9 @@ var (
 	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "client", "client_addr", "sourceIp", "host"}
 	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "cs-method", "httpMethod"}
-	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path"}
+	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path", "url.original"}
 	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength"}
+	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes"}
 )
 
 // fields is what a line says under names: an object of JSON, or columns below a header.
@@ -106,23 +106,27 @@ func (f fields) find(name string) (field, bool) {
 	return field{}, false
 }
 
-// text is the first field that is there and not empty, as text. "a.b" may be the field b of an object a.
+// text is the first field that is there and not empty, as text.
 func (f fields) text(names ...string) string {
 	for _, name := range names {
-		found, ok := f.find(name)
-		if object, inner, nested := strings.Cut(name, "."); !ok && nested {
-			if outer, there := f.find(object); there && !outer.plain && outer.value[0] == '{' {
-				found, ok = scanObject(nil, outer.value).find(inner)
+		if found, ok := f.findNested(name); ok {
+			if s := found.text(); s != "" {
+				return s
 			}
-		}
-		if !ok {
-			continue
-		}
-		if s := found.text(); s != "" {
-			return s
 		}
 	}
 	return ""
+}
+
+// findNested is find, but "a.b" may also be the field b of an object a.
+func (f fields) findNested(name string) (field, bool) {
+	found, ok := f.find(name)
+	if object, inner, nested := strings.Cut(name, "."); !ok && nested {
+		if outer, there := f.find(object); there && !outer.plain && outer.value[0] == '{' {
+			return scanObject(nil, outer.value).findNested(inner)
+		}
+	}
+	return found, ok
 }
 
 // number is the same as a whole number; -1 if it is none.

@@ -28,6 +28,9 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Apache vhost_combined":             {"www.example.org:443 " + clf + ` "-" "curl/8"`, get},
 		"ingress-nginx":                     {clf + ` "-" "curl/8" 83 0.003 [default-web-80] [] 10.1.2.3:8080 7 0.003 200 4bd4`, get},
 		"Traefik CLF":                       {clf + ` "-" "curl/8" 1 "web@docker" "http://172.17.0.2:80" 2ms`, get},
+		"nginx with $remote_port":           {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
+		"the same behind a virtual host":    {"www.example.org:443 " + strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
+		"the same of IPv6":                  {strings.Replace(clf, "10.0.0.1 ", "[2001:db8::1]:4711 ", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
 		"Kubernetes CRI":                    {"2026-11-22T12:00:01.5Z stdout F " + clf, get},
 		"journalctl -o short-iso":           {"2026-11-22T12:00:01+0000 web1 nginx[8]: " + clf, get},
 		"journalctl -o json":                {`{"__REALTIME_TIMESTAMP":"1795348801000000","PRIORITY":"6","MESSAGE":"10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7"}`, get},
@@ -42,10 +45,17 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Istio": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/1.1" 200 - via_upstream - "-" 0 7 1 0 "-" "curl/8" "cc21" "x:80" "10.0.2.1:80" inbound|80|| 127.0.0.6:5 10.0.2.1:80 10.0.0.1:41 - default`, half},
 
 		"HAProxy": {`Nov 22 12:00:01 lb haproxy[14389]: 10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /a?b HTTP/1.1"`, half},
+		// HAProxy writes addresses of IPv6 without brackets.
+		"HAProxy, a socket of both": {`<134>Nov 22 12:00:01 haproxy[7]: ::ffff:10.0.0.1:54708 [22/Nov/2026:12:00:00.500] in static/srv1 89/0/0/1/268 200 7 - - ---- 1/1/0/0/0 0/0 "GET /a?b HTTP/1.1"`,
+			with(func(r *Request) { r.Time, r.Host = half.Time, "::ffff:10.0.0.1" })},
+		"HAProxy, IPv6": {`2001:db8::1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 "GET /a?b HTTP/1.1"`,
+			with(func(r *Request) { r.Time, r.Host = half.Time, "2001:db8::1" })},
 		"AWS ALB": {`https 2026-11-22T12:00:00.500000Z app/lb/50dc 10.0.0.1:2817 10.0.0.2:80 0.086 0.048 0.037 200 200 34 7 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/8" ECDHE-RSA TLSv1.2 arn:aws:x "Root=1-58" "www.example.com" "-" 1 2026-11-22T12:00:00.4Z "forward" "-" "-" "10.0.0.2:80" "200" "-" "-"`,
 			half},
 		"AWS ALB without a target": {`h2 2026-11-22T12:00:00.500000Z app/lb/50dc [2001:db8::1]:2817 - -1 -1 -1 400 - 0 7 "- http://x:80- -" "-" - -`,
 			Request{Time: half.Time, Host: "2001:db8::1", Method: "-", Path: "/", Status: 400, Bytes: 7}},
+		"AWS ALB, IPv6 without brackets": {`h2 2026-11-22T12:00:00.500000Z app/lb/50dc 2001:db8:0:0:0:0:0:1:2817 10.0.0.2:80 0.1 0.1 0.1 200 200 0 7 "GET https://x.org:443/a?b HTTP/2.0" "-" - -`,
+			with(func(r *Request) { r.Time, r.Host = half.Time, "2001:db8::1" })},
 		"AWS classic": {`2026-11-22T12:00:00.500000Z lb 10.0.0.1:2817 10.0.0.2:80 0.00007 0.001 0.00005 200 200 0 7 "GET http://www.example.com:80/a?b HTTP/1.1" "curl/8" - -`, half},
 		"AWS CloudFront": {"#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(User-Agent)\n" +
 			"2026-11-22\t12:00:00\tLHR50\t7\t10.0.0.1\tGET\td111.cloudfront.net\t/a\t200\tMozilla/5.0%20(X11)", with(func(r *Request) { r.Path = "/a" })},
@@ -54,6 +64,11 @@ func TestFormatsOfOthers(t *testing.T) {
 			"2026-11-22 12:00:00 10.9.9.9 GET /a - 443 DOMAIN\\bob 10.0.0.1 Mozilla/5.0+(X11) 200 7 15\r\n", with(func(r *Request) { r.Path, r.User = "/a", `DOMAIN\bob` })},
 		"Google's load balancer": {`{"httpRequest":{"requestMethod":"GET","requestUrl":"https://x.org/a?b","status":200,"responseSize":"7","remoteIp":"10.0.0.1"},"timestamp":"2026-11-22T12:00:00.500Z"}`, half},
 		"Elastic's names":        {`{"@timestamp":"2026-11-22T12:00:00Z","source":{"ip":"10.0.0.1"},"url.path":"/a","user":{"name":"bob"}}`, Request{Time: at, Host: "10.0.0.1", User: "bob", Path: "/a"}},
+
+		"Elastic's names, all nested": {`{"@timestamp":"2026-11-22T12:00:00Z","client":{"ip":"10.0.0.1"},"url":{"original":"/a?b"},"http":{"response":{"body":{"bytes":7}}}}`,
+			Request{Time: at, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"Elastic's names, all flat": {`{"@timestamp":"2026-11-22T12:00:00Z","client.ip":"10.0.0.1","url.original":"/a?b","http.response.body.bytes":7}`,
+			Request{Time: at, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
 
 		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},
@@ -81,6 +96,7 @@ func TestHeadersAgain(t *testing.T) {
 	for name, log := range map[string]string{
 		"CSV":  "time,key\n1795348800,a\n\ntime,key\n1795348801,b\n",
 		"W3C":  "#Fields: date time c-ip\n2026-11-22 12:00:00 a\n#Fields: c-ip date time cs-method\nb 2026-11-22 12:00:01 GET\n",
+		"BOM":  "\xef\xbb\xbftime,key\r\n1795348800,a\r\n\xef\xbb\xbftime,key\r\n1795348801,b\r\n",
 		"none": "# a comment\n1795348800 a\n1795348801 b",
 	} {
 		read, requests, err := readAll(t, strings.NewReader(log))

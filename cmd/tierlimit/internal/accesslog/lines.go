@@ -15,6 +15,8 @@ const maxLine = 1 << 20
 
 const tooLong = "longer than 1 MiB"
 
+const byteOrderMark = "\xef\xbb\xbf"
+
 // lines splits a log into its lines, or into the objects that it has in their place.
 type lines struct {
 	in      *bufio.Reader
@@ -61,8 +63,8 @@ var others = []struct{ magic, what, remedy string }{
 func (l *lines) begin() error {
 	// An error comes again with the first line, of which these may be the last bytes.
 	start, _ := l.in.Peek(len("BZh91AY"))
-	if bytes.HasPrefix(start, []byte("\xef\xbb\xbf")) {
-		_, _ = l.in.Discard(3) // which are in the buffer
+	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
+		_, _ = l.in.Discard(len(byteOrderMark)) // which are in the buffer
 	}
 	for _, other := range others {
 		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {

@@ -49,15 +49,20 @@ func parseBehind(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
-// parsePlain reads "time key" or "time key cost". ok is false if the line does not begin with a
+// parsePlain reads "time key" or "time key cost", where the time may be a date and a time of day. ok is false if the line does not begin with a
 // time, or has more fields.
 func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	fields := strings.Fields(string(line))
-	if len(fields) < 2 || len(fields) > 3 {
+	if len(fields) < 2 || len(fields) > 4 {
 		return r, f, false
 	}
 	at, ok := parseStamp(fields[0])
-	if !ok {
+	if !ok && len(fields) > 2 {
+		if at, ok = parseStamp(fields[0] + " " + fields[1]); ok {
+			fields = fields[1:]
+		}
+	}
+	if !ok || len(fields) > 3 {
 		return r, f, false
 	}
 	r = Request{Time: at, Host: fields[1]}

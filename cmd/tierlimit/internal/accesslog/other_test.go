@@ -12,6 +12,8 @@ func TestOtherFormats(t *testing.T) {
 	for line, want := range map[string]Request{
 		"2026-11-22T12:00:00Z alice":                    {Time: at, Host: "alice"},
 		"2026-11-22T13:00:00.25+01:00\talice\t30":       {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
+		"2026-11-22 12:00:00 alice":                     {Time: at, Host: "alice"},
+		"2026-11-22 13:00:00,250+01:00 alice 30":        {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
 		"1795348800 alice":                              {Time: at, Host: "alice"},
 		"1795348800.000123 k 2":                         {Time: at.Add(123 * time.Microsecond), Host: "k", Cost: 2},
 		`{"time":"2026-11-22T12:00:00Z","host":"h"}`:    {Time: at, Host: "h"},
@@ -79,6 +81,9 @@ func TestOtherFormats(t *testing.T) {
 		"2026-11-22T12:00:00Z alice 0":      badCost,
 		"2026-11-22T12:00:00Z alice -3":     badCost,
 		"2026-11-22T12:00:00Z alice 1 more": noTime,
+		"2026-11-22 12:00:00 alice 1 more":  noTime,
+		"2026-11-22 12:00:00 alice 0":       badCost,
+		"2026-11-22 alice 3":                noTime,
 		"yesterday alice":                   noTime,
 		"NaN alice":                         noTime,
 		"1e300 alice":                       noTime,

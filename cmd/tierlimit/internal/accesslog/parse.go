@@ -45,11 +45,15 @@ func parse(line []byte) (Request, fault) {
 
 	// One string for all parts of the request, without the agent and the rest.
 	text := string(line[:requestStart+length])
+	from := text[host.from:host.to]
+	if from[0] == '[' || hasPort(line[host.from:host.to]) {
+		from = withoutPort(from)
+	}
 	method, path := splitRequest(text[requestStart:])
 	return Request{
 		User:   user(text[:timeStart], host),
 		Time:   stamp,
-		Host:   text[host.from:host.to],
+		Host:   from,
 		Method: method,
 		Path:   path,
 		Status: result.status,

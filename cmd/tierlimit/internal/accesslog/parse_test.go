@@ -137,7 +137,7 @@ func TestParse(t *testing.T) {
 		{
 			"host with a port",
 			`10.0.0.1:5000 - - ` + stamp + ` "GET / HTTP/1.0" 200 1`,
-			Request{at, "10.0.0.1:5000", "GET", "/", 200, 1, "", 0},
+			Request{at, "10.0.0.1", "GET", "/", 200, 1, "", 0},
 		},
 		{
 			"large body",

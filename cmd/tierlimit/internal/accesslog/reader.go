@@ -39,7 +39,8 @@ func (r *Reader) Read() (Request, error) {
 			r.countBad(line, fault{what: tooLong})
 			continue
 		}
-		line = bytes.TrimRight(line, " \t\r")
+		// A log of files put together has their byte order marks within.
+		line = bytes.TrimPrefix(bytes.TrimRight(line, " \t\r"), []byte(byteOrderMark))
 		if len(line) == 0 {
 			r.empty++
 			continue

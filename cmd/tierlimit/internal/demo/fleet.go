@@ -68,7 +68,7 @@ func (in *instance) start(c Config, prefix string, size int, deadline time.Durat
 		return err
 	}
 	if in.limiter.Degraded() {
-		return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", c.Redis.Addr)
+		return replay.Unusable(in.client, c.Redis.Addr, prefix)
 	}
 	if in.rule, err = in.limiter.Rule(ruleName, c.Limit); err != nil {
 		return err

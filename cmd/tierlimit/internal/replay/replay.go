@@ -196,7 +196,20 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", client.Options().Addr)
+	return nil, Unusable(client, client.Options().Addr, prefix)
+}
+
+// Unusable is an error that says why a limiter with keys of a prefix begins with an outage: the Redis
+// at an address does not answer, or refuses to write.
+func Unusable(client *redis.Client, address, prefix string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := client.Set(ctx, prefix+":unusable", "", time.Millisecond).Err()
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		return fmt.Errorf("the Redis at %s cannot be used: %w", address, err)
+	}
+	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
 }
 
 // redisCalls is the number of trips the instance made for decisions.
