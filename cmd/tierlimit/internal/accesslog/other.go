@@ -49,8 +49,8 @@ func parseBehind(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
-// parsePlain reads "time key" or "time key cost", where the time may be a date and a time of day. ok is false if the line does not begin with a
-// time, or has more fields.
+// parsePlain reads "time key" or "time key cost", where the time may be a date and a time of day. ok is
+// false if the line does not begin with a time, or has more fields.
 func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	fields := strings.Fields(string(line))
 	if len(fields) < 2 || len(fields) > 4 {

@@ -46,7 +46,7 @@ func parse(line []byte) (Request, fault) {
 	// One string for all parts of the request, without the agent and the rest.
 	text := string(line[:requestStart+length])
 	from := text[host.from:host.to]
-	if from[0] == '[' || hasPort(line[host.from:host.to]) {
+	if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = withoutPort(from)
 	}
 	method, path := splitRequest(text[requestStart:])
