@@ -35,6 +35,11 @@ COMPUTING := docs gcra limit lua plan \
 	internal/keys internal/model internal/option internal/redisurl internal/state internal/textbook \
 	$(addprefix cmd/tierlimit/internal/,accesslog nasa study synthetic trace) serve/internal/config
 
+# Packages that mostly wait, and whose tests measure no time: they are tested as many at once as there are
+# cores, too, with and without the race detector.
+WAITING := breaker embedded httplimit livepage local local/ledger promlimit rulesfile tiertest \
+	$(addprefix internal/,lease live outage redistest regularfile simulate standin wake)
+
 # The race detector has nothing to say about the benchmark: what it runs side by side are
 # the peers, and ours as its own tests do. To compile the peers for it takes minutes. Played
 # outages have no peers. Nor has it anything to say about the examples on frameworks, which start
@@ -52,9 +57,9 @@ RACE_SKIP := ^Example \
 	^TestLaws3And4And7FaultyNetworks$$//^requests_are_late$$ \
 	^TestLaws3And4And7FaultyNetworks$$//^replies_are_late$$ \
 	^TestLaws3And4And7FaultyNetworks$$//^1_kB_a_second$$ \
-	^TestLaw11Outages$$/^(slow|random)$$ \
+	^TestLaw11Outages$$/^(kill|most-cut-off|slow|random)$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
-	^TestReportOfEveryLoad$$ ^TestReportOfFewWrongDecisions$$ \
+	^TestReportOfEveryLoad$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
 	^TestHeavyKeysSurviveAttackers$$ ^TestFieldsAreBounded$$ ^TestReadingIsBounded$$ \
 	^TestServicesLinkNoTestOracle$$ ^TestVariablesOfErrors$$ ^TestMemoryOfReadingIsGivenBack$$
 empty :=
@@ -66,9 +71,20 @@ RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 # a failover, and the race detector takes many times as much of the processors.
 AT_ONCE := $$(test "$$module" != . || echo -parallel 8)
 
-# Sets the variable tested to the packages of a module that have tests and do not only compute.
+# Sets the variable tested to the packages of a module that have tests and do not only compute, and
+# the variables waiting and others to those of them that mostly wait, and to all others.
 OTHERS := tested=$$(go list -f "$(TESTED)" ./...); \
-	tested=$$(echo "$$tested" | grep -vxE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(COMPUTING))))' || true)
+	tested=$$(echo "$$tested" | grep -vxE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(COMPUTING))))' || true); \
+	waiting=$$(echo "$$tested" | grep -xE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(WAITING))))' || true); \
+	others=$$(echo "$$tested" | grep -vxE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(WAITING))))' || true)
+
+# As many packages at once as there are cores.
+BESIDE := -p "$$(getconf _NPROCESSORS_ONLN)"
+
+# $(call go_test,flags,flags of the others) compiles and tests what OTHERS found.
+go_test = test -z "$$tested" || $(COMPILE) $(filter -race,$(1)) $$tested; \
+	test -z "$$waiting" || $(GO_TEST) $(BESIDE) $(1) $$waiting; \
+	test -z "$$others" || $(GO_TEST) $(2) $(1) $$others
 
 # $(call each,command,modules) runs the command in every module, or in the given ones, up to
 # the first that fails.
@@ -83,12 +99,12 @@ ELSEWHERE ?=
 
 .PHONY: test
 test: redis ## run all tests; installs a Redis server if there is none
-	$(if $(filter .,$(MODULES)),$(GO_TEST) -p "$$(getconf _NPROCESSORS_ONLN)" -timeout 10m $(addprefix ./,$(filter-out $(ELSEWHERE),$(COMPUTING))))
-	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) $$tested; $(GO_TEST) $(AT_ONCE) -timeout 10m $$tested; })
+	$(if $(filter .,$(MODULES)),$(GO_TEST) $(BESIDE) -timeout 10m $(addprefix ./,$(filter-out $(ELSEWHERE),$(COMPUTING))))
+	$(call each,$(OTHERS); $(call go_test,-timeout 10m,$(AT_ONCE)))
 
 .PHONY: race
 race: redis ## run the tests in which the race detector may find something, with it
-	$(call each,$(OTHERS); test -z "$$tested" || { $(COMPILE) -race $$tested; RAPID_CHECKS=$(RACE_CHECKS) $(GO_TEST) -race -timeout 15m -skip '$(RACE_SKIP)' $$tested; },$(RACE_MODULES))
+	$(call each,export RAPID_CHECKS=$(RACE_CHECKS); $(OTHERS); $(call go_test,-race -timeout 15m -skip '$(RACE_SKIP)'),$(RACE_MODULES))
 
 .PHONY: soak
 soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), call under random loads (SOAK_LOAD=5m), run each fuzz target for long (FUZZ_TIME=1m)
