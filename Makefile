@@ -36,10 +36,12 @@ COMPUTING := docs gcra limit lua plan \
 	internal/keys internal/model internal/option internal/redisurl internal/state internal/textbook \
 	$(addprefix cmd/tierlimit/internal/,accesslog nasa study synthetic trace) serve/internal/config
 
-# Packages that mostly wait, and whose tests measure no time: they are tested as many at once as there are
-# cores, too, with and without the race detector.
+# Packages with servers or goroutines whose tests mostly wait and measure no time: they are tested as many
+# at once as there are cores, too, with and without the race detector.
 WAITING := breaker embedded httplimit livepage local local/ledger promlimit rulesfile tiertest \
-	$(addprefix internal/,lease live outage redistest regularfile simulate standin wake)
+	$(addprefix internal/,lease live outage redistest regularfile simulate standin wake) \
+	$(addprefix serve/,cmd/tierlimit-serve internal/service internal/stats internal/statsd internal/xdsconfig) \
+	cmd/tierlimit cmd/tierlimit/internal/page cmd/tierlimit/internal/replay
 
 # The race detector has nothing to say about the benchmark: what it runs side by side are
 # the peers, and ours as its own tests do. To compile the peers for it takes minutes. Played
