@@ -31,6 +31,7 @@ func (f *full) Write(p []byte) (int, error) {
 
 // What a command could not say is an error of it, whatever it was about to say.
 func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(rules, []byte("rules:\n  search:\n    limit: 60/1m\n"), 0o600); err != nil {
 		t.Fatal(err)

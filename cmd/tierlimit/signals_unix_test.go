@@ -16,6 +16,7 @@ import (
 
 // A pipe that nobody reads any more and a signal to end leave nothing in Redis.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for name, end := range map[string]func(*exec.Cmd, *os.File) error{
 		"closed pipe": func(_ *exec.Cmd, stdout *os.File) error { return stdout.Close() },
