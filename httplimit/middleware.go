@@ -95,7 +95,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	if m.inContext {
 		ctx := hand(r.Context(), decided)
 		for _, c := range charges {
-			if c.limit.byHandler && said == nil {
+			if c.limit.ByHandler && said == nil {
 				ctx, said = admission.AskCost(ctx)
 			}
 		}
@@ -141,11 +141,11 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		response := recorded.response(aborted)
 		ctx := admission.Afterwards(r.Context())
 		for i, c := range charges {
-			actual, known := c.limit.actual(said, func() int64 { return c.limit.settle(r, response) })
+			used, known := c.limit.Used(r, response, said)
 			if !known {
 				continue
 			}
-			if err := admission.Settle(ctx, requests[i], &decisions[i], actual, time.Since(began)); err != nil {
+			if err := admission.Settle(ctx, requests[i], &decisions[i], used, time.Since(began)); err != nil {
 				m.log.Warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
 			}
 		}
