@@ -108,11 +108,8 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 // rules with a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
-		if !isToken(name) {
-			return option.Invalid("unit %q, must be a word like content-bytes", name)
-		}
 		l.unit = name
-		return nil
+		return option.Check(isToken(name), "unit %q, must be a word like content-bytes", name)
 	}
 }
 
@@ -153,11 +150,8 @@ const (
 // Headers sets the header fields that tell clients what is left; the default is [DraftHeaders].
 func Headers(style HeaderStyle) Option {
 	return func(m *middleware) error {
-		if style > NoHeaders {
-			return option.Invalid("header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
-		}
 		m.headers = style
-		return nil
+		return option.Check(style <= NoHeaders, "header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
 	}
 }
 

@@ -35,11 +35,8 @@ const (
 // [Approximate].
 func OnOutage(p OutagePolicy) RuleOption {
 	return func(c *ruleConfig) error {
-		if p > Deny {
-			return option.Invalid("outage policy %d, must be Approximate, Allow or Deny", p)
-		}
 		c.policy = p
-		return nil
+		return option.Check(p <= Deny, "outage policy %d, must be Approximate, Allow or Deny", p)
 	}
 }
 

@@ -91,11 +91,9 @@ func (s *Slot) Lost() <-chan struct{} {
 // slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
-		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
-			return option.Invalid("SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
-		}
 		c.slotTTL = d
-		return nil
+		right := d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0
+		return option.Check(right, "SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
 	}
 }
 
