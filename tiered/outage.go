@@ -57,8 +57,11 @@ const (
 
 // newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
-	instance := rand.Text() // names this one in Redis
-	largest := l.config.largestFleet(l.fleetFile)
+	instance := rand.Text()       // names this one in Redis
+	largest := l.config.fleetSize // as far as it is known
+	if l.fleetFile != nil {
+		largest = max(largest, l.fleetFile.read(time.Now()))
+	}
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.now(),
 		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
