@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
@@ -109,12 +110,7 @@ func (p *Proxies) Client(r *http.Request) netip.Addr {
 }
 
 func (p *Proxies) trusts(addr netip.Addr) bool {
-	for _, prefix := range p.trusted {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.trusted, func(trusted netip.Prefix) bool { return trusted.Contains(addr) })
 }
 
 // lastHop returns the address in the last element of a line, and the rest of the line before it, if
