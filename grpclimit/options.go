@@ -22,18 +22,21 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if err := s.names.Add(rule, key != nil); err != nil {
 			return err
 		}
-		l := &rateLimit{Limit: admission.Limit[call]{Rule: rule, Key: func(c call) string { return key(c.ctx, c.method) }}}
+		l := &rateLimit{Limit: admission.Limit[call, Result]{Rule: rule, Key: func(c call) string { return key(c.ctx, c.method) }}}
 		if err := option.Apply(l, options); err != nil {
 			return fmt.Errorf("limit %q: %w", rule.Name(), err)
 		}
 		if rule.Limit().IsConcurrent() && l.perMessage {
 			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
 		}
-		if err := l.checkSettling(); err != nil {
+		if err := l.CheckSettling(); err != nil {
 			return err
 		}
+		if l.Settles() && l.perMessage {
+			return option.Invalid("limit %q has Settle or HandlerCost, but is PerMessage: what a message costs is known before", rule.Name())
+		}
 		s.limits = append(s.limits, l)
-		s.settles = s.settles || l.settle != nil || l.byHandler
+		s.settles = s.settles || l.Settles()
 		s.perMessage = s.perMessage || l.perMessage
 		return nil
 	}
@@ -44,10 +47,8 @@ type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a server.
 type rateLimit struct {
-	admission.Limit[call]
+	admission.Limit[call, Result]
 	perMessage bool
-	settle     func(ctx context.Context, method string, result Result) int64
-	byHandler  bool // SetCost sets what a call used
 }
 
 // call has the properties of a call for its limits. The message is that of [Cost].
@@ -82,10 +83,7 @@ func Cost(of func(ctx context.Context, method string, message any) int64) LimitO
 // stands for the limit's own rule.
 func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
-			return err
-		}
-		return l.RuleFor("RuleFor", func(c call, _ string) *tiered.Rule { return choose(c.ctx, c.method) })
+		return l.RuleFor("RuleFor", choose != nil, func(c call, _ string) *tiered.Rule { return choose(c.ctx, c.method) })
 	}
 }
 
@@ -95,10 +93,7 @@ func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) Limit
 // the limit's own rule. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
-			return err
-		}
-		return l.RuleFor("RuleForKey", func(_ call, key string) *tiered.Rule { return choose(key) })
+		return l.RuleFor("RuleForKey", choose != nil, func(_ call, key string) *tiered.Rule { return choose(key) })
 	}
 }
 

@@ -42,7 +42,7 @@ type Volume struct{ Messages, Bytes int64 }
 // be settled.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
 	return func(l *rateLimit) error {
-		l.settle = actual
+		l.Settle = func(c call, result Result) int64 { return actual(c.ctx, c.method, result) }
 		return option.NotNil(actual != nil, "Settle")
 	}
 }
@@ -52,7 +52,7 @@ func Settle(actual func(ctx context.Context, method string, result Result) int64
 // not call SetCost, the reservation stays charged. A limit can have either HandlerCost or Settle.
 func HandlerCost() LimitOption {
 	return func(l *rateLimit) error {
-		l.byHandler = true
+		l.ByHandler = true
 		return nil
 	}
 }
@@ -62,28 +62,12 @@ func HandlerCost() LimitOption {
 // returns false. It is safe for concurrent use until the handler has returned.
 func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
-// checkSettling returns an error if the limit's options cannot be settled.
-func (l *rateLimit) checkSettling() error {
-	name := l.Rule.Name()
-	switch {
-	case l.settle == nil && !l.byHandler:
-		return nil
-	case l.settle != nil && l.byHandler:
-		return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", name)
-	case l.perMessage:
-		return option.Invalid("limit %q has Settle or HandlerCost, but is PerMessage: what a message costs is known before", name)
-	case l.Rule.Limit().IsConcurrent():
-		return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", name)
-	}
-	return nil
-}
-
 // serveAndSettle serves an admitted call and settles its charges, even if the handler panics or the
 // client goes away. serve calls the handler with a context and returns how the call ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
 	var said *admission.SaidCost
 	for _, l := range a.limits {
-		if l.byHandler && said == nil {
+		if l.ByHandler && said == nil {
 			ctx, said = admission.AskCost(ctx)
 		}
 	}
@@ -91,18 +75,11 @@ func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted,
 	defer func() {
 		ctx := admission.Afterwards(ctx)
 		for i, l := range a.limits {
-			var actual int64
-			switch known := false; {
-			case l.settle != nil:
-				actual = l.settle(ctx, method, result)
-			case l.byHandler:
-				if actual, known = said.Units(); !known {
-					continue
-				}
-			default:
+			used, known := l.Used(call{ctx: ctx, method: method}, result, said)
+			if !known {
 				continue
 			}
-			if err := admission.Settle(ctx, a.requests[i], &a.decisions[i], actual, time.Since(began)); err != nil {
+			if err := admission.Settle(ctx, a.requests[i], &a.decisions[i], used, time.Since(began)); err != nil {
 				s.log.Warn("a charge could not be corrected", "rule", a.requests[i].Rule.Name(), "error", err)
 			}
 		}

@@ -21,7 +21,7 @@ func ForHandlers() Option {
 // not call SetCost, the reservation stays charged. A limit can have either HandlerCost or Settle.
 func HandlerCost() LimitOption {
 	return func(l *rateLimit) error {
-		l.byHandler = true
+		l.ByHandler = true
 		return nil
 	}
 }
@@ -53,15 +53,4 @@ type handed struct {
 // hand returns a context with the decisions for a handler.
 func hand(ctx context.Context, decided []Decided) context.Context {
 	return context.WithValue(ctx, handedKey{}, &handed{outer: ctx, decided: slices.Clone(decided)})
-}
-
-// actual returns what a request used of a limit, and whether that is known.
-func (l *rateLimit) actual(said *admission.SaidCost, settled func() int64) (units int64, known bool) {
-	switch {
-	case l.settle != nil:
-		return settled(), true
-	case l.byHandler:
-		return said.Units()
-	}
-	return 0, false
 }

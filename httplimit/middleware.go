@@ -47,19 +47,13 @@ type middleware struct {
 	log       *admission.Log
 }
 
-// charge has what belongs to a request to the limiter but is not part of it.
-type charge struct {
-	limit     *rateLimit
-	partition string
-}
-
 // Up to few limits are decided without allocating lists.
 const few = 2
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	var chargeSpace [few]charge
+	var limitSpace [few]*rateLimit
 	var requestSpace [few]tiered.Request
-	charges, requests := m.requests(r, chargeSpace[:0], requestSpace[:0])
+	limits, requests := m.requests(r, limitSpace[:0], requestSpace[:0])
 	if len(requests) == 0 {
 		next.ServeHTTP(w, r)
 		return
@@ -82,8 +76,12 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	var decidedSpace [few]Decided
 	decided := decidedSpace[:0]
-	for i, c := range charges {
-		decided = append(decided, Decided{requests[i].Rule, requests[i].Key, decisions[i], c.limit.unit, c.partition})
+	for i, l := range limits {
+		d := Decided{Rule: requests[i].Rule, Key: requests[i].Key, Decision: decisions[i], Unit: l.unit}
+		if l.partition != nil {
+			d.Partition = l.partition(r)
+		}
+		decided = append(decided, d)
 	}
 	var fieldSpace [maxFields]field
 	setFields(w.Header(), appendFields(fieldSpace[:0], m.headers, decided))
@@ -94,8 +92,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	var said *admission.SaidCost
 	if m.inContext {
 		ctx := hand(r.Context(), decided)
-		for _, c := range charges {
-			if c.limit.byHandler && said == nil {
+		for _, l := range limits {
+			if l.ByHandler && said == nil {
 				ctx, said = admission.AskCost(ctx)
 			}
 		}
@@ -107,31 +105,25 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		r = inner
 	}
 	if m.settles {
-		m.serveAndSettle(w, r, next, said, charges, requests, decisions)
+		m.serveAndSettle(w, r, next, said, limits, requests, decisions)
 		return
 	}
 	next.ServeHTTP(w, r)
 }
 
-// requests appends the charges of a request, for the limits that apply to it.
-func (m *middleware) requests(r *http.Request, charges []charge, requests []tiered.Request) ([]charge, []tiered.Request) {
+// requests appends the limits that apply to a request, and what to charge for each.
+func (m *middleware) requests(r *http.Request, limits []*rateLimit, requests []tiered.Request) ([]*rateLimit, []tiered.Request) {
 	for _, l := range m.limits {
-		q, applies := l.Request(r)
-		if !applies {
-			continue
+		if q, applies := l.Request(r); applies {
+			limits, requests = append(limits, l), append(requests, q)
 		}
-		c := charge{limit: l}
-		if l.partition != nil {
-			c.partition = l.partition(r)
-		}
-		charges, requests = append(charges, c), append(requests, q)
 	}
-	return charges, requests
+	return limits, requests
 }
 
 // serveAndSettle serves an admitted request and settles its charges, even if the handler panics or
 // the client goes away.
-func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, charges []charge, requests []tiered.Request, decisions []limit.Decision) {
+func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, limits []*rateLimit, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
 	if m.records {
 		w = recorded
@@ -140,12 +132,12 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 	defer func() {
 		response := recorded.response(aborted)
 		ctx := admission.Afterwards(r.Context())
-		for i, c := range charges {
-			actual, known := c.limit.actual(said, func() int64 { return c.limit.settle(r, response) })
+		for i, l := range limits {
+			used, known := l.Used(r, response, said)
 			if !known {
 				continue
 			}
-			if err := admission.Settle(ctx, requests[i], &decisions[i], actual, time.Since(began)); err != nil {
+			if err := admission.Settle(ctx, requests[i], &decisions[i], used, time.Since(began)); err != nil {
 				m.log.Warn("a charge could not be corrected", "rule", requests[i].Rule.Name(), "error", err)
 			}
 		}

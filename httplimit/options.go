@@ -24,20 +24,17 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 		if err := m.names.Add(rule, key != nil); err != nil {
 			return err
 		}
-		l := &rateLimit{Limit: admission.Limit[*http.Request]{Rule: rule, Key: key}}
+		l := &rateLimit{Limit: admission.Limit[*http.Request, Response]{Rule: rule, Key: key}}
 		if err := option.Apply(l, options); err != nil {
 			return fmt.Errorf("limit %q: %w", rule.Name(), err)
 		}
-		if l.byHandler && l.settle != nil {
-			return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", rule.Name())
-		}
-		if rule.Limit().IsConcurrent() && (l.byHandler || l.settle != nil) {
-			return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", rule.Name())
+		if err := l.CheckSettling(); err != nil {
+			return err
 		}
 		m.limits = append(m.limits, l)
-		m.records = m.records || l.settle != nil
-		m.settles = m.settles || l.settle != nil || l.byHandler
-		m.inContext = m.inContext || l.byHandler
+		m.records = m.records || l.Settle != nil
+		m.settles = m.settles || l.Settles()
+		m.inContext = m.inContext || l.ByHandler
 		return nil
 	}
 }
@@ -47,9 +44,7 @@ type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a middleware.
 type rateLimit struct {
-	admission.Limit[*http.Request]
-	settle    func(*http.Request, Response) int64
-	byHandler bool // SetCost sets what a request used
+	admission.Limit[*http.Request, Response]
 	unit      string
 	partition KeyFunc // nil: not shown
 }
@@ -78,10 +73,7 @@ func Cost(of func(*http.Request) int64) LimitOption {
 // nil stands for the limit's own rule.
 func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		if err := option.NotNil(choose != nil, "RuleFor"); err != nil {
-			return err
-		}
-		return l.RuleFor("RuleFor", func(r *http.Request, _ string) *tiered.Rule { return choose(r) })
+		return l.RuleFor("RuleFor", choose != nil, func(r *http.Request, _ string) *tiered.Rule { return choose(r) })
 	}
 }
 
@@ -91,10 +83,7 @@ func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 // the limit's own rule. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
-		if err := option.NotNil(choose != nil, "RuleForKey"); err != nil {
-			return err
-		}
-		return l.RuleFor("RuleForKey", func(_ *http.Request, key string) *tiered.Rule { return choose(key) })
+		return l.RuleFor("RuleForKey", choose != nil, func(_ *http.Request, key string) *tiered.Rule { return choose(key) })
 	}
 }
 
@@ -109,7 +98,7 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 // excess is charged later. The header fields were sent before and reflect the reservation.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return func(l *rateLimit) error {
-		l.settle = actual
+		l.Settle = actual
 		return option.NotNil(actual != nil, "Settle")
 	}
 }
@@ -119,11 +108,8 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 // rules with a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
-		if !isToken(name) {
-			return option.Invalid("unit %q, must be a word like content-bytes", name)
-		}
 		l.unit = name
-		return nil
+		return option.Check(isToken(name), "unit %q, must be a word like content-bytes", name)
 	}
 }
 
@@ -164,11 +150,8 @@ const (
 // Headers sets the header fields that tell clients what is left; the default is [DraftHeaders].
 func Headers(style HeaderStyle) Option {
 	return func(m *middleware) error {
-		if style > NoHeaders {
-			return option.Invalid("header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
-		}
 		m.headers = style
-		return nil
+		return option.Check(style <= NoHeaders, "header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
 	}
 }
 

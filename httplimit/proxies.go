@@ -1,14 +1,14 @@
 package httplimit
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
-	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/internal/option"
 )
 
 // Proxies determines the address of the client behind a service's reverse proxies. It is immutable
@@ -40,10 +40,10 @@ func NewProxies(header string, trusted ...string) (*Proxies, error) {
 	p := &Proxies{header: http.CanonicalHeaderKey(header)}
 	p.rfc7239 = p.header == "Forwarded"
 	if !isToken(header) {
-		return nil, fmt.Errorf("%w: header %q of the proxies, must be a field name like X-Forwarded-For", limit.ErrInvalidOption, header)
+		return nil, option.Invalid("header %q of the proxies, must be a field name like X-Forwarded-For", header)
 	}
 	if len(trusted) == 0 {
-		return nil, fmt.Errorf("%w: no trusted proxies; without any, use ClientAddress", limit.ErrInvalidOption)
+		return nil, option.Invalid("no trusted proxies; without any, use ClientAddress")
 	}
 	for _, text := range trusted {
 		if text == "unix" {
@@ -52,10 +52,10 @@ func NewProxies(header string, trusted ...string) (*Proxies, error) {
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: trusted proxy %q, must be an address, a prefix like 10.0.0.0/8, or unix", limit.ErrInvalidOption, text)
+			return nil, option.Invalid("trusted proxy %q, must be an address, a prefix like 10.0.0.0/8, or unix", text)
 		}
 		if prefix.Bits() == 0 {
-			return nil, fmt.Errorf("%w: trusted proxy %q is everyone, so that any client could claim any address", limit.ErrInvalidOption, text)
+			return nil, option.Invalid("trusted proxy %q is everyone, so that any client could claim any address", text)
 		}
 		p.trusted = append(p.trusted, prefix)
 	}
@@ -110,12 +110,7 @@ func (p *Proxies) Client(r *http.Request) netip.Addr {
 }
 
 func (p *Proxies) trusts(addr netip.Addr) bool {
-	for _, prefix := range p.trusted {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.trusted, func(trusted netip.Prefix) bool { return trusted.Contains(addr) })
 }
 
 // lastHop returns the address in the last element of a line, and the rest of the line before it, if

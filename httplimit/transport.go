@@ -153,11 +153,8 @@ func MaxWait(d time.Duration) TransportOption {
 // 10 minutes. With 0 it is ignored.
 func MaxHold(d time.Duration) TransportOption {
 	return func(t *Transport) error {
-		if d < 0 {
-			return option.Invalid("longest hold %v, must not be negative", d)
-		}
 		t.holds.longest = d
-		return nil
+		return option.Check(d >= 0, "longest hold %v, must not be negative", d)
 	}
 }
 

@@ -164,7 +164,7 @@ func (f *slotFleet) notice(p *holding) {
 func (f *slotFleet) acquire(p *holding, units int64) {
 	if p.cut {
 		s := new(Slot[*holding])
-		share := func(h *Held[*holding]) int64 { return h.Share(fleetUnits, f.outages, len(f.processes)) }
+		share := Share{Quota: fleetUnits, Outage: f.outages, Fleet: len(f.processes)}
 		if granted, _ := p.table.GrantAlone(f.now, theKey, p, fleetTTL, share, units, s); granted {
 			p.slots[s] = units
 		}

@@ -52,10 +52,10 @@ func TestLaw11SharesOfSlots(t *testing.T) {
 		for range test.held {
 			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), test.free, new(Slot[string]))
 		}
-		if room := table.Room(slotsNow, theKey, test.quota, 7, test.fleet); room != test.share-test.held {
+		if room := table.Room(slotsNow, theKey, Share{Quota: test.quota, Outage: 7, Fleet: test.fleet}); room != test.share-test.held {
 			t.Errorf("%s: room for %d units, want %d", test.what, room, test.share-test.held)
 		}
-		share := func(h *Held[string]) int64 { return h.Share(test.quota, 7, test.fleet) }
+		share := Share{Quota: test.quota, Outage: 7, Fleet: test.fleet}
 		for held := test.held; held <= test.share; held++ {
 			granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string]))
 			if want := held < test.share; granted != want || left != max(0, test.share-held-1) {
@@ -73,15 +73,15 @@ func TestLaw11SharesOfSlots(t *testing.T) {
 func TestRoomForSlots(t *testing.T) {
 	table := NewSlots[string](func() {})
 	for i, want := range []int64{3, 2, 1} {
-		if room := table.Room(slotsNow, theKey, 9, 0, 3); room != want {
+		if room := table.Room(slotsNow, theKey, Share{Quota: 9, Outage: 0, Fleet: 3}); room != want {
 			t.Errorf("room for %d units while %d are held, want %d", room, i, want)
 		}
 		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), int64(8-3*i), new(Slot[string]))
 	}
-	if room := table.Room(slotsNow, theKey, 2, 1, 1); room != 0 {
+	if room := table.Room(slotsNow, theKey, Share{Quota: 2, Outage: 1, Fleet: 1}); room != 0 {
 		t.Errorf("room for %d units of a lower limit", room)
 	}
-	share := func(h *Held[string]) int64 { return h.Share(2, 1, 1) }
+	share := Share{Quota: 2, Outage: 1, Fleet: 1}
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, new(Slot[string])); granted || left != 0 {
 		t.Errorf("granted %v, %d are left", granted, left)
 	}
@@ -92,14 +92,14 @@ func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var first, second Slot[string]
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, &first, &second)
-	if room := table.Room(slotsNow, theKey, 10, 1, 4); room != 2 {
+	if room := table.Room(slotsNow, theKey, Share{Quota: 10, Outage: 1, Fleet: 4}); room != 2 {
 		t.Errorf("room for %d units, want 2", room)
 	}
 	first.Release(slotsNow, slotsNow, true)
-	if room := table.Room(slotsNow, theKey, 10, 1, 8); room != 3 {
+	if room := table.Room(slotsNow, theKey, Share{Quota: 10, Outage: 1, Fleet: 8}); room != 3 {
 		t.Errorf("in the same outage, with one unit less: room for %d units, want 3", room)
 	}
-	if room := table.Room(slotsNow, theKey, 10, 2, 8); room != 1 {
+	if room := table.Room(slotsNow, theKey, Share{Quota: 10, Outage: 2, Fleet: 8}); room != 1 {
 		t.Errorf("in the next outage: room for %d units, want 1", room)
 	}
 }
@@ -144,7 +144,7 @@ func TestLaw13SlotsOfWhichRedisIsNotToldYetStayInDoubt(t *testing.T) {
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &first)
 	table.Doubt(slotsNow, everyKey)
 	all := table.Statements(slotsNow, false, everyKey)
-	share := func(*Held[string]) int64 { return 2 }
+	share := Share{Any: true}
 	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, &second); !granted || len(all) != 1 {
 		t.Fatalf("granted %v, %+v", granted, all)
 	}
@@ -261,16 +261,16 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	table := NewSlots[string](func() {})
 	reserve := func(what string, units, count, want, wantRoom int64) {
 		t.Helper()
-		if got, room := table.Reserve(slotsNow, theKey, "owner", fleetTTL, 10, 7, 2, units, count); got != want || room != wantRoom {
+		if got, room := table.Reserve(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 10, Outage: 7, Fleet: 2}, units, count); got != want || room != wantRoom {
 			t.Errorf("%s: reserved %d, room for %d; want %d and %d", what, got, room, want, wantRoom)
 		}
 	}
 	reserve("more than fit", 2, 9, 4, 5)
 	reserve("more units than are left", 2, 1, 0, 1)
-	if room := table.Room(slotsNow, theKey, 10, 7, 2); room != 1 {
+	if room := table.Room(slotsNow, theKey, Share{Quota: 10, Outage: 7, Fleet: 2}); room != 1 {
 		t.Errorf("room for %d units, want 1", room)
 	}
-	share := func(h *Held[string]) int64 { return h.Share(10, 7, 2) }
+	share := Share{Quota: 10, Outage: 7, Fleet: 2}
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 2, new(Slot[string])); granted || left != 1 {
 		t.Errorf("granted without Redis: %v, %d are left", granted, left)
 	}
@@ -279,7 +279,7 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	reserve("what was not granted", 1, 9, 4, 4)
 	table.Unreserve(slotsNow, theKey, 4)
 	other := HeldKey{"jobs", "other"}
-	table.Reserve(slotsNow, other, "owner", fleetTTL, 10, 7, 2, 1, 1)
+	table.Reserve(slotsNow, other, "owner", fleetTTL, Share{Quota: 10, Outage: 7, Fleet: 2}, 1, 1)
 	if table.Unreserve(slotsNow, other, 1); table.Keys() != 1 {
 		t.Errorf("%d keys, want only the one that is held", table.Keys())
 	}
@@ -288,7 +288,7 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 // A key may be in doubt before Redis is asked for what is reserved of it: it is told of the key by its owner.
 func TestReservedKeysHaveAnOwner(t *testing.T) {
 	table := NewSlots[string](func() {})
-	table.Reserve(slotsNow, theKey, "owner", fleetTTL, 10, 7, 2, 1, 1)
+	table.Reserve(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 10, Outage: 7, Fleet: 2}, 1, 1)
 	table.Doubt(slotsNow, everyKey)
 	all := table.Statements(slotsNow+int64(fleetTTL), false, everyKey)
 	if len(all) != 1 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
@@ -334,7 +334,7 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	if h, wait := table.Enter(late, "owner", fleetTTL); h != nil || wait == nil {
 		t.Errorf("entered %v", h)
 	}
-	share := func(*Held[string]) int64 { return 10 }
+	share := Share{Any: true}
 	if granted, left := table.GrantAlone(slotsNow, late, "owner", fleetTTL, share, 1, new(Slot[string])); granted || left != 0 {
 		t.Errorf("granted without Redis: %v, %d are left", granted, left)
 	}

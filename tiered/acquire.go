@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -149,8 +148,10 @@ func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	}
 }
 
-func (q *question) heldKey() local.HeldKey {
-	return local.HeldKey{Rule: q.rule.name, Key: string(q.key.inRedis())}
+func (q *question) heldKey() local.HeldKey { return q.rule.heldKey(&q.key) }
+
+func (r *Rule) heldKey(key *callKey) local.HeldKey {
+	return local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 }
 
 // leaveSlots registers the answer to an entry, or err, and returns the slots that were granted.
@@ -210,11 +211,10 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	s.Missed(err)
 	d := r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
-	o := s.Outage()
-	share := func(h *local.Held[*Rule]) int64 { return h.Share(r.limit.Quota(), o.Number, o.Fleet) }
+	share := q.slotShare()
 	switch {
 	case r.config.policy == Allow:
-		share = func(*local.Held[*Rule]) int64 { return math.MaxInt64 }
+		share.Any = true
 	case r.config.policy == Deny:
 		d.RetryAfter = outage.ProbeEvery
 		return nil, d
@@ -231,10 +231,16 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	return slot, d
 }
 
+// slotShare returns this process's share of the limit at present.
+func (q *question) slotShare() local.Share {
+	o := q.shard().Outage()
+	return local.Share{Quota: q.rule.limit.Quota(), Outage: o.Number, Fleet: o.Fleet}
+}
+
 // roomAlone returns how many more units this process may hold within its share of the limit.
 func (q *question) roomAlone() int64 {
-	l, o := q.rule.limiter, q.shard().Outage()
-	return l.slots.table.Room(l.now(), q.heldKey(), q.rule.limit.Quota(), o.Number, o.Fleet)
+	l := q.rule.limiter
+	return l.slots.table.Room(l.now(), q.heldKey(), q.slotShare())
 }
 
 // reserveSlots reserves units of this instance's share, for at most count slots, while Redis does not know yet
@@ -244,8 +250,8 @@ func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bo
 	if !q.slotsSettle() {
 		return 0, d, true
 	}
-	l, o := q.rule.limiter, q.shard().Outage()
-	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule, q.rule.slotTTL, q.rule.limit.Quota(), o.Number, o.Fleet, q.cost, count)
+	l := q.rule.limiter
+	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule, q.rule.slotTTL, q.slotShare(), q.cost, count)
 	if own == 0 {
 		return 0, q.deniedByShare(room), false
 	}
@@ -270,13 +276,6 @@ func (q *question) unreserveSlots(own int64) {
 		l := q.rule.limiter
 		l.slots.table.Unreserve(l.now(), q.heldKey(), own)
 	}
-}
-
-// resetSlots follows up on a reset of a key in Redis: it tells Redis what this process still holds.
-func (r *Rule) resetSlots(key *callKey) {
-	held := local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
-	r.limiter.slots.table.Doubt(r.limiter.now(), func(key local.HeldKey) bool { return key == held })
-	r.unitsCameBack(key)
 }
 
 // peekSlots decides a Peek of a concurrency limit.

@@ -16,11 +16,8 @@ import (
 // Redis. [RememberDenials] sets how many are remembered.
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
-		if d < 0 || d > denialLife {
-			return option.Invalid("DenialLife of %v, must be between 0 and %v", d, denialLife)
-		}
 		c.denialLife = d
-		return nil
+		return option.Check(d >= 0 && d <= denialLife, "DenialLife of %v, must be between 0 and %v", d, denialLife)
 	}
 }
 

@@ -46,14 +46,6 @@ type fleetSize struct {
 	Seen      time.Time `json:"seen"` // when that size was last seen
 }
 
-// largestFleet returns the largest size of the fleet as far as it was set or is in the file, else 0.
-func (c *config) largestFleet(file *fleetFile) int {
-	if file == nil {
-		return c.fleetSize
-	}
-	return max(c.fleetSize, file.read(time.Now()))
-}
-
 // read returns the size in the file, or 0 if there is no recent one.
 func (f *fleetFile) read(now time.Time) int {
 	f.mu.Lock()

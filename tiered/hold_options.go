@@ -25,11 +25,8 @@ const (
 // rules file, instead of in the program.
 func HoldLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
-		if d < shortestHold || d > longestHold {
-			return option.Invalid("HoldLife of %v, must be between %v and %v", d, shortestHold, longestHold)
-		}
 		c.holdLife = d
-		return nil
+		return option.Check(d >= shortestHold && d <= longestHold, "HoldLife of %v, must be between %v and %v", d, shortestHold, longestHold)
 	}
 }
 

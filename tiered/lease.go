@@ -30,11 +30,8 @@ const mostLeased = 50
 // and for keys of more than 1 kB.
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
-		if percent < 1 || percent > mostLeased {
-			return option.Invalid("a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
-		}
 		c.leased, c.leasedWithin = percent, false
-		return nil
+		return option.Check(percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
 	}
 }
 

@@ -15,7 +15,7 @@ type quietLog struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex // guards seen
-	seen map[string]*quietEvent
+	seen map[string]quietEvent
 }
 
 type quietEvent struct {
@@ -24,7 +24,7 @@ type quietEvent struct {
 }
 
 func newQuietLog(logger *slog.Logger) *quietLog {
-	return &quietLog{logger: logger, seen: make(map[string]*quietEvent)}
+	return &quietLog{logger: logger, seen: make(map[string]quietEvent)}
 }
 
 // Warn and Info log an event of a kind.
@@ -43,18 +43,14 @@ func (q *quietLog) Info(kind, message string, args ...any) {
 func (q *quietLog) pass(kind string) (leftOut []any, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := q.seen[kind]
-	if e == nil {
-		e = &quietEvent{}
-		q.seen[kind] = e
+	e, now := q.seen[kind], time.Now()
+	if now.Sub(e.last) < quietEvery {
+		q.seen[kind] = quietEvent{e.last, e.leftOut + 1}
+		return nil, false
 	}
-	if now := time.Now(); e.last.IsZero() || now.Sub(e.last) >= quietEvery {
-		if e.leftOut > 0 {
-			leftOut = []any{"left_out", e.leftOut}
-		}
-		*e = quietEvent{last: now}
-		return leftOut, true
+	if e.leftOut > 0 {
+		leftOut = []any{"left_out", e.leftOut}
 	}
-	e.leftOut++
-	return nil, false
+	q.seen[kind] = quietEvent{last: now}
+	return leftOut, true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -103,12 +104,13 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	if r.slotTTL != 0 {
-		r.resetSlots(&k)
-		return nil
+	if r.slotTTL != 0 { // Redis is told what this process still holds
+		held := r.heldKey(&k)
+		l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
+	} else {
+		q := r.inOutageOf(&k)
+		l.shardOf(&k).Reset(&q)
 	}
-	q := r.inOutageOf(&k)
-	l.shardOf(&k).Reset(&q)
 	r.unitsCameBack(&k)
 	return nil
 }

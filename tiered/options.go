@@ -80,11 +80,8 @@ func Prefix(prefix string) Option {
 // starts all counts at zero. On a single node, this option changes only the names of the keys.
 func HashTags(tags int) Option {
 	return func(c *config) error {
-		if tags < 1 || tags > remote.SlotCount {
-			return option.Invalid("%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
-		}
 		c.hashTags = tags
-		return nil
+		return option.Check(tags >= 1 && tags <= remote.SlotCount, "%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
 	}
 }
 
@@ -94,11 +91,8 @@ func HashTags(tags int) Option {
 // policy decide earlier, see [DecideBy].
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
-		if d < time.Millisecond || d > 10*time.Second {
-			return option.Invalid("deadline %v, must be between 1ms and 10s", d)
-		}
 		c.deadline = d
-		return nil
+		return option.Check(d >= time.Millisecond && d <= 10*time.Second, "deadline %v, must be between 1ms and 10s", d)
 	}
 }
 
@@ -109,11 +103,9 @@ func Deadline(d time.Duration) Option {
 // uses GCRA whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
-		if logUpTo < 0 || logUpTo > lua.MaxLogUnits || counterUpTo < logUpTo {
-			return option.Invalid("thresholds %d and %d: the first must be between 0 and %d, and the second at least as large", logUpTo, counterUpTo, lua.MaxLogUnits)
-		}
 		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
-		return nil
+		right := logUpTo >= 0 && logUpTo <= lua.MaxLogUnits && counterUpTo >= logUpTo
+		return option.Check(right, "thresholds %d and %d: the first must be between 0 and %d, and the second at least as large", logUpTo, counterUpTo, lua.MaxLogUnits)
 	}
 }
 
@@ -125,11 +117,8 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 // [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
-		if instances < 1 || instances > mostInstances {
-			return option.Invalid("fleet size %d, must be between 1 and 1,000,000", instances)
-		}
 		c.fleetSize = instances
-		return nil
+		return option.Check(instances >= 1 && instances <= mostInstances, "fleet size %d, must be between 1 and 1,000,000", instances)
 	}
 }
 
@@ -141,11 +130,8 @@ func FleetSize(instances int) Option {
 // logs that, and works without it.
 func FleetFile(path string) Option {
 	return func(c *config) error {
-		if path == "" {
-			return option.Invalid("the path of the FleetFile is empty")
-		}
 		c.fleetFile = path
-		return nil
+		return option.Check(path != "", "the path of the FleetFile is empty")
 	}
 }
 
@@ -156,11 +142,8 @@ func FleetFile(path string) Option {
 // the whole share is granted at once; with [limit.MaxWindow], it grows over the limit's whole window.
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
-		if d < 0 || d > limit.MaxWindow {
-			return option.Invalid("ColdStart of %v, must be between 0 and %v", d, limit.MaxWindow)
-		}
 		c.coldStart = d
-		return nil
+		return option.Check(d >= 0 && d <= limit.MaxWindow, "ColdStart of %v, must be between 0 and %v", d, limit.MaxWindow)
 	}
 }
 
@@ -169,11 +152,8 @@ func ColdStart(d time.Duration) Option {
 // every request goes to Redis.
 func RememberDenials(keys int) Option {
 	return func(c *config) error {
-		if keys < 0 || keys > 100_000_000 {
-			return option.Invalid("RememberDenials of %d keys, must be between 0 and 100,000,000", keys)
-		}
 		c.denials = keys
-		return nil
+		return option.Check(keys >= 0 && keys <= 100_000_000, "RememberDenials of %d keys, must be between 0 and 100,000,000", keys)
 	}
 }
 
@@ -182,11 +162,8 @@ func RememberDenials(keys int) Option {
 // to a power of two. Each takes 72 bytes, all allocated at once.
 func LedgerKeys(keys int) Option {
 	return func(c *config) error {
-		if keys < 1 || keys > 100_000_000 {
-			return option.Invalid("LedgerKeys of %d, must be between 1 and 100,000,000", keys)
-		}
 		c.ledgerKeys = keys
-		return nil
+		return option.Check(keys >= 1 && keys <= 100_000_000, "LedgerKeys of %d, must be between 1 and 100,000,000", keys)
 	}
 }
 
@@ -197,22 +174,16 @@ func LedgerKeys(keys int) Option {
 // nor an error.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
-		if decisions < 1 || decisions > 10_000_000 {
-			return option.Invalid("QueueLength of %d, must be between 1 and 10,000,000", decisions)
-		}
 		c.queue = decisions
-		return nil
+		return option.Check(decisions >= 1 && decisions <= 10_000_000, "QueueLength of %d, must be between 1 and 10,000,000", decisions)
 	}
 }
 
 // Logger sets the logger for changes of state; the default is slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return func(c *config) error {
-		if logger == nil {
-			return option.Invalid("the Logger is nil")
-		}
 		c.logger = logger
-		return nil
+		return option.Check(logger != nil, "the Logger is nil")
 	}
 }
 
@@ -224,11 +195,8 @@ func Logger(logger *slog.Logger) Option {
 // reported, but the latest state always is.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
-		if f == nil {
-			return option.Invalid("the function for OnStateChange is nil")
-		}
 		c.onStateChange = f
-		return nil
+		return option.Check(f != nil, "the function for OnStateChange is nil")
 	}
 }
 

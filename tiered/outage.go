@@ -35,11 +35,8 @@ const (
 // [Approximate].
 func OnOutage(p OutagePolicy) RuleOption {
 	return func(c *ruleConfig) error {
-		if p > Deny {
-			return option.Invalid("outage policy %d, must be Approximate, Allow or Deny", p)
-		}
 		c.policy = p
-		return nil
+		return option.Check(p <= Deny, "outage policy %d, must be Approximate, Allow or Deny", p)
 	}
 }
 
@@ -60,8 +57,11 @@ const (
 
 // newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
-	instance := rand.Text() // names this one in Redis
-	largest := l.config.largestFleet(l.fleetFile)
+	instance := rand.Text()       // names this one in Redis
+	largest := l.config.fleetSize // as far as it is known
+	if l.fleetFile != nil {
+		largest = max(largest, l.fleetFile.read(time.Now()))
+	}
 	c := outage.Config{
 		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.now(),
 		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,

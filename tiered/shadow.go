@@ -32,11 +32,8 @@ import (
 // change may differ.
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
-		if !(part > 0 && part <= 1) {
-			return option.Invalid("Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
-		}
 		c.shadow = part
-		return nil
+		return option.Check(part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
 	}
 }
 

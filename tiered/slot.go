@@ -66,15 +66,12 @@ func (s *Slot) Held() bool {
 	return s.local.Held(s.rule.limiter.now())
 }
 
-// closed is a closed channel, for slots that have ended.
-var closed = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
-
 // Lost returns a channel that is closed when the slot is lost or released. It may be closed some
 // milliseconds after Held has become false.
 func (s *Slot) Lost() <-chan struct{} {
 	switch {
 	case s == nil:
-		return closed
+		return new(local.Slot[*Rule]).Ended() // it is not held
 	case s.dry:
 		return nil
 	}
@@ -91,11 +88,9 @@ func (s *Slot) Lost() <-chan struct{} {
 // slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
-		if d < 100*time.Millisecond || d > longestSlotTTL || d%time.Microsecond != 0 {
-			return option.Invalid("SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
-		}
 		c.slotTTL = d
-		return nil
+		right := d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0
+		return option.Check(right, "SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
 	}
 }
 

@@ -62,13 +62,13 @@ func (g Grants) Settle(ctx context.Context, units int64) error {
 	if err := checkUsed(units); err != nil {
 		return err
 	}
-	return g.end(func(h *Hold) error { return h.Settle(ctx, units) })
+	return g.each(func(h *Hold) error { return h.Settle(ctx, units) }, (*Slot).Release)
 }
 
 // End cancels all holds that have not been settled, as [Hold.Cancel] does, and releases all slots. After
 // [Grants.Settle] it does nothing, so it may be deferred. Errors are those of Cancel.
 func (g Grants) End(ctx context.Context) error {
-	return g.end(func(h *Hold) error { return h.Cancel(ctx) })
+	return g.each(func(h *Hold) error { return h.Cancel(ctx) }, (*Slot).Release)
 }
 
 // Extend extends all holds, as [Hold.Extend] does. Slots need no extension: they last until they are
@@ -76,8 +76,6 @@ func (g Grants) End(ctx context.Context) error {
 func (g Grants) Extend(ctx context.Context, life time.Duration) error {
 	return g.each(func(h *Hold) error { return h.Extend(ctx, life) }, nil)
 }
-
-func (g Grants) end(hold func(*Hold) error) error { return g.each(hold, (*Slot).Release) }
 
 // each calls hold for all holds and slot, if not nil, for all slots, at the same time.
 func (g Grants) each(hold func(*Hold) error, slot func(*Slot)) error {

@@ -41,10 +41,7 @@ func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 // held in slots.
 func Unsettled(p UnsettledPolicy) RuleOption {
 	return func(c *ruleConfig) error {
-		if p > GiveBack {
-			return option.Invalid("Unsettled of %v, must be Keep or GiveBack", p)
-		}
 		c.unsettled, c.unsettledSet = p, true
-		return nil
+		return option.Check(p <= GiveBack, "Unsettled of %v, must be Keep or GiveBack", p)
 	}
 }

@@ -5,6 +5,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -16,7 +17,7 @@ import (
 func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) (grants tiered.Grants, err error) {
 	var all []limit.Decision
 	switch {
-	case acquires(requests):
+	case slices.ContainsFunc(requests, func(q tiered.Request) bool { return q.Rule.Limit().IsConcurrent() }):
 		grants, all, err = limiter.TakeAll(ctx, requests...)
 	case len(requests) == 1: // costs less than a group of one
 		decisions[0], err = requests[0].Rule.AllowN(ctx, requests[0].Key, requests[0].Cost)
@@ -28,16 +29,6 @@ func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Requ
 	return grants, err
 }
 
-// acquires reports whether a request is to be acquired.
-func acquires(requests []tiered.Request) bool {
-	for i := range requests {
-		if requests[i].Rule.Limit().IsConcurrent() {
-			return true
-		}
-	}
-	return false
-}
-
 // Denied reports whether decisions that were made together are denials.
 func Denied(decisions []limit.Decision) bool {
 	return len(decisions) > 0 && !decisions[0].Allowed
@@ -45,14 +36,8 @@ func Denied(decisions []limit.Decision) bool {
 
 // IsMistake reports whether an error of [Decide] will come again until the program is changed.
 func IsMistake(err error) bool {
-	for _, mistake := range []error{
-		limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey,
-	} {
-		if errors.Is(err, mistake) {
-			return true
-		}
-	}
-	return false
+	mistakes := []error{limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey}
+	return slices.ContainsFunc(mistakes, func(mistake error) bool { return errors.Is(err, mistake) })
 }
 
 // ByOutage reports whether a rule denied a request not for what it used but because

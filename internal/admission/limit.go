@@ -8,18 +8,27 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limit is one of the limits that calls are held to. C is what its functions are told of a call.
-type Limit[C any] struct {
-	Rule    *tiered.Rule
-	Key     func(C) string
-	When    func(C) bool  // nil: always
-	Cost    func(C) int64 // nil: 1
-	ruleFor func(call C, key string) *tiered.Rule
+// Limit is one of the limits that calls are held to. C is what its functions are told of a call, and
+// R what of its result.
+type Limit[C, R any] struct {
+	Rule *tiered.Rule
+	Key  func(C) string
+	When func(C) bool  // nil: always
+	Cost func(C) int64 // nil: 1
+	// Settle returns what a call used in the end; nil: what it was charged. With ByHandler the call's
+	// handler says it, by [SetCost].
+	Settle    func(C, R) int64
+	ByHandler bool
+	ruleFor   func(call C, key string) *tiered.Rule
 }
 
 // RuleFor sets what chooses the rule for a call, whose key it is told as Key gave it. Nothing, or
-// nil returned, stands for Rule. name is the option's in errors: only one may choose.
-func (l *Limit[C]) RuleFor(name string, choose func(call C, key string) *tiered.Rule) error {
+// nil returned, stands for Rule. name is the option's in errors, which given says was not given nil:
+// only one may choose.
+func (l *Limit[C, R]) RuleFor(name string, given bool, choose func(call C, key string) *tiered.Rule) error {
+	if err := option.NotNil(given, name); err != nil {
+		return err
+	}
 	if l.ruleFor != nil {
 		return option.Invalid("%s, but the rule is chosen already: give one RuleFor or RuleForKey", name)
 	}
@@ -28,7 +37,7 @@ func (l *Limit[C]) RuleFor(name string, choose func(call C, key string) *tiered.
 }
 
 // Request returns what to charge for a call, and whether the limit is for it at all.
-func (l *Limit[C]) Request(call C) (q tiered.Request, applies bool) {
+func (l *Limit[C, R]) Request(call C) (q tiered.Request, applies bool) {
 	if l.When != nil && !l.When(call) {
 		return q, false
 	}
@@ -43,6 +52,31 @@ func (l *Limit[C]) Request(call C) (q tiered.Request, applies bool) {
 		q.Cost = l.Cost(call)
 	}
 	return q, true
+}
+
+// Settles reports whether the charge of a call is corrected when the call is over.
+func (l *Limit[C, R]) Settles() bool { return l.Settle != nil || l.ByHandler }
+
+// CheckSettling returns what is wrong with how charges are corrected.
+func (l *Limit[C, R]) CheckSettling() error {
+	switch name := l.Rule.Name(); {
+	case l.Settle != nil && l.ByHandler:
+		return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", name)
+	case l.Settles() && l.Rule.Limit().IsConcurrent():
+		return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", name)
+	}
+	return nil
+}
+
+// Used returns what a call used in the end, if that is known. said is what its handler said.
+func (l *Limit[C, R]) Used(call C, result R, said *SaidCost) (units int64, known bool) {
+	switch {
+	case l.Settle != nil:
+		return l.Settle(call, result), true
+	case l.ByHandler:
+		return said.Units()
+	}
+	return 0, false
 }
 
 // Names are those of the rules of limits that are decided about together: each has a rule of its

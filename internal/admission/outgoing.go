@@ -24,10 +24,7 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 
 // CheckWait returns what is wrong with the longest that a call may wait.
 func CheckWait(d time.Duration) error {
-	if d < 0 {
-		return option.Invalid("longest wait %v, must not be negative", d)
-	}
-	return nil
+	return option.Check(d >= 0, "longest wait %v, must not be negative", d)
 }
 
 // Wait waits for room and charges a call. call ends with it, and waiting with the longest wait, which

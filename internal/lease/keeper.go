@@ -162,21 +162,16 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 // keep runs in the background: it gives back unused leases. (It takes the place of a request for a lease,
 // so it does not begin when the first is granted, while others may be asked for.)
 func (k *Keeper) keep() {
-	for {
-		select {
-		case <-k.shards.Context.Done():
-			return
-		case <-k.wake:
+	held := false // when it looked last
+	k.wake.Run(k.shards.Context, func() (pause time.Duration) {
+		if held {
+			k.endIdle()
 		}
-		for k.table.Held() > 0 {
-			select {
-			case <-k.shards.Context.Done():
-				return
-			case <-time.After(endIdleEvery):
-				k.endIdle()
-			}
+		if held = k.table.Held() > 0; held {
+			return endIdleEvery
 		}
-	}
+		return 0
+	})
 }
 
 func (k *Keeper) endIdle() {

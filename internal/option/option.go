@@ -13,13 +13,16 @@ func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", limit.ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// NotNil returns nil if an option was given what it needs, or else the error that it was given nil.
-func NotNil(given bool, option string) error {
-	if !given {
-		return Invalid("%s was given nil", option)
+// Check returns nil if the value of an option is right, or else the error of [Invalid].
+func Check(right bool, format string, args ...any) error {
+	if right {
+		return nil
 	}
-	return nil
+	return Invalid(format, args...)
 }
+
+// NotNil returns nil if an option was given what it needs, or else the error that it was given nil.
+func NotNil(given bool, option string) error { return Check(given, "%s was given nil", option) }
 
 // Apply applies options in their order, up to the first that returns an error. One that is nil is an
 // error, too.

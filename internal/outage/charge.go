@@ -169,12 +169,12 @@ func (s *Shard) nextCharges(now int64) (batch []charge) {
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
 	defer func() { c.batch = batch }()
-	if batch = s.repeats(now, false, chargedAtOnce); len(batch) > 0 {
+	if batch = s.repeats(now, false); len(batch) > 0 {
 		return batch
 	}
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
-		c.batch = s.repeats(now, true, chargedAtOnce) // so that no newer charges of their slots join them
+		c.batch = s.repeats(now, true) // so that no newer charges of their slots join them
 		if batch = append(c.batch, s.newCharges(now, true, chargedAtOnce-len(c.batch))...); len(batch) > 0 {
 			return batch
 		}
@@ -183,9 +183,9 @@ func (s *Shard) nextCharges(now int64) (batch []charge) {
 	return s.newCharges(now, false, chargedAtOnce)
 }
 
-// repeats takes up to "most" pending charges, either those of slots that are moving or the others. Those that are too
+// repeats takes pending charges for a batch, either those of slots that are moving or the others. Those that are too
 // old are given up.
-func (s *Shard) repeats(now int64, moving bool, most int) (batch []charge) {
+func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
 	l, c, has := s.all, &s.charger, s.has()
 	waiting := l.charges.pending[:0]
 	for _, d := range l.charges.pending {
@@ -194,7 +194,7 @@ func (s *Shard) repeats(now int64, moving bool, most int) (batch []charge) {
 		case len(d.Parts) == 0:
 		case now-d.since > givenUpAfter: // Redis may no longer remember whether it has made it
 			l.lose(d.Debt)
-		case !has(d.Group) || c.isMoving(d.Group) != moving || len(batch) == most:
+		case !has(d.Group) || c.isMoving(d.Group) != moving || len(batch) == chargedAtOnce:
 			waiting = append(waiting, d)
 		default:
 			batch = append(batch, d)

@@ -53,27 +53,23 @@ func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
 // tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed. States that are over before it
 // has told of earlier ones are left out, but never the last one.
 func (l *Shards) tellChanges() {
-	for {
-		select {
-		case <-l.Context.Done():
-			l.spent.end(time.Now())
-			return
-		case <-l.changes:
-			r := l.routes.Load()
-			for _, s := range r.shards {
-				if to := s.State(); to != s.told {
-					s.log(to)
-				}
-			}
-			state := Healthy
-			for _, s := range r.used {
-				state = worse(state, s.told)
-			}
-			if l.spent.enter(state, time.Now()) && l.Changed != nil {
-				l.Changed(state)
+	l.changes.Run(l.Context, func() (pause time.Duration) {
+		r := l.routes.Load()
+		for _, s := range r.shards {
+			if to := s.State(); to != s.told {
+				s.log(to)
 			}
 		}
-	}
+		state := Healthy
+		for _, s := range r.used {
+			state = worse(state, s.told)
+		}
+		if l.spent.enter(state, time.Now()) && l.Changed != nil {
+			l.Changed(state)
+		}
+		return 0
+	})
+	l.spent.end(time.Now())
 }
 
 // log logs a shard's new state, the previous one and its duration, and the reason.
