@@ -324,6 +324,17 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	}
 }
 
+// A heartbeat measures Redis: the time that it takes to look for what is owed, here because others
+// look, too, does not count.
+func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
+	l := newShards(t, 1)
+	l.charges.mu.Lock()
+	time.AfterFunc(300*time.Millisecond, l.charges.mu.Unlock)
+	if err := l.first.Heartbeat(100 * time.Millisecond); err != nil {
+		t.Error(err)
+	}
+}
+
 // An error at a heartbeat counts for the breaker; what is under way while a slot moves does not.
 func TestHeartbeatsThatFail(t *testing.T) {
 	l := newShards(t, 1)
