@@ -58,7 +58,8 @@ func (r *room) mayTurnAway(now int64) bool {
 	}
 }
 
-// TurnsAway reports whether Decide would now return [ErrNoRoom] at once.
+// TurnsAway reports whether a call is turned away at once now, as Decide does with [ErrNoRoom]. Once there is no
+// room, that is assumed for lookForRoom.
 func (b *Batcher) TurnsAway() bool {
 	now := localTime()
 	if now >= b.room.noneUntil.Load() {

@@ -330,7 +330,7 @@ func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	l := newShards(t, 1)
 	l.charges.mu.Lock()
 	time.AfterFunc(300*time.Millisecond, l.charges.mu.Unlock)
-	if err := l.first.Heartbeat(100 * time.Millisecond); err != nil {
+	if err := l.first.Heartbeat(250 * time.Millisecond); err != nil {
 		t.Error(err)
 	}
 }
