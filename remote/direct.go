@@ -2,9 +2,7 @@ package remote
 
 import (
 	"context"
-	"runtime"
 	"sync"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,15 +16,12 @@ type directedCmd struct {
 // direct adds a hook to a Cluster's client that takes directed commands to their nodes, and leaves all others
 // alone. So the hooks that were added before see every command. It is added once to each client.
 func direct(client *redis.ClusterClient) {
-	key := weak.Make(client)
-	if _, added := directing.LoadOrStore(key, true); added {
-		return
+	if addedOnce(&directing, client) {
+		client.AddHook(director{})
 	}
-	client.AddHook(director{})
-	runtime.AddCleanup(client, func(key weak.Pointer[redis.ClusterClient]) { directing.Delete(key) }, key)
 }
 
-var directing sync.Map // true, by weak.Pointer[redis.ClusterClient]
+var directing sync.Map // true, by weak pointer to the client
 
 // director is the hook.
 type director struct{}

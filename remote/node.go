@@ -97,7 +97,7 @@ func (ns *nodes) of(ctx context.Context, key string) *node {
 	}
 	known, ok := ns.known.Load(client)
 	if !ok {
-		own := KeepDeadlines(client)
+		own := Adapt(client)
 		n := &node{client: own, cluster: ns.cluster, clocks: newClocks(false)}
 		if ns.hold {
 			n.held.client = own

@@ -13,17 +13,17 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// keepingDeadlines returns a client that keeps the deadlines of contexts, see [remote.KeepDeadlines]. (On a
+// adapted returns a client that keeps the deadlines of contexts, see [remote.Adapt]. (On a
 // Cluster that concerns the clients of its nodes, which package remote uses.) It reports whether callers may
 // make their own trips, which they may not with a client that does not keep deadlines: one of an unknown
 // type, one with time-outs of -2, by which go-redis sets no deadline on its connections, or one that runs
 // functions of the program on each new connection that do not learn of the deadline, or may ignore it.
-func keepingDeadlines(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
+func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
 	switch client := client.(type) {
 	case *redis.Client:
 		o := client.Options()
 		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
-		return remote.KeepDeadlines(client), o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
+		return remote.Adapt(client), o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
 	case *redis.ClusterClient:
 		o := client.Options()
 		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
@@ -63,6 +63,9 @@ func (l *Limiter) met(s *outage.Shard) {
 	l.checkNode(s)
 	_ = l.shards.WithinStart(func(ctx context.Context) error {
 		l.script.Prepare(ctx)
+		if !l.config.ownsClient {
+			l.script.DialAnother(ctx)
+		}
 		return nil
 	})
 }

@@ -35,7 +35,8 @@ import (
 //   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.
 //   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
 //   - Dialer: [Dialer], unless set. With it, processes with few callers at a time take up to two fifths
-//     less processor time for a decision, and overloaded ones read answers in time.
+//     less processor time for a decision, and overloaded ones read answers in time. (New does the same
+//     to the connections of a client without TLS.)
 //
 // The first Open of a process also sends go-redis's own log lines to the limiter's logger (option
 // [Logger]) until the limiter is closed; by default go-redis writes them to standard error, in its
@@ -140,7 +141,7 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 // *net.TCPConn; they implement [syscall.Conn].
 //
 // timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
-// nil no TLS. [Open] uses Dialer by itself.
+// nil no TLS. [Open] uses Dialer by itself, and [New] needs it only for TLS.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return quietconn.Dialer(timeout, config)
 }

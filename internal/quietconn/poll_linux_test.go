@@ -159,8 +159,8 @@ func TestRequestsAreNotPolledFor(t *testing.T) {
 		c     *conn
 		polls bool
 	}{
-		"answers":  {wrap(plain, true).(*conn), true},
-		"requests": {Wrap(plain).(*conn), false},
+		"answers":  {Client(plain).(*conn), true},
+		"requests": {Server(plain).(*conn), false},
 	} {
 		for range 20 { // a busy machine reads few answers soon
 			waits(t, tc.c)

@@ -53,7 +53,7 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 		if err != nil {
 			return nil, err
 		}
-		conn := wrap(plain, true)
+		conn := Client(plain)
 		if config == nil {
 			return conn, nil
 		}

@@ -333,7 +333,7 @@ func TestOtherConnectionsStayAsTheyAre(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if Wrap(a) != a {
+	if Server(a) != a {
 		t.Error("a pipe was wrapped, which has no socket")
 	}
 }

@@ -36,7 +36,7 @@ func TestMonitorThreadSleeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	wrapped := Wrap(other)
+	wrapped := Server(other)
 	const rounds = 6 // in turns, so that both see the same of what else the machine does
 	var ordinary, quiet float64
 	for range rounds {
@@ -127,7 +127,7 @@ func TestOthersGetTheirTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	c := Wrap(plain)
+	c := Server(plain)
 	const rounds, most, patience = 5, 200 * time.Millisecond, 5 * time.Second
 	var held []time.Duration
 	for range rounds {

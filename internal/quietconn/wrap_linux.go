@@ -11,8 +11,12 @@ import (
 	"unsafe"
 )
 
-// Wrap makes a connection quiet. Those that are no sockets of the operating system stay as they are.
-func Wrap(c net.Conn) net.Conn { return wrap(c, false) }
+// Client makes the client's side of a connection quiet: what is read answers what was written, and may come soon.
+// Connections that are no sockets of the operating system stay as they are.
+func Client(c net.Conn) net.Conn { return wrap(c, true) }
+
+// Server is Client for the server's side.
+func Server(c net.Conn) net.Conn { return wrap(c, false) }
 
 // wrap makes a connection quiet. answers says whether what is read from it answers what was written, and so comes
 // soon.

@@ -4,7 +4,8 @@ package quietconn
 
 import "net"
 
-// Wrap returns the connection as it is.
-func Wrap(c net.Conn) net.Conn { return c }
+// Client returns the connection as it is.
+func Client(c net.Conn) net.Conn { return c }
 
-func wrap(c net.Conn, _ bool) net.Conn { return c }
+// Server returns the connection as it is.
+func Server(c net.Conn) net.Conn { return c }

@@ -66,5 +66,5 @@ func (l Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	setUserTimeout(accepted, pingTimeout)
-	return quietconn.Wrap(accepted), nil
+	return quietconn.Server(accepted), nil
 }

@@ -6,14 +6,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// KeepDeadlines returns a client that keeps the deadlines of contexts, over the same connections and with
-// the same hooks as the one that is handed in. Clients of go-redis keep them only if
+// Adapt prepares a client of one node for a limiter: it makes the connections quiet that the client dials from now
+// on, and returns a client of the same connections and with the same hooks that keeps the deadlines of contexts.
+func Adapt(client *redis.Client) *redis.Client {
+	quiet(client)
+	return keepDeadlines(client)
+}
+
+// keepDeadlines returns a client that keeps the deadlines of contexts. Clients of go-redis keep them only if
 // ContextTimeoutEnabled is set, and wait for seconds otherwise. Callers that make their own trips
 // (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
 //
 // WithTimeout returns a client with its own copy of the options, which can be changed safely, and
 // without the hooks.
-func KeepDeadlines(client *redis.Client) *redis.Client {
+func keepDeadlines(client *redis.Client) *redis.Client {
 	given := client.Options()
 	if given.ContextTimeoutEnabled {
 		return client
