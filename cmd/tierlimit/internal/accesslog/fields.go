@@ -129,8 +129,14 @@ func (f fields) findNested(name string) (field, bool) {
 	return found, ok
 }
 
-// number is the same as a whole number; -1 if it is none.
-func (f fields) number(names ...string) int64 { return digits([]byte(f.text(names...))) }
+// number is the same as a whole number, which may be written like 1500.0; -1 if it is none.
+func (f fields) number(names ...string) int64 {
+	text := f.text(names...)
+	if whole, zeros, ok := strings.Cut(text, "."); ok && zeros != "" && strings.Trim(zeros, "0") == "" {
+		text = whole
+	}
+	return digits([]byte(text))
+}
 
 // text is the value of a string or a number, and empty of anything else.
 func (f field) text() string {
