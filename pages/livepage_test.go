@@ -180,6 +180,20 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.shows("8 of 10")
 }
 
+// A key that is long and has no spaces does not make the page wider than the screen.
+func TestLivePageOfALongKey(t *testing.T) {
+	r, url := served(t)
+	key := strings.Repeat("W", 300)
+	allow(t, r, key, 2)
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("300 bytes")
+	b.tabTo(`#key input[name=key]`)
+	b.run(chromedp.KeyEvent(key), chromedp.KeyEvent(kb.Enter))
+	b.shows("1 of 3")
+	b.inAllLooks("livepage-long-key")
+}
+
 // Over plain HTTP to a name, browsers do not say by Sec-Fetch-Site that a form is the page's own.
 func TestLivePageUnderAName(t *testing.T) {
 	r, url := served(t)
