@@ -32,7 +32,8 @@ type Volume struct{ Messages, Bytes int64 }
 
 // Settle corrects the charge when a call is over; for a stream, the charge of its opening. The
 // call's [Cost] is reserved before, and the function returns what it used in the end. If it used
-// less than reserved, the rest is refunded, even all of it. If it used more, the excess is charged
+// less than reserved, the rest is refunded, even all of it, except that under GCRA less comes back
+// the longer the call took (see [tiered.Rule.Refund]). If it used more, the excess is charged
 // whether or not it fits: it is debt, for which later calls wait (see [tiered.Rule.ChargeUsed]). If
 // the limit must never be exceeded, reserve the most that a call may use.
 //

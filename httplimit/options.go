@@ -89,9 +89,10 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 
 // Settle corrects the charge when the response is done: the request's [Cost] is reserved before,
 // and the function returns what it used in the end. If it used less than reserved, the rest is
-// refunded, even all of it. If it used more, the excess is charged whether or not it fits: it is
-// debt, for which later requests wait (see [tiered.Rule.ChargeUsed]). If the limit must never be
-// exceeded, reserve the most that a request may use.
+// refunded, even all of it, except that under GCRA less comes back the longer the request took (see
+// [tiered.Rule.Refund]). If it used more, the excess is charged whether or not it fits: it is debt,
+// for which later requests wait (see [tiered.Rule.ChargeUsed]). If the limit must never be exceeded,
+// reserve the most that a request may use.
 //
 // If there is something to correct, it takes a trip to Redis before the end of the response, even
 // if the client has gone. If Redis cannot be reached, an unused rest stays charged there, and an

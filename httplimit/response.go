@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -81,8 +82,11 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 func (w *recorder) FlushError() error {
-	w.sendsHeader()
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) { // else nothing was sent: the handler may still choose a status
+		w.sendsHeader()
+	}
+	return err
 }
 
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {

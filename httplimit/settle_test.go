@@ -330,6 +330,14 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	if _, _, err := w.Hijack(); err == nil || w.response(false).Status != 200 {
 		t.Errorf("not taken over: %v, status %d", err, w.response(false).Status)
 	}
+	w = &recorder{ResponseWriter: struct{ http.ResponseWriter }{httptest.NewRecorder()}} // which cannot be flushed, as within an http.TimeoutHandler
+	if err := w.FlushError(); !errors.Is(err, http.ErrNotSupported) {
+		t.Errorf("flushed: %v", err)
+	}
+	if w.WriteHeader(500); w.response(false).Status != 500 {
+		t.Errorf("a status after a flush that did nothing: %d", w.response(false).Status)
+	}
+	w = &recorder{ResponseWriter: httptest.NewRecorder()}
 	if w.WriteHeader(101); w.response(false).Status != 101 {
 		t.Errorf("another protocol: status %d", w.response(false).Status)
 	}

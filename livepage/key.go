@@ -36,9 +36,12 @@ func inClear(key string) shownKey {
 		k.Cut = len(key)
 		key = key[:longest]
 	}
-	if plain(key) {
+	switch {
+	case plain(key):
 		k.Text = strings.Clone(key)
-	} else {
+	case strings.ContainsFunc(key, blank):
+		k.Text = strconv.QuoteToASCII(key)
+	default:
 		k.Text = strconv.Quote(key)
 	}
 	return k
@@ -50,11 +53,18 @@ func plain(key string) bool {
 		return false
 	}
 	for _, r := range key {
-		if !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) || blank(r) {
 			return false
 		}
 	}
 	return true
+}
+
+// blank reports whether a character shows nothing although Unicode counts it among letters, marks or
+// symbols, so that strconv.Quote leaves it as it is: fillers, joiners, variation selectors, and the
+// empty pattern of Braille.
+func blank(r rune) bool {
+	return r == '\u2800' || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // hashedWith shows keys as the beginning of an HMAC.

@@ -37,6 +37,23 @@ func TestKeysAreShownAsTheyAre(t *testing.T) {
 	})
 }
 
+// Characters that show nothing are written out, so that no key looks like another, or like none.
+func TestBlankKeys(t *testing.T) {
+	for key, want := range map[string]string{
+		"alice\u3164": `"alice\u3164"`, "\u034f": `"\u034f"`, "\uffa0\u115f": `"\uffa0\u115f"`, "\u2800": `"\u2800"`,
+		"a\ufe0f\xff": `"a\ufe0f\xff"`, "\U000e0100é": `"\U000e0100\u00e9"`, "a\u200b\u202e": `"a\u200b\u202e"`,
+		"é": "é", "שלום": "שלום",
+	} {
+		k := inClear(key)
+		if k.Text != want {
+			t.Errorf("%+q is shown as %+q", key, k.Text)
+		}
+		if read, err := parseKey(k.Text); read != key || err != nil {
+			t.Errorf("%+q reads as %+q, %v", k.Text, read, err)
+		}
+	}
+}
+
 func TestBadQuotes(t *testing.T) {
 	if _, err := parseKey(`"open`); err == nil {
 		t.Error("no error")

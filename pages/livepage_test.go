@@ -41,7 +41,7 @@ func servedLimiter(t *testing.T) (l *tiered.Limiter, r *tiered.Rule, url string)
 	if r, err = l.Rule("search", limit.PerHour(3)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := livepage.New(l, livepage.HottestKeys(), livepage.AllowReset())
+	p, err := livepage.New(l, livepage.HottestKeys(), livepage.AllowReset(), livepage.Hosts(aName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +178,36 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.tabTo(`#key input[name=limit]`)
 	b.run(chromedp.KeyEvent("10/1h"), chromedp.KeyEvent(kb.Enter))
 	b.shows("8 of 10")
+}
+
+// A key that is long and has no spaces does not make the page wider than the screen.
+func TestLivePageOfALongKey(t *testing.T) {
+	r, url := served(t)
+	key := strings.Repeat("W", 300)
+	allow(t, r, key, 2)
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("300 bytes")
+	b.tabTo(`#key input[name=key]`)
+	b.run(chromedp.KeyEvent(key), chromedp.KeyEvent(kb.Enter))
+	b.shows("1 of 3")
+	b.inAllLooks("livepage-long-key")
+}
+
+// Over plain HTTP to a name, browsers do not say by Sec-Fetch-Site that a form is the page's own.
+func TestLivePageUnderAName(t *testing.T) {
+	r, url := served(t)
+	url = strings.Replace(url, "127.0.0.1", aName, 1)
+	allow(t, r, "alice", 2)
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("Live.")
+	b.tabTo(`#key input[name=key]`)
+	b.run(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
+	b.shows("1 of 3")
+	b.tabTo(`button[value=reset]`)
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.shows("3 of 3")
 }
 
 // Without a script the page shows what was when it was loaded, and its form works.

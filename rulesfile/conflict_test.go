@@ -86,6 +86,37 @@ func TestWhoDefinesARuleSecondIsToldSo(t *testing.T) {
 	}
 }
 
+// Of two files with an equal rule neither can change it while the other has it, since what uses the
+// other's would go on with it.
+func TestTwoFilesWithAnEqualRule(t *testing.T) {
+	const before, after = "rules: {search: {limit: 5/1m}, own: {limit: 1/s}}", "rules: {search: {limit: 50/1m}, own: {limit: 1/s}}"
+	for name, otherFirst := range map[string]bool{"the first": false, "the second": true} {
+		t.Run(name, func(t *testing.T) {
+			limiter := newLimiter(t)
+			f, other := newRulesFile(t, before), newRulesFile(t, "rules: {search: {limit: 5/1m}, other: {limit: 1/s}}")
+			var rules, others *Rules
+			if otherFirst {
+				others = other.load(limiter)
+			}
+			rules = f.load(limiter)
+			if !otherFirst {
+				others = other.load(limiter)
+			}
+			f.write(after)
+			if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, "50/1m", "5/1m", other.path+" has defined") {
+				t.Errorf("%v", err)
+			}
+			must(t, others.Reload())
+			other.write("rules: {other: {limit: 1/s}}") // which leaves it to the first
+			must(t, others.Reload())
+			must(t, rules.Reload())
+			if got := rule(t, rules, "search").For("k").Limit(); got != limit.PerMinute(50) {
+				t.Errorf("in force: %v", got)
+			}
+		})
+	}
+}
+
 // A file's own rules change with it, also those that were out of it for a while; and if it is
 // loaded once more.
 func TestARuleMayLeaveTheFileAndComeBack(t *testing.T) {

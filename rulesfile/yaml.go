@@ -51,6 +51,10 @@ func parse(text []byte, p *problems) ast.Node {
 		p.addf(placeOf(t), "the file has more than %d fields or entries; a longer list of who is on which plan belongs into the program", maxFields)
 		return nil
 	}
+	if t := withTab(tokens); t != nil {
+		p.addf(placeOf(t), "text without quotes contains a tab, write it in quotes")
+		return nil
+	}
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		at := place{1, 1}
@@ -167,6 +171,17 @@ func tooMany(tokens token.Tokens) *token.Token {
 			entries++
 		}
 		if fields > maxFields || entries > maxFields {
+			return t
+		}
+	}
+	return nil
+}
+
+// withTab returns the first text without quotes that has a tab in it. The lexer drops such tabs, so
+// that the text, such as a key, would be another one.
+func withTab(tokens token.Tokens) *token.Token {
+	for _, t := range tokens {
+		if t.Type == token.StringType && strings.Contains(strings.Trim(t.Origin, " \t\r\n"), "\t") {
 			return t
 		}
 	}

@@ -177,7 +177,7 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	defer l.mu.Unlock()
 	if known := l.rules[name]; known != nil {
 		if !known.equal(r) {
-			return nil, fmt.Errorf("%w (use ChangeRule to change it, WithLimit to hold some keys to another limit, and rulesfile.Rules.Rule for a rule of a file)", known.conflict(r))
+			return nil, fmt.Errorf("%w (use ChangeRule to change it, WithLimit to hold some keys to another limit, and rulesfile.Rules.Rule for a rule of a file)", known.conflict(r, ""))
 		}
 		r = known
 	}

@@ -37,8 +37,8 @@ type Rule struct {
 	slotTTL    time.Duration   // 0 unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
-	held   bool   // Limiter.Rule has returned it
-	source string // the source that put it in force, see PutInForceFrom
+	held    bool     // Limiter.Rule has returned it
+	sources []string // that have it with these settings, see PutInForceFrom
 }
 
 // newRule makes a rule, and prepares the limiter for its decisions.

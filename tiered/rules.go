@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -45,9 +46,9 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 }
 
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside
-// the program's own rules: it replaces only rules that the same source has put in force. A rule of
-// the same name that was put in force otherwise, or that [Limiter.Rule] has returned to the
-// program, must have the same settings, and stays.
+// the program's own rules: it replaces only rules that this source alone has put in force. A rule of
+// the same name that was put in force otherwise, by another source as well, or that [Limiter.Rule]
+// has returned to the program, must have the same settings, and stays.
 //
 // Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has
 // changed then.
@@ -57,16 +58,26 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stays := func(known *Rule) bool { return known != nil && (known.held || known.source != source) }
+	stays := func(known *Rule) bool {
+		return known != nil && (known.held || !slices.Equal(known.sources, []string{source}))
+	}
 	for _, r := range rules {
 		if known := l.rules[r.name]; stays(known) && !known.equal(r) {
-			return known.conflict(r)
+			return known.conflict(r, source)
+		}
+	}
+	for name, known := range l.rules { // what this source has left out, the others that have it may change
+		if len(known.sources) > 1 && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.name == name }) {
+			known.sources = slices.DeleteFunc(known.sources, func(s string) bool { return s == source })
 		}
 	}
 	for _, r := range rules {
-		if !stays(l.rules[r.name]) {
-			r.source = source
+		switch known := l.rules[r.name]; {
+		case !stays(known):
+			r.sources = []string{source}
 			l.rules[r.name] = r
+		case len(known.sources) > 0 && !slices.Contains(known.sources, source):
+			known.sources = append(known.sources, source)
 		}
 	}
 	return nil
@@ -107,12 +118,12 @@ type ConflictError struct {
 	by               string // where InForce is from
 }
 
-// conflict returns the error of a rule that is refused because this one is in force. The limiter's mu
-// must be held.
-func (r *Rule) conflict(refused *Rule) error {
-	by := r.source
-	if r.held || by == "" {
-		by = "the program"
+// conflict returns the error of a rule of a source that is refused because this one is in force. The
+// limiter's mu must be held.
+func (r *Rule) conflict(refused *Rule, source string) error {
+	by := "the program"
+	if others := slices.DeleteFunc(slices.Clone(r.sources), func(s string) bool { return s == source }); !r.held && len(others) > 0 {
+		by = others[0]
 	}
 	return &ConflictError{Refused: refused, InForce: r, by: by}
 }
