@@ -263,9 +263,11 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, q := range ls.of[lineID{rule, key}] {
+		first := q.first()
+		first.rule.forgetDenial(first.key.hash) // that of its limit, which may not be the one that gave the units back
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
-		q.first().told.Send()
+		first.told.Send()
 	}
 }
 

@@ -238,6 +238,27 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	}
 	all.Wait()
 
+	// Also if a rule with another limit gives them back: the denial that is remembered under the waiter's own
+	// limit does not keep it waiting.
+	plan, err := r.WithLimit(limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAllow(t, plan, "k", 1)
+	waits, end := context.WithCancel(t.Context())
+	defer time.AfterFunc(time.Minute, end).Stop()
+	denied := counted(l, "r", deniedOf)
+	all.Go(func() {
+		if _, err := plan.Wait(waits, "k", 1); err != nil {
+			t.Errorf("units came back under another limit: %v", err)
+		}
+	})
+	redistest.Eventually(t, "it is denied", func() bool { return counted(l, "r", deniedOf) == denied+1 })
+	if err := r.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+
 	wait(t.Context(), 2, limit.ErrClosed)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
