@@ -36,14 +36,16 @@ type Held[O any] struct {
 	table *Slots[O]
 
 	// till is the time until which the slots are valid, on the limiter's clock. It is extended
-	// under mu, and only while it has not passed; it is read without a lock.
-	till atomic.Int64
+	// under mu, and only while it has not passed; it is read without a lock. sure is the same, but not extended
+	// by keeping slots without Redis: until then those are valid that end in time, see Slot.EndInTime.
+	till, sure atomic.Int64
 
 	// Guarded by the table's mu:
 	owner   O // of the last Enter
 	ttl     time.Duration
 	units   int64
 	slots   []*Slot[O]
+	timed   int    // how many of them end in time
 	free    int64  // units, as Redis said last
 	kept    bool   // the slots are valid until Redis can be reached, and knows of them
 	share   int64  // units that this process may hold in an outage
@@ -160,6 +162,9 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 	for _, s := range slots {
 		h.slots = append(h.slots, s)
+		if s.timed {
+			h.timed++
+		}
 		s.held, s.units, s.place = h, units, len(h.slots)
 		h.units += units
 	}
@@ -170,13 +175,24 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
 	h.till.Store(max(h.till.Load(), till))
+	h.sure.Store(max(h.sure.Load(), till))
 }
 
 // lapse marks the slots as lost if their time is over. The lock is held.
 func (h *Held[O]) lapse(now int64) {
-	if h.units > 0 && now >= h.till.Load() {
+	switch {
+	case h.units == 0:
+	case now >= h.till.Load():
 		h.table.lost[h.Rule] += uint64(len(h.slots))
 		h.endAll(now) // before the time is extended: see Slot.Held
+	case h.timed > 0 && now >= h.sure.Load(): // the others are kept
+		h.table.lost[h.Rule] += uint64(h.timed)
+		for i := len(h.slots) - 1; i >= 0; i-- {
+			if s := h.slots[i]; s.timed {
+				h.remove(s)
+			}
+		}
+		h.doubts(now)
 	}
 }
 
@@ -185,7 +201,7 @@ func (h *Held[O]) endAll(now int64) {
 	for _, s := range h.slots {
 		s.end()
 	}
-	h.slots, h.units, h.kept = nil, 0, false
+	h.slots, h.units, h.timed, h.kept = nil, 0, 0, false
 	h.changes++
 	h.doubts(now) // Redis may still have them
 }

@@ -85,19 +85,19 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	h.clean(now)
 }
 
-// keep makes the slots valid until Redis knows of them. The lock is held.
+// keep makes the slots valid until Redis knows of them, but for those that end in time. The lock is held.
 func (h *Held[O]) keep() {
 	h.kept = true
 	h.till.Store(math.MaxInt64)
 }
 
-// Keep makes the slots of the chosen keys valid while Redis cannot be reached, until it knows of
-// them again.
-func (t *Slots[O]) Keep(now int64, which func(key HeldKey, owner O) bool) {
+// Keep makes the slots of the keys that cannot be reached in Redis valid until it knows of them again, but for
+// those that end in time.
+func (t *Slots[O]) Keep(now int64, reachable func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.of {
-		if h.lapse(now); h.units > 0 && !h.kept && which(h.HeldKey, h.owner) {
+		if h.lapse(now); h.timed < len(h.slots) && !h.kept && !reachable(h.HeldKey) {
 			h.keep()
 			h.doubts(now)
 		}

@@ -10,6 +10,8 @@ const slotsNow = int64(1_790_000_000_000_000_000)
 
 func everyKey(HeldKey) bool { return true }
 
+func noKey(HeldKey) bool { return false }
+
 // holdSlots has a table hold slots of one unit each until a time, of which Redis said how many units are
 // free besides.
 func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[string]) {
@@ -18,7 +20,7 @@ func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[strin
 }
 
 // lasts reports whether a slot will be held at a time to come, unless something changes until then.
-func lasts(s *Slot[string], at int64) bool { return at < s.held.till.Load() && !s.lost.Load() }
+func lasts(s *Slot[string], at int64) bool { return at < s.till() && !s.lost.Load() }
 
 func ended(s *Slot[string]) bool {
 	select {
@@ -111,7 +113,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	var slot Slot[string]
 	till := slotsNow + int64(fleetTTL)
 	holdSlots(table, slotsNow, till, 1, &slot)
-	table.Keep(slotsNow, func(HeldKey, string) bool { return true })
+	table.Keep(slotsNow, noKey)
 	now := till + int64(time.Hour)
 	if !slot.Held(now) {
 		t.Fatal("it was not kept")
@@ -134,6 +136,49 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	}
 	if _, units, told := slot.Release(now, now+1, true); units != 1 || !told {
 		t.Errorf("%d units are released, and Redis is told at once: %v", units, told)
+	}
+}
+
+// Law 13: slots that end in time do so although others of the key are kept, which changes nothing for these.
+func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var kept, renewed, timed, last Slot[string]
+	timed.EndInTime()
+	last.EndInTime()
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &timed, &kept, &last, &renewed)
+	gone := timed.Ended()
+	table.Keep(slotsNow, noKey)
+	if !timed.Held(till-1) || !last.Held(till-1) {
+		t.Error("it ends too early")
+	}
+	if next := table.Next(noKey); next != till {
+		t.Errorf("the next look is %v before the end", time.Duration(till-next))
+	}
+	if _, units, _ := last.Release(till-1, till, true); units != 1 {
+		t.Errorf("%d units are released", units)
+	}
+	if timed.Held(till) || !kept.Held(till) || !renewed.Held(till) {
+		t.Fatalf("at the end they are held: %v %v %v, want the two that are kept", timed.Held(till), kept.Held(till), renewed.Held(till))
+	}
+	select {
+	case <-gone:
+	default:
+		t.Error("its holder is not told")
+	}
+	if counts := table.Counts()[theKey.Rule]; counts != (SlotCounts{Units: 2, Lost: 1}) {
+		t.Errorf("counted as %+v", counts)
+	}
+	if next := table.Next(noKey); next < till+int64(time.Hour) {
+		t.Errorf("there is something to do %v after the end", time.Duration(next-till))
+	}
+	all := table.Statements(till, true, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
+		t.Fatalf("Redis is not told what is held: %+v", all)
+	}
+	all[0].Answered(till, till+int64(fleetTTL), 0, 1)
+	if lasts(&timed, till) || !lasts(&kept, till+1) {
+		t.Error("what was lost is held again, or what was kept is not")
 	}
 }
 
@@ -351,7 +396,7 @@ func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
 			s.Answered(answered, answered+int64(fleetTTL), 1, 1)
 		},
 		"the slots are kept": func(table *Slots[string], answered int64, _ *Statement[string]) {
-			table.Keep(answered, func(HeldKey, string) bool { return true })
+			table.Keep(answered, noKey)
 		},
 	} {
 		table := NewSlots[string](func() {})
