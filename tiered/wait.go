@@ -18,7 +18,7 @@ import (
 // remembers the denial of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for
 // the larger cost only after that time.
 //
-// Callers in one process that wait for the same key and limit of a rule form one queue, which is served in
+// Callers in one process that wait for the same key, limit and outage policy of a rule form one queue, which is served in
 // order. The first of them asks for those behind it as well, so Redis is asked once for each
 // release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
 // has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such
@@ -139,7 +139,7 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 }
 
 // AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process
-// that wait for the same key and limit of a rule form a queue, which is served in order. The first
+// that wait for the same key, limit and outage policy of a rule form a queue, which is served in order. The first
 // in the queue asks again as soon as this process has released units of the key, and also every 50
 // ms, because Redis does not report releases by other processes. So those are noticed after 50 ms
 // and a trip at most. There is no order among processes. But so that others do not wait forever, a

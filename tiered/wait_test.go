@@ -579,3 +579,55 @@ func TestWaitingUnderAnotherLimit(t *testing.T) {
 		t.Errorf("%d lines are left", n)
 	}
 }
+
+// Who waits in an outage keeps nobody waiting whose policy allows everything then.
+func TestWaitingUnderAnotherPolicy(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+		rate, slots := newRule(t, l, "rate", limit.PerHour(1)), newRule(t, l, "slots", limit.Concurrent(1))
+		mustAllow(t, rate, "k", 1)
+		mustAcquire(t, slots, "k", 1)
+		var all sync.WaitGroup
+		defer all.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		all.Go(func() {
+			if _, err := rate.Wait(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("who waits for an hour: %v", err)
+			}
+		})
+		all.Go(func() {
+			if _, err := slots.AcquireWait(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("who waits for a slot: %v", err)
+			}
+		})
+		time.Sleep(time.Second)
+		bubble.Late.Store(int64(time.Second))
+		for l.State() != Outage {
+			mustAllow(t, rate, "x", 1)
+		}
+		for _, wait := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				open, err := rate.WithOutage(Allow)
+				if err == nil {
+					_, err = open.Wait(ctx, "k", 1)
+				}
+				return err
+			},
+			func(ctx context.Context) error {
+				open, err := slots.WithOutage(Allow)
+				if err == nil {
+					_, err = open.AcquireWait(ctx, "k", 1)
+				}
+				return err
+			},
+		} {
+			soon, cancel := context.WithCancel(t.Context()) // no deadline, for which Wait would not wait
+			time.AfterFunc(5*time.Second, cancel)
+			if err := wait(soon); err != nil {
+				t.Errorf("under Allow: %v", err)
+			}
+		}
+		leave()
+	})
+}
