@@ -41,8 +41,9 @@ type Held[O any] struct {
 	till, sure atomic.Int64
 
 	// Guarded by the table's mu:
-	owner   O // of the last Enter
-	ttl     time.Duration
+	owner   O             // of the last Enter
+	ttl     time.Duration // of the last Enter
+	longest time.Duration // of all of them, since Redis has a record
 	units   int64
 	slots   []*Slot[O]
 	timed   int    // how many of them end in time
@@ -94,10 +95,15 @@ func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], w
 	if h.doubt {
 		return nil, h.over
 	}
-	h.owner, h.ttl = owner, ttl
+	h.ownedBy(owner, ttl)
 	h.flying++
 	h.changes++
 	return h, nil
+}
+
+// ownedBy records for whom an entry is sent. The lock is held.
+func (h *Held[O]) ownedBy(owner O, ttl time.Duration) {
+	h.owner, h.ttl, h.longest = owner, ttl, max(h.longest, ttl)
 }
 
 // left ends an entry. The lock is held.
@@ -174,6 +180,12 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 // still has them, because their holders may have seen that they are lost. The lock is held.
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
+	if h.units == 0 { // Redis may have another record now, of a shorter TTL than that of earlier slots
+		h.kept = false
+		h.till.Store(till)
+		h.sure.Store(till)
+		return
+	}
 	h.till.Store(max(h.till.Load(), till))
 	h.sure.Store(max(h.sure.Load(), till))
 }
@@ -209,7 +221,7 @@ func (h *Held[O]) endAll(now int64) {
 // clean removes a key of which nothing is held, and of which Redis has no record, or one that has
 // certainly expired. The lock is held.
 func (h *Held[O]) clean(now int64) {
-	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
+	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.longest) {
 		return
 	}
 	if h.doubt {

@@ -15,7 +15,7 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	}
 	h := t.held(key)
 	defer h.clean(now)
-	h.owner, h.ttl = owner, ttl
+	h.ownedBy(owner, ttl)
 	if left = h.room(now, share); left < units {
 		return false, left
 	}
@@ -69,7 +69,7 @@ func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, s
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
-	h.owner, h.ttl = owner, ttl // Redis may have to be told of the key before it is asked
+	h.ownedBy(owner, ttl) // Redis may have to be told of the key before it is asked
 	room = h.room(now, share)
 	reserved = min(count, room/units) * units
 	h.asking += reserved

@@ -341,6 +341,44 @@ func TestReservedKeysHaveAnOwner(t *testing.T) {
 	}
 }
 
+// Law 13: slots of a rule whose TTL was shortened last no longer than Redis has their record, which is another one than
+// that of the slots before, if these were given back while the new ones were asked for.
+func TestLaw13SlotsOfAShorterTTLEndInTime(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var before, after, more Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(time.Hour), 1, &before)
+	acquiring, _ := table.Enter(theKey, "owner", fleetTTL)
+	releasing, _, _ := before.Release(slotsNow, slotsNow+1, true)
+	till := slotsNow + int64(fleetTTL)
+	acquiring.Granted(slotsNow, till, 1, 1, &after)
+	releasing.Left(slotsNow, 1)
+	if !lasts(&after, till-1) || lasts(&after, till) {
+		t.Errorf("held before the end: %v, at the end: %v", lasts(&after, till-1), lasts(&after, till))
+	}
+	holdSlots(table, slotsNow, till-1, 1, &more) // its request was sent before
+	if !lasts(&after, till-1) || !lasts(&more, till-1) {
+		t.Error("an answer that comes late shortens what Redis has promised")
+	}
+}
+
+// Units that were acquired under a long TTL are in Redis for as long as that, although the TTL was shortened before
+// they were given back: until then the key is not forgotten.
+func TestGivenBackUnderAShorterTTL(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var long, short Slot[string]
+	h, _ := table.Enter(theKey, "owner", time.Hour)
+	h.Granted(slotsNow, slotsNow+int64(time.Hour), 2, 1, &long)
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &short)
+	for _, s := range []*Slot[string]{&long, &short} {
+		s.Release(slotsNow, slotsNow+1, false)
+	}
+	now := slotsNow + int64(time.Hour)
+	table.Statements(now, true, noKey) // Redis cannot be reached
+	if all := table.Statements(now, true, everyKey); len(all) != 1 || all[0].Units != 0 || !all[0].Absolute {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
 // Law 12: EndAll ends all slots, also for whoever holds them, and Redis is to be told.
 func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	table := NewSlots[string](func() {})
