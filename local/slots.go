@@ -50,6 +50,7 @@ type Held[O any] struct {
 	free    int64  // units, as Redis said last
 	kept    bool   // the slots are valid until Redis can be reached, and knows of them
 	share   int64  // units that this process may hold in an outage
+	quota   int64  // units of the limit that share is a part of
 	asking  int64  // units of it that are reserved, see Reserve
 	outage  uint32 // the outage that share is for
 	flying  int    // entries in flight that change the record in Redis

@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -43,13 +44,24 @@ func (h *Held[O]) room(now int64, s Share) int64 {
 		return math.MaxInt64 - h.units - h.asking
 	}
 	if s.Outage == 0 || h.outage != s.Outage {
-		h.outage = s.Outage
+		h.outage, h.quota = s.Outage, s.Quota
 		instances := int64(max(1, s.Fleet))
 		if h.share = max(1, s.Quota/instances); h.units > 0 {
 			h.share = min(s.Quota, h.units+min(h.free, s.Quota)/instances)
 		}
 	}
-	return max(0, h.share-h.units-h.asking)
+	return max(0, h.shareOf(s.Quota)-h.units-h.asking)
+}
+
+// shareOf returns the share of a limit, which may be another one than when the share was fixed: it is the same part
+// of each.
+func (h *Held[O]) shareOf(quota int64) int64 {
+	if quota == h.quota {
+		return h.share
+	}
+	hi, lo := bits.Mul64(uint64(h.share), uint64(quota))
+	share, _ := bits.Div64(hi, lo, uint64(h.quota)) // h.share is at most h.quota
+	return max(1, int64(share))
 }
 
 // Room returns how many more units the process may hold within its share.

@@ -106,6 +106,22 @@ func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	}
 }
 
+// A limit that is changed in an outage is in force from then on: the share is the same part of it.
+func TestLaw11SharesOfSlotsUnderAnotherLimit(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var slots [2]Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 38, &slots[0], &slots[1]) // of 40
+	for _, c := range []struct{ quota, room int64 }{{40, 19}, {400, 208}, {4, 0}, {1, 0}, {40, 19}, {1 << 40, 21*(1<<40)/40 - 2}} {
+		share := Share{Quota: c.quota, Outage: 1, Fleet: 2}
+		if room := table.Room(slotsNow, theKey, share); room != c.room {
+			t.Errorf("a limit of %d: room for %d more units, want %d", c.quota, room, c.room)
+		}
+	}
+	if room := table.Room(slotsNow, HeldKey{"jobs", "other"}, Share{Quota: 1, Outage: 1, Fleet: 2}); room != 1 {
+		t.Errorf("room for %d units, want one in any case", room)
+	}
+}
+
 // Law 13: slots that are kept in an outage are kept until Redis has been told of them. From then on they
 // last as long as all others do.
 func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
