@@ -128,7 +128,17 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
-	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 {
+	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && q.policy == Allow { // Redis may be lost meanwhile
+		switch again := lookAgain - time.Since(q.asked); {
+		case again > 0:
+			pause = min(pause, again)
+		case w.rule.limiter.shardOf(&w.key).Breaker.Closed():
+			pause = min(pause, lookAgain)
+		default:
+			pause = 0
+		}
+	}
+	if pause > 0 {
 		return waiterWaits, pause
 	}
 	q.asking, q.released = true, false

@@ -601,10 +601,30 @@ func TestWaitingUnderAnotherPolicy(t *testing.T) {
 				t.Errorf("who waits for a slot: %v", err)
 			}
 		})
-		time.Sleep(time.Second)
+		before := make(chan error, 1) // who waits already when the outage begins
+		all.Go(func() {
+			open, err := rate.WithOutage(Allow)
+			if err == nil {
+				_, err = open.Wait(ctx, "k", 1)
+			}
+			before <- err
+		})
+		time.Sleep(2 * time.Second)
+		if _, err := rate.Peek(t.Context(), "k", 1); err != nil { // the denial is remembered anew
+			t.Fatal(err)
+		}
 		bubble.Late.Store(int64(time.Second))
 		for l.State() != Outage {
 			mustAllow(t, rate, "x", 1)
+		}
+		time.Sleep(2 * lookAgain)
+		select {
+		case err := <-before:
+			if err != nil {
+				t.Errorf("under Allow: %v", err)
+			}
+		default:
+			t.Error("who waited under Allow before the outage waits on")
 		}
 		for _, wait := range []func(context.Context) error{
 			func(ctx context.Context) error {
