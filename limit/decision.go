@@ -49,7 +49,8 @@ type Decision struct {
 	// by Redis it is exact to the microsecond; repeated from memory (TierLocal) it is never too long,
 	// and too short by up to the time that a trip takes, or by more if the denial that is remembered
 	// is that of another cost, or if units were charged since. Decided without Redis it is a time to
-	// ask again, 5 s at most, and of a limit of [Concurrent] always 50 ms.
+	// ask again, 5 s at most, and of a limit of [Concurrent] 50 ms, or 250 ms under the policy
+	// tiered.Deny.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until the key is as if it had never been used, provided that nobody uses

@@ -169,7 +169,7 @@ func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	if known == nil {
 		known = d.get(hash, now)
 	}
-	if known == nil || now >= known.forget {
+	if known == nil || now >= known.forget || known.forget-now > int64(d.life) { // or a virtual clock stepped back since (law 5)
 		return Denial{}, false
 	}
 	free := known.nothing // from when cost may be free

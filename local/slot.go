@@ -7,9 +7,22 @@ import "sync/atomic"
 type Slot[O any] struct {
 	held  *Held[O]
 	units int64
-	place int // among the key's slots, from 1; 0 if it is no longer held
+	place int  // among the key's slots, from 1; 0 if it is no longer held
+	timed bool // see EndInTime
 	lost  atomic.Bool
 	ended chan struct{} // closed when it is lost or given back; nil until Ended is called
+}
+
+// EndInTime lets the slot end when its time in Redis is over, even if others of its key are kept (see
+// [Slots.Keep]). It must be called before the slot is granted.
+func (s *Slot[O]) EndInTime() { s.timed = true }
+
+// till is the time until which the slot is valid.
+func (s *Slot[O]) till() int64 {
+	if s.timed {
+		return s.held.sure.Load()
+	}
+	return s.held.till.Load()
 }
 
 // end ends a slot. The lock is held.
@@ -38,19 +51,27 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 	if s.place == 0 {
 		return h, 0, false
 	}
-	last := h.slots[len(h.slots)-1]
-	h.slots[s.place-1], last.place = last, s.place
-	h.slots[len(h.slots)-1] = nil
-	h.slots = h.slots[:len(h.slots)-1]
-	h.units -= s.units
-	h.changes++
-	s.end()
+	h.remove(s)
 	if !tell || h.doubt || h.kept || until >= h.till.Load() {
 		h.doubts(now)
 		return h, s.units, false
 	}
 	h.flying++
 	return h, s.units, true
+}
+
+// remove ends a slot in this process. The lock is held.
+func (h *Held[O]) remove(s *Slot[O]) {
+	last := h.slots[len(h.slots)-1]
+	h.slots[s.place-1], last.place = last, s.place
+	h.slots[len(h.slots)-1] = nil
+	h.slots = h.slots[:len(h.slots)-1]
+	h.units -= s.units
+	if s.timed {
+		h.timed--
+	}
+	h.changes++
+	s.end()
 }
 
 // Held reports whether the slot is held at now, which must have been read before. It is right also
@@ -61,7 +82,7 @@ func (s *Slot[O]) Held(now int64) bool {
 	switch {
 	case h == nil || s.lost.Load():
 		return false
-	case now < h.till.Load():
+	case now < s.till():
 		return !s.lost.Load() // when the time is extended, slots that were lost before have been marked
 	}
 	h.table.mu.Lock()

@@ -36,17 +36,21 @@ type Held[O any] struct {
 	table *Slots[O]
 
 	// till is the time until which the slots are valid, on the limiter's clock. It is extended
-	// under mu, and only while it has not passed; it is read without a lock.
-	till atomic.Int64
+	// under mu, and only while it has not passed; it is read without a lock. sure is the same, but not extended
+	// by keeping slots without Redis: until then those are valid that end in time, see Slot.EndInTime.
+	till, sure atomic.Int64
 
 	// Guarded by the table's mu:
-	owner   O // of the last Enter
-	ttl     time.Duration
+	owner   O             // of the last Enter
+	ttl     time.Duration // of the last Enter
+	longest time.Duration // of all of them, since Redis has a record
 	units   int64
 	slots   []*Slot[O]
+	timed   int    // how many of them end in time
 	free    int64  // units, as Redis said last
 	kept    bool   // the slots are valid until Redis can be reached, and knows of them
 	share   int64  // units that this process may hold in an outage
+	quota   int64  // units of the limit that share is a part of
 	asking  int64  // units of it that are reserved, see Reserve
 	outage  uint32 // the outage that share is for
 	flying  int    // entries in flight that change the record in Redis
@@ -92,10 +96,15 @@ func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], w
 	if h.doubt {
 		return nil, h.over
 	}
-	h.owner, h.ttl = owner, ttl
+	h.ownedBy(owner, ttl)
 	h.flying++
 	h.changes++
 	return h, nil
+}
+
+// ownedBy records for whom an entry is sent. The lock is held.
+func (h *Held[O]) ownedBy(owner O, ttl time.Duration) {
+	h.owner, h.ttl, h.longest = owner, ttl, max(h.longest, ttl)
 }
 
 // left ends an entry. The lock is held.
@@ -160,6 +169,9 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 	for _, s := range slots {
 		h.slots = append(h.slots, s)
+		if s.timed {
+			h.timed++
+		}
 		s.held, s.units, s.place = h, units, len(h.slots)
 		h.units += units
 	}
@@ -169,14 +181,31 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 // still has them, because their holders may have seen that they are lost. The lock is held.
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
+	if h.units == 0 { // Redis may have another record now, of a shorter TTL than that of earlier slots
+		h.kept = false
+		h.till.Store(till)
+		h.sure.Store(till)
+		return
+	}
 	h.till.Store(max(h.till.Load(), till))
+	h.sure.Store(max(h.sure.Load(), till))
 }
 
 // lapse marks the slots as lost if their time is over. The lock is held.
 func (h *Held[O]) lapse(now int64) {
-	if h.units > 0 && now >= h.till.Load() {
+	switch {
+	case h.units == 0:
+	case now >= h.till.Load():
 		h.table.lost[h.Rule] += uint64(len(h.slots))
 		h.endAll(now) // before the time is extended: see Slot.Held
+	case h.timed > 0 && now >= h.sure.Load(): // the others are kept
+		h.table.lost[h.Rule] += uint64(h.timed)
+		for i := len(h.slots) - 1; i >= 0; i-- {
+			if s := h.slots[i]; s.timed {
+				h.remove(s)
+			}
+		}
+		h.doubts(now)
 	}
 }
 
@@ -185,7 +214,7 @@ func (h *Held[O]) endAll(now int64) {
 	for _, s := range h.slots {
 		s.end()
 	}
-	h.slots, h.units, h.kept = nil, 0, false
+	h.slots, h.units, h.timed, h.kept = nil, 0, 0, false
 	h.changes++
 	h.doubts(now) // Redis may still have them
 }
@@ -193,7 +222,7 @@ func (h *Held[O]) endAll(now int64) {
 // clean removes a key of which nothing is held, and of which Redis has no record, or one that has
 // certainly expired. The lock is held.
 func (h *Held[O]) clean(now int64) {
-	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.ttl) {
+	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.longest) {
 		return
 	}
 	if h.doubt {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -15,7 +16,7 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	}
 	h := t.held(key)
 	defer h.clean(now)
-	h.owner, h.ttl = owner, ttl
+	h.ownedBy(owner, ttl)
 	if left = h.room(now, share); left < units {
 		return false, left
 	}
@@ -43,13 +44,24 @@ func (h *Held[O]) room(now int64, s Share) int64 {
 		return math.MaxInt64 - h.units - h.asking
 	}
 	if s.Outage == 0 || h.outage != s.Outage {
-		h.outage = s.Outage
+		h.outage, h.quota = s.Outage, s.Quota
 		instances := int64(max(1, s.Fleet))
 		if h.share = max(1, s.Quota/instances); h.units > 0 {
 			h.share = min(s.Quota, h.units+min(h.free, s.Quota)/instances)
 		}
 	}
-	return max(0, h.share-h.units-h.asking)
+	return max(0, h.shareOf(s.Quota)-h.units-h.asking)
+}
+
+// shareOf returns the share of a limit, which may be another one than when the share was fixed: it is the same part
+// of each.
+func (h *Held[O]) shareOf(quota int64) int64 {
+	if quota == h.quota {
+		return h.share
+	}
+	hi, lo := bits.Mul64(uint64(h.share), uint64(quota))
+	share, _ := bits.Div64(hi, lo, uint64(h.quota)) // h.share is at most h.quota
+	return max(1, int64(share))
 }
 
 // Room returns how many more units the process may hold within its share.
@@ -69,7 +81,7 @@ func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, s
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
-	h.owner, h.ttl = owner, ttl // Redis may have to be told of the key before it is asked
+	h.ownedBy(owner, ttl) // Redis may have to be told of the key before it is asked
 	room = h.room(now, share)
 	reserved = min(count, room/units) * units
 	h.asking += reserved
@@ -85,19 +97,19 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	h.clean(now)
 }
 
-// keep makes the slots valid until Redis knows of them. The lock is held.
+// keep makes the slots valid until Redis knows of them, but for those that end in time. The lock is held.
 func (h *Held[O]) keep() {
 	h.kept = true
 	h.till.Store(math.MaxInt64)
 }
 
-// Keep makes the slots of the chosen keys valid while Redis cannot be reached, until it knows of
-// them again.
-func (t *Slots[O]) Keep(now int64, which func(key HeldKey, owner O) bool) {
+// Keep makes the slots of the keys that cannot be reached in Redis valid until it knows of them again, but for
+// those that end in time.
+func (t *Slots[O]) Keep(now int64, reachable func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.of {
-		if h.lapse(now); h.units > 0 && !h.kept && which(h.HeldKey, h.owner) {
+		if h.lapse(now); h.timed < len(h.slots) && !h.kept && !reachable(h.HeldKey) {
 			h.keep()
 			h.doubts(now)
 		}

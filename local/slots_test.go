@@ -10,6 +10,8 @@ const slotsNow = int64(1_790_000_000_000_000_000)
 
 func everyKey(HeldKey) bool { return true }
 
+func noKey(HeldKey) bool { return false }
+
 // holdSlots has a table hold slots of one unit each until a time, of which Redis said how many units are
 // free besides.
 func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[string]) {
@@ -18,7 +20,7 @@ func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[strin
 }
 
 // lasts reports whether a slot will be held at a time to come, unless something changes until then.
-func lasts(s *Slot[string], at int64) bool { return at < s.held.till.Load() && !s.lost.Load() }
+func lasts(s *Slot[string], at int64) bool { return at < s.till() && !s.lost.Load() }
 
 func ended(s *Slot[string]) bool {
 	select {
@@ -104,6 +106,22 @@ func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	}
 }
 
+// A limit that is changed in an outage is in force from then on: the share is the same part of it.
+func TestLaw11SharesOfSlotsUnderAnotherLimit(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var slots [2]Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 38, &slots[0], &slots[1]) // of 40
+	for _, c := range []struct{ quota, room int64 }{{40, 19}, {400, 208}, {4, 0}, {1, 0}, {40, 19}, {1 << 40, 21*(1<<40)/40 - 2}} {
+		share := Share{Quota: c.quota, Outage: 1, Fleet: 2}
+		if room := table.Room(slotsNow, theKey, share); room != c.room {
+			t.Errorf("a limit of %d: room for %d more units, want %d", c.quota, room, c.room)
+		}
+	}
+	if room := table.Room(slotsNow, HeldKey{"jobs", "other"}, Share{Quota: 1, Outage: 1, Fleet: 2}); room != 1 {
+		t.Errorf("room for %d units, want one in any case", room)
+	}
+}
+
 // Law 13: slots that are kept in an outage are kept until Redis has been told of them. From then on they
 // last as long as all others do.
 func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
@@ -111,7 +129,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	var slot Slot[string]
 	till := slotsNow + int64(fleetTTL)
 	holdSlots(table, slotsNow, till, 1, &slot)
-	table.Keep(slotsNow, func(HeldKey, string) bool { return true })
+	table.Keep(slotsNow, noKey)
 	now := till + int64(time.Hour)
 	if !slot.Held(now) {
 		t.Fatal("it was not kept")
@@ -134,6 +152,49 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	}
 	if _, units, told := slot.Release(now, now+1, true); units != 1 || !told {
 		t.Errorf("%d units are released, and Redis is told at once: %v", units, told)
+	}
+}
+
+// Law 13: slots that end in time do so although others of the key are kept, which changes nothing for these.
+func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var kept, renewed, timed, last Slot[string]
+	timed.EndInTime()
+	last.EndInTime()
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &timed, &kept, &last, &renewed)
+	gone := timed.Ended()
+	table.Keep(slotsNow, noKey)
+	if !timed.Held(till-1) || !last.Held(till-1) {
+		t.Error("it ends too early")
+	}
+	if next := table.Next(noKey); next != till {
+		t.Errorf("the next look is %v before the end", time.Duration(till-next))
+	}
+	if _, units, _ := last.Release(till-1, till, true); units != 1 {
+		t.Errorf("%d units are released", units)
+	}
+	if timed.Held(till) || !kept.Held(till) || !renewed.Held(till) {
+		t.Fatalf("at the end they are held: %v %v %v, want the two that are kept", timed.Held(till), kept.Held(till), renewed.Held(till))
+	}
+	select {
+	case <-gone:
+	default:
+		t.Error("its holder is not told")
+	}
+	if counts := table.Counts()[theKey.Rule]; counts != (SlotCounts{Units: 2, Lost: 1}) {
+		t.Errorf("counted as %+v", counts)
+	}
+	if next := table.Next(noKey); next < till+int64(time.Hour) {
+		t.Errorf("there is something to do %v after the end", time.Duration(next-till))
+	}
+	all := table.Statements(till, true, everyKey)
+	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
+		t.Fatalf("Redis is not told what is held: %+v", all)
+	}
+	all[0].Answered(till, till+int64(fleetTTL), 0, 1)
+	if lasts(&timed, till) || !lasts(&kept, till+1) {
+		t.Error("what was lost is held again, or what was kept is not")
 	}
 }
 
@@ -296,6 +357,44 @@ func TestReservedKeysHaveAnOwner(t *testing.T) {
 	}
 }
 
+// Law 13: slots of a rule whose TTL was shortened last no longer than Redis has their record, which is another one than
+// that of the slots before, if these were given back while the new ones were asked for.
+func TestLaw13SlotsOfAShorterTTLEndInTime(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var before, after, more Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(time.Hour), 1, &before)
+	acquiring, _ := table.Enter(theKey, "owner", fleetTTL)
+	releasing, _, _ := before.Release(slotsNow, slotsNow+1, true)
+	till := slotsNow + int64(fleetTTL)
+	acquiring.Granted(slotsNow, till, 1, 1, &after)
+	releasing.Left(slotsNow, 1)
+	if !lasts(&after, till-1) || lasts(&after, till) {
+		t.Errorf("held before the end: %v, at the end: %v", lasts(&after, till-1), lasts(&after, till))
+	}
+	holdSlots(table, slotsNow, till-1, 1, &more) // its request was sent before
+	if !lasts(&after, till-1) || !lasts(&more, till-1) {
+		t.Error("an answer that comes late shortens what Redis has promised")
+	}
+}
+
+// Units that were acquired under a long TTL are in Redis for as long as that, although the TTL was shortened before
+// they were given back: until then the key is not forgotten.
+func TestGivenBackUnderAShorterTTL(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var long, short Slot[string]
+	h, _ := table.Enter(theKey, "owner", time.Hour)
+	h.Granted(slotsNow, slotsNow+int64(time.Hour), 2, 1, &long)
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &short)
+	for _, s := range []*Slot[string]{&long, &short} {
+		s.Release(slotsNow, slotsNow+1, false)
+	}
+	now := slotsNow + int64(time.Hour)
+	table.Statements(now, true, noKey) // Redis cannot be reached
+	if all := table.Statements(now, true, everyKey); len(all) != 1 || all[0].Units != 0 || !all[0].Absolute {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
 // Law 12: EndAll ends all slots, also for whoever holds them, and Redis is to be told.
 func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	table := NewSlots[string](func() {})
@@ -351,7 +450,7 @@ func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
 			s.Answered(answered, answered+int64(fleetTTL), 1, 1)
 		},
 		"the slots are kept": func(table *Slots[string], answered int64, _ *Statement[string]) {
-			table.Keep(answered, func(HeldKey, string) bool { return true })
+			table.Keep(answered, noKey)
 		},
 	} {
 		table := NewSlots[string](func() {})

@@ -68,9 +68,11 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		return
 	}
 	h.asked = false
+	h.lapse(now)
 	if h.kept { // from now on Redis knows
 		h.kept = false
 		h.till.Store(till)
+		h.sure.Store(till)
 	} else {
 		h.extend(now, till)
 	}
@@ -105,6 +107,9 @@ func (t *Slots[O]) Next(reachable func(HeldKey) bool) int64 {
 	for _, h := range t.of {
 		if h.units > 0 {
 			next = min(next, h.till.Load())
+		}
+		if h.timed > 0 {
+			next = min(next, h.sure.Load())
 		}
 		if h.doubt && !h.asked && h.flying == 0 && reachable(h.HeldKey) {
 			next = min(next, h.since)

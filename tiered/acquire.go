@@ -170,6 +170,9 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 		all := make([]*local.Slot[*Rule], reply.Granted/q.cost)
 		for i := range all {
 			slot := &Slot{rule: r, key: kept}
+			if r.config.policy == Deny {
+				slot.local.EndInTime() // Redis gives its units to others then
+			}
 			slots, all[i] = append(slots, slot), &slot.local
 		}
 		h.Granted(now, l.slotsTill(sent, r.slotTTL), reply.Remaining, q.cost, all...)
@@ -312,6 +315,8 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 	switch {
 	case r.config.policy == Allow:
 		d.Remaining = r.limit.Quota()
+	case r.config.policy == Deny:
+		d.RetryAfter = outage.ProbeEvery
 	case r.config.policy == Approximate && !s.Breaker.Closed():
 		d.Remaining = q.roomAlone()
 	}

@@ -427,6 +427,54 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	})
 }
 
+// Law 13: in an outage each slot of a key is kept or lost by the policy of the rule that acquired it, whichever rule
+// asked for the key last. Otherwise another process would get what a holder under Deny still believes in.
+func TestLaw13EachSlotIsKeptByItsPolicy(t *testing.T) {
+	for _, lastIsStrict := range []bool{false, true} {
+		redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+			const ttl = 3 * time.Second
+			l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+			r := newRule(t, l, "jobs", limit.Concurrent(8), SlotTTL(ttl))
+			strict, err := r.WithOutage(Deny)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, lost := mustAcquire(t, r, "k", 1), mustAcquire(t, strict, "k", 2)
+			if !lastIsStrict {
+				mustAcquire(t, r, "k", 1).Release()
+			}
+			bubble.Late.Store(int64(time.Second))
+			for l.State() != Outage {
+				if slot, _, err := strict.Acquire(t.Context(), "x", 1); slot != nil || err != nil {
+					t.Fatalf("%v, %v", slot, err)
+				}
+			}
+			// A peek says the same as an attempt.
+			_, d, err := strict.Acquire(t.Context(), "x", 1)
+			if p, peeked := strict.Peek(t.Context(), "x", 1); err != nil || peeked != nil || p != d {
+				t.Errorf("%+v, %v; a peek: %+v, %v", d, err, p, peeked)
+			}
+			time.Sleep(ttl)
+			if !kept.Held() || lost.Held() {
+				t.Errorf("after the TTL, under Approximate it is held: %v, under Deny: %v", kept.Held(), lost.Held())
+			}
+			select {
+			case <-lost.Lost():
+			default:
+				t.Error("its holder is not told")
+			}
+			bubble.Late.Store(0)
+			time.Sleep(3 * ttl)
+			if d, err := r.Peek(t.Context(), "k", 1); err != nil || d.Tier != limit.TierRedis || d.Remaining != 7 || !kept.Held() {
+				t.Errorf("%+v, %v: Redis does not know what is held, %v", d, err, kept.Held())
+			}
+			if slots := l.Stats().Slots; slots != (SlotStats{Units: 1, Lost: 1}) {
+				t.Errorf("%+v", slots)
+			}
+		})
+	}
+}
+
 // In virtual time, slots are held until they are released, however far the clock is moved.
 func TestSlotsInVirtualTime(t *testing.T) {
 	clock := newVirtual()

@@ -163,3 +163,27 @@ func TestCalendarRuleTwice(t *testing.T) {
 		}
 	}
 }
+
+// A rule that states a default has the same settings as one that does not: a file may state those of a rule of
+// the program.
+func TestDefaultsMayBeStated(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	rate, slots := limit.PerMinute(5), limit.Concurrent(5)
+	for name, c := range map[string]struct {
+		limit         limit.Limit
+		stated, other RuleOption
+	}{
+		"outage":    {rate, OnOutage(Approximate), OnOutage(Deny)},
+		"unsettled": {rate, Unsettled(Keep), Unsettled(GiveBack)},
+		"denials":   {rate, DenialLife(time.Second), DenialLife(0)},
+		"ttl":       {slots, SlotTTL(10 * time.Second), SlotTTL(time.Second)},
+	} {
+		first := newRule(t, l, name, c.limit)
+		if again, err := l.Rule(name, c.limit, c.stated); err != nil || again != first {
+			t.Errorf("%s: %v, %v: not the same rule", name, again, err)
+		}
+		if _, err := l.Rule(name, c.limit, c.other); !errors.Is(err, limit.ErrInvalidRule) {
+			t.Errorf("%s, not the default: %v", name, err)
+		}
+	}
+}

@@ -73,7 +73,8 @@ func (f *failures) of(err error) *atomic.Uint64 {
 	switch {
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return &f.cancelled
-	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule):
+	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule),
+		is(limit.ErrInvalidHold), is(limit.ErrNotForLimit):
 		return &f.invalid
 	case is(limit.ErrClosed):
 		return &f.closed

@@ -12,8 +12,9 @@ import (
 // before it is enforced. This is also called shadow mode ([Shadow] is something else: it compares
 // algorithms). Every decision is Allowed and has what it would have been: see DryRun and WouldDeny
 // of [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
-// and denied. No call returns an error: errors are only counted, and the request is allowed without
-// a charge. Only [Rule.Refund] and [Rule.Reset], which decide nothing, return errors.
+// and denied. No call that decides returns an error because of it: errors are only counted, and the
+// request is allowed without a charge. Calls that decide nothing return errors, such as [Rule.Refund],
+// [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
 //
 // In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the
 // rule were not there. If they grant, it is asked after them, within the same deadline, and charged

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -70,6 +71,24 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	}
 	if got, want := ruleStats(l, "dry").Errors, (ErrorStats{Invalid: 3, Cancelled: 1}); got != want {
 		t.Errorf("errors are counted as %+v, want %+v", got, want)
+	}
+	// Beside others, whose mistakes remain errors.
+	real := newRule(t, l, "real", limit.PerHour(10))
+	good, bad := Request{Rule: real, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 11}
+	ds, err := l.AllowEach(context.Background(), bad, good, Request{Rule: dry})
+	if err != nil || !ds[0].DryRun || !ds[1].Allowed || ds[1].Granted != 1 {
+		t.Fatalf("%+v, %v", ds, err)
+	}
+	for _, d := range []limit.Decision{ds[0], ds[2]} {
+		if !d.Allowed || !d.DryRun || d.WouldDeny || d.Granted != 0 {
+			t.Errorf("beside another: %+v", d)
+		}
+	}
+	if ds, err := l.AllowEach(ended, Request{Rule: dry, Key: "k", Cost: 1}); err != nil || !ds[0].Allowed {
+		t.Errorf("its context has ended: %+v, %v", ds, err)
+	}
+	if _, err := l.AllowEach(context.Background(), bad, Request{Rule: real, Key: "k", Cost: 11}); !errors.Is(err, limit.ErrCostExceedsLimit) {
+		t.Errorf("another's mistake: %v", err)
 	}
 	for range 2 { // what was charged is given back
 		d := mustAllow(t, dry, "k", 10)

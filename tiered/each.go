@@ -27,22 +27,17 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 		return nil, err
 	}
 	e := each{limiter: l, asked: make([]question, len(requests)), decisions: make([]limit.Decision, len(requests))}
-	for i := range requests {
-		q, cost, operation := &requests[i], requests[i].Cost, lua.Take
-		if cost == 0 {
-			cost, operation = 1, lua.Peek
-		}
-		if err := q.checkCost(ctx, cost); err != nil {
-			return nil, err
-		}
-		e.asked[i] = q.Rule.ask(q.Key, cost, operation)
+	err := e.check(ctx, requests)
+	if err == nil {
+		err = e.decide(ctx)
 	}
-	err := e.decide(ctx)
+	dry := true // all rules are on a dry run, which has no errors
 	for i := range e.asked {
 		a := &e.asked[i]
-		_ = a.end(&e.decisions[i], err) // the error is that of all requests, and returned below
+		_ = a.end(&e.decisions[i], cmp.Or(err, e.mistakes[i])) // err is that of all requests, and returned below
+		dry = dry && a.rule.config.dryRun
 	}
-	if err != nil {
+	if err != nil && !dry {
 		return nil, err
 	}
 	return e.decisions, nil
@@ -54,9 +49,33 @@ type each struct {
 	asked     []question
 	decisions []limit.Decision
 
+	mistakes map[int]error // of requests to rules on a dry run, which end only these; nil: none
+
 	// The requests that are decided together, by their positions, and an entry for each of them.
 	together []int
 	entries  []remote.Entry
+}
+
+// check checks all requests. The error is that of one whose rule is not on a dry run.
+func (e *each) check(ctx context.Context, requests []Request) (err error) {
+	for i := range requests {
+		q, cost, operation := &requests[i], requests[i].Cost, lua.Take
+		if cost == 0 {
+			cost, operation = 1, lua.Peek
+		}
+		e.asked[i] = q.Rule.ask(q.Key, cost, operation)
+		switch mistake := q.checkCost(ctx, cost); {
+		case mistake == nil:
+		case !q.isDryRun():
+			err = cmp.Or(err, mistake)
+		default:
+			if e.mistakes == nil {
+				e.mistakes = make(map[int]error)
+			}
+			e.mistakes[i] = mistake
+		}
+	}
+	return err
 }
 
 func (e *each) decide(ctx context.Context) error {
@@ -65,6 +84,9 @@ func (e *each) decide(ctx context.Context) error {
 	var apart []int
 	for i := range e.asked {
 		a := &e.asked[i]
+		if e.mistakes[i] != nil {
+			continue
+		}
 		if d, ok := a.inMemory(now); ok {
 			e.decisions[i] = d
 			continue

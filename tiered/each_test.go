@@ -127,3 +127,27 @@ func TestAllowEachOnCluster(t *testing.T) {
 		}
 	}
 }
+
+// Calls that end with an error are counted for each of their requests, as those of AllowAll are.
+func TestMistakesTogetherAreCounted(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r, slots := newRule(t, l, "r", limit.PerHour(10)), newRule(t, l, "slots", limit.Concurrent(1))
+	good := Request{Rule: r, Key: "k", Cost: 1}
+	want := uint64(0)
+	for _, bad := range []Request{{Rule: r, Cost: 1}, {Rule: r, Key: "k", Cost: 11}, {Rule: r, Key: "j", Cost: 1, Hold: time.Second}, {Rule: slots, Key: "k", Cost: 1}} {
+		for name, call := range map[string]func(context.Context, ...Request) ([]limit.Decision, error){"AllowAll": l.AllowAll, "AllowEach": l.AllowEach} {
+			if _, err := call(context.Background(), good, bad); err == nil {
+				t.Errorf("%s of %+v: no error", name, bad)
+			}
+			if want++; bad.Rule == r {
+				want++
+			}
+			if got := ruleStats(l, "r").Errors; got != (ErrorStats{Invalid: want}) {
+				t.Errorf("after %s of %+v: errors are counted as %+v, want %d invalid ones", name, bad, got, want)
+			}
+		}
+	}
+	if d := mustAllow(t, r, "k", 10); !d.Allowed {
+		t.Errorf("something was charged: %+v", d)
+	}
+}

@@ -28,7 +28,8 @@ const (
 
 // lines are the queues of all callers of Wait and AcquireWait, by rule and key. Limits of the same name have
 // a queue each (see [Rule.WithLimit] and [Limiter.ChangeRule]): a caller that waits under one limit does not
-// hold up callers whose limit has room.
+// hold up callers whose limit has room. So have outage policies (see [Rule.WithOutage]): a caller that goes on
+// without Redis does not wait behind one that may not.
 type lines struct {
 	some atomic.Bool // whether there are any, for release: usually nobody waits
 	mu   sync.Mutex  // guards all queues and their waiters
@@ -40,12 +41,13 @@ type lineID struct {
 	key  remote.UserKey
 }
 
-// line is the queue of the callers that wait for units of one key under one limit, in order of arrival. Only
+// line is the queue of the callers that wait for units of one key under one limit and policy, in order of arrival. Only
 // the first of them asks Redis.
 type line struct {
 	lines   *lines
 	id      lineID
 	limit   limit.Limit
+	policy  OutagePolicy
 	waiters list.List // of *waiter
 	units   int64     // the sum of their costs
 
@@ -78,15 +80,15 @@ func (ls *lines) join(w *waiter) *line {
 	return q
 }
 
-// lineFor returns the queue of a waiter's key and limit, which may be a new one. The lock is held.
+// lineFor returns the queue of a waiter's key, limit and policy, which may be a new one. The lock is held.
 func (ls *lines) lineFor(w *waiter) *line {
 	id := lineID{w.rule.name, w.key.inRedis()}
 	for _, q := range ls.of[id] {
-		if q.limit == w.rule.limit {
+		if q.limit == w.rule.limit && q.policy == w.rule.config.policy {
 			return q
 		}
 	}
-	q := &line{lines: ls, id: id, limit: w.rule.limit, turn: time.Now()}
+	q := &line{lines: ls, id: id, limit: w.rule.limit, policy: w.rule.config.policy, turn: time.Now()}
 	if ls.of == nil {
 		ls.of = make(map[lineID][]*line)
 	}
@@ -126,7 +128,17 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
-	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 {
+	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && q.policy == Allow { // Redis may be lost meanwhile
+		switch again := lookAgain - time.Since(q.asked); {
+		case again > 0:
+			pause = min(pause, again)
+		case w.rule.limiter.shardOf(&w.key).Breaker.Closed():
+			pause = min(pause, lookAgain)
+		default:
+			pause = 0
+		}
+	}
+	if pause > 0 {
 		return waiterWaits, pause
 	}
 	q.asking, q.released = true, false
@@ -263,9 +275,11 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, q := range ls.of[lineID{rule, key}] {
+		first := q.first()
+		first.rule.forgetDenial(first.key.hash) // that of its limit, which may not be the one that gave the units back
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
-		q.first().told.Send()
+		first.told.Send()
 	}
 }
 

@@ -92,8 +92,13 @@ func (l *Limiter) checkOwn(rules []*Rule) error {
 	return nil
 }
 
-// equal reports whether two rules of a name have the same settings.
-func (r *Rule) equal(o *Rule) bool { return sameLimit(r.limit, o.limit) && r.config == o.config }
+// equal reports whether two rules of a name have the same settings. A default that is stated is the default.
+func (r *Rule) equal(o *Rule) bool {
+	a, b := r.config, o.config
+	a.unsettledSet, b.unsettledSet = false, false
+	a.slotTTL, b.slotTTL = r.slotTTL, o.slotTTL
+	return sameLimit(r.limit, o.limit) && a == b
+}
 
 // sameLimit reports whether two limits are the same, also if their time zone was loaded twice, which
 // makes two locations. Zones of the same name are the same if they agree on the present window: those

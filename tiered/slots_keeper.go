@@ -89,7 +89,7 @@ func (l *Limiter) keepSlots() {
 			return
 		}
 		now, third := l.now(), l.slots.third.Load()
-		l.slots.table.Keep(now, l.keepsSlots)
+		l.slots.table.Keep(now, l.canTell)
 		renewAt = min(renewAt, now+third) // a rule with a shorter TTL may have been made meanwhile
 		next, canTell := now+third, none
 		if !telling {
@@ -107,12 +107,6 @@ func (l *Limiter) keepSlots() {
 		next = min(next, max(l.slots.table.Next(canTell), now+int64(time.Millisecond)))
 		timer.Reset(time.Duration(max(0, next-now)))
 	}
-}
-
-// keepsSlots reports whether a key's slots outlive their TTL because Redis is lost and the rule's
-// outage policy keeps them.
-func (l *Limiter) keepsSlots(key local.HeldKey, r *Rule) bool {
-	return r.config.policy != Deny && !l.canTell(key)
 }
 
 // canTell reports whether statements about a key can be sent, which they cannot while its Redis is lost.

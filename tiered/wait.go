@@ -18,11 +18,12 @@ import (
 // remembers the denial of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for
 // the larger cost only after that time.
 //
-// Callers in one process that wait for the same key and limit of a rule form one queue, which is served in
-// order. The first of them asks for those behind it as well, so Redis is asked once for each
-// release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
+// Callers in one process that wait for the same key, limit and outage policy of a rule form one
+// queue, which is served in order. The first of them asks for those behind it as well, so Redis is
+// asked once for each release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
 // has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such
-// callers, capacity goes to the one that asks first when it is free.
+// callers, capacity goes to the one that asks first when it is free. Under the outage policy [Allow], calls
+// that wait go on within a second or two if Redis is lost.
 //
 // Other errors are those of [Rule.AllowN], or ctx's own. Metrics count grants, and a denial each
 // time that the first in the queue has to wait, and for each caller that is turned away without
@@ -139,7 +140,7 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 }
 
 // AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process
-// that wait for the same key and limit of a rule form a queue, which is served in order. The first
+// that wait for the same key, limit and outage policy of a rule form a queue, which is served in order. The first
 // in the queue asks again as soon as this process has released units of the key, and also every 50
 // ms, because Redis does not report releases by other processes. So those are noticed after 50 ms
 // and a trip at most. There is no order among processes. But so that others do not wait forever, a

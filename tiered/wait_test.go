@@ -238,6 +238,27 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	}
 	all.Wait()
 
+	// Also if a rule with another limit gives them back: the denial that is remembered under the waiter's own
+	// limit does not keep it waiting.
+	plan, err := r.WithLimit(limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAllow(t, plan, "k", 1)
+	waits, end := context.WithCancel(t.Context())
+	defer time.AfterFunc(time.Minute, end).Stop()
+	denied := counted(l, "r", deniedOf)
+	all.Go(func() {
+		if _, err := plan.Wait(waits, "k", 1); err != nil {
+			t.Errorf("units came back under another limit: %v", err)
+		}
+	})
+	redistest.Eventually(t, "it is denied", func() bool { return counted(l, "r", deniedOf) == denied+1 })
+	if err := r.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+
 	wait(t.Context(), 2, limit.ErrClosed)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -557,4 +578,76 @@ func TestWaitingUnderAnotherLimit(t *testing.T) {
 	if n := len(l.lines.of); n != 0 || l.lines.some.Load() {
 		t.Errorf("%d lines are left", n)
 	}
+}
+
+// Who waits in an outage keeps nobody waiting whose policy allows everything then.
+func TestWaitingUnderAnotherPolicy(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+		rate, slots := newRule(t, l, "rate", limit.PerHour(1)), newRule(t, l, "slots", limit.Concurrent(1))
+		mustAllow(t, rate, "k", 1)
+		mustAcquire(t, slots, "k", 1)
+		var all sync.WaitGroup
+		defer all.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		all.Go(func() {
+			if _, err := rate.Wait(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("who waits for an hour: %v", err)
+			}
+		})
+		all.Go(func() {
+			if _, err := slots.AcquireWait(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("who waits for a slot: %v", err)
+			}
+		})
+		before := make(chan error, 1) // who waits already when the outage begins
+		all.Go(func() {
+			open, err := rate.WithOutage(Allow)
+			if err == nil {
+				_, err = open.Wait(ctx, "k", 1)
+			}
+			before <- err
+		})
+		time.Sleep(2 * time.Second)
+		if _, err := rate.Peek(t.Context(), "k", 1); err != nil { // the denial is remembered anew
+			t.Fatal(err)
+		}
+		bubble.Late.Store(int64(time.Second))
+		for l.State() != Outage {
+			mustAllow(t, rate, "x", 1)
+		}
+		time.Sleep(2 * lookAgain)
+		select {
+		case err := <-before:
+			if err != nil {
+				t.Errorf("under Allow: %v", err)
+			}
+		default:
+			t.Error("who waited under Allow before the outage waits on")
+		}
+		for _, wait := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				open, err := rate.WithOutage(Allow)
+				if err == nil {
+					_, err = open.Wait(ctx, "k", 1)
+				}
+				return err
+			},
+			func(ctx context.Context) error {
+				open, err := slots.WithOutage(Allow)
+				if err == nil {
+					_, err = open.AcquireWait(ctx, "k", 1)
+				}
+				return err
+			},
+		} {
+			soon, cancel := context.WithCancel(t.Context()) // no deadline, for which Wait would not wait
+			time.AfterFunc(5*time.Second, cancel)
+			if err := wait(soon); err != nil {
+				t.Errorf("under Allow: %v", err)
+			}
+		}
+		leave()
+	})
 }

@@ -28,6 +28,26 @@ func TestTheClockIsTheTests(t *testing.T) {
 	}
 }
 
+// A clock that is moved back locks a key for no longer than its window, whether or not it was denied before.
+func TestLaw5TheClockIsMovedBack(t *testing.T) {
+	limiter, clock := tiertest.New(t)
+	rule := limiter.MustRule("r", limit.PerMinute(2))
+	allow := func(want bool) {
+		t.Helper()
+		d, err := rule.Allow(t.Context(), "k")
+		if err != nil || d.Allowed != want || d.RetryAfter > time.Minute {
+			t.Fatalf("%+v, %v; want allowed %v", d, err, want)
+		}
+	}
+	allow(true)
+	allow(true)
+	allow(false)
+	clock.Advance(-time.Hour)
+	allow(false)
+	clock.Advance(time.Minute)
+	allow(true)
+}
+
 // Limiters share nothing, and may be told apart from the default.
 func TestLimitersShareNothing(t *testing.T) {
 	for range 2 {
