@@ -38,7 +38,8 @@ func (c Candidate) AtRest(nameBytes int) int64 { return c.Bytes(1, nameBytes) }
 func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), nameBytes) }
 
 // Bytes is the bytes of Redis's memory that a key takes in which up to units have
-// counted at once; more than the limit are debt, with which a log grows (see [Candidate.MostWithDebt]).
+// counted at once; more than the limit are debt, with which a log grows, and a counter if a count of them
+// takes more bytes than one of the limit (see [Candidate.MostWithDebt]).
 // It is what used_memory grows by: MEMORY USAGE of the key and
 // [Bookkeeping]. It is calculated from the formats of the states and the sizes in which Redis
 // 7 and its allocator keep them; it is checked against both in tests. Later servers
@@ -88,7 +89,8 @@ func (c Candidate) state(units int64) int64 {
 		units = min(units, c.MostWithDebt())
 		return logBytes + width*ring(units, max(units, l.Quota()))
 	case c.Algorithm.Buckets() > 0:
-		return counterBytes + int64(c.Algorithm.Buckets()+1)*bytesOf(l.Quota())
+		most := max(l.Quota(), min(units, c.MostWithDebt())) // which may all be in one sub-window
+		return counterBytes + int64(c.Algorithm.Buckets()+1)*bytesOf(most)
 	case c.Algorithm.Same(limit.GCRA()):
 		if l.Window().Microseconds()%l.Quota() != 0 {
 			return gcraBytes + gcraFraction

@@ -116,10 +116,14 @@ func canWrite(name string) error {
 		return fmt.Errorf("-o %w", failed)
 	}
 	_ = file.Close() // nothing was written
-	if err != nil {  // it was not there
-		return os.Remove(name)
+	if err == nil {  // it was there
+		return nil
 	}
-	return nil
+	made, err := filepath.EvalSymlinks(name) // name may be a link to what was not there
+	if err != nil {
+		return err
+	}
+	return os.Remove(made)
 }
 
 func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {

@@ -131,7 +131,7 @@ func TestReportOfFewWrongDecisions(t *testing.T) {
 // nothing is left behind.
 func TestPlanOnARealRedis(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Shared(t)
+	redis := redistest.Start(t) // TestPlanOfWhatIsHeld has keys of plan on the shared one
 	stdout, stderr, err := command(t, nil, "plan", "-json", "-limit", "1000/1m", "-keys", "1000000", "-redis", redis.URL())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
@@ -253,5 +253,30 @@ func TestReportLooksForItsRedisFirst(t *testing.T) {
 	_, _, err := command(t, strings.NewReader("no log"), "report", "-redis", "redis://127.0.0.1:1", "-o", "-", "-")
 	if err == nil || !strings.Contains(err.Error(), "is Redis running") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A link that leads to a file which is not there yet stays, and the report becomes that file.
+func TestReportThroughALink(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	target, link := filepath.Join(folder, "target.html"), filepath.Join(folder, "link.html")
+	if err := os.Symlink("target.html", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := command(t, nil, "report", "-load", "poisson", "-requests", "10", "-limit", "3000000/1h", "-above", "0", "-late", "0", "-o", link); err == nil {
+		t.Error("nothing meets the need, and no error")
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 || left[0].Name() != "link.html" {
+		t.Errorf("before a report is made there are %v (%v), want the link only", left, err)
+	}
+	if _, _, err := command(t, nil, "report", "-load", "poisson", "-requests", "300", "-o", link); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := os.Lstat(target); err != nil || !is.Mode().IsRegular() || is.Size() == 0 {
+		t.Errorf("the file that the link leads to: %v, %v", is, err)
+	}
+	if to, err := os.Readlink(link); to != "target.html" {
+		t.Errorf("the link leads to %q, %v", to, err)
 	}
 }

@@ -28,6 +28,9 @@ func main() {
 	workers := flag.Int("workers", 6, "how many jobs this process runs at a time")
 	jobs := flag.Int("jobs", 20, "after how many jobs to end; 0 for never")
 	flag.Parse()
+	if *workers < 1 {
+		log.Fatalf("-workers %d: must be at least 1", *workers)
+	}
 
 	limiter, stop, err := connect.Limiter(*redis)
 	if err != nil {

@@ -60,6 +60,10 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if err != nil || scheme == "unix" && u.Host != "" {
 		return nil, "", ErrUnreadable
 	}
+	// An empty name, as of a variable that is not set, would make a client that takes Sentinel for the Redis.
+	if query.Has("master_name") && query.Get("master_name") == "" {
+		return nil, "", ErrUnreadable
+	}
 	if !poolFits(query) {
 		return nil, "", ErrPool
 	}
@@ -72,7 +76,8 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 		options, err = ofNode(text)
 	}
 	// No address has an @: in those of the query it would stand behind a password, which goes before the first.
-	if err != nil || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
+	// Of a negative database clients say nothing, and use the first.
+	if err != nil || options.DB < 0 || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
 	if scheme != "unix" && slices.ContainsFunc(options.Addrs, hasNoPort) {

@@ -79,6 +79,10 @@ func TestMistakesShowNoPassword(t *testing.T) {
 		"unix:///run/redis.sock?max_idle_conns=2147483648":             ErrPool,
 		"redis://u:s3cret@a?pool_size=many":                            ErrUnreadable,
 		"unix://run/redis.sock":                                        ErrUnreadable, // it would be /redis.sock
+		"redis://u:s3cret@a:26379?master_name=":                        ErrUnreadable,
+		"redis://u:s3cret@a:26379?master_name=&addr=b:26379":           ErrUnreadable,
+		"redis://u:s3cret@a/-1":                                        ErrUnreadable,
+		"unix://u:s3cret@/run/redis.sock?db=-1":                        ErrUnreadable,
 		"unix://u:s3cret@":                                             ErrUnreadable,
 	} {
 		_, shown, err := Parse(text)
