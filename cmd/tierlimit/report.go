@@ -87,6 +87,9 @@ func (f *reportFlags) check() error {
 	if err := canWrite(f.out); err != nil {
 		return usageError{err}
 	}
+	if isSameFile(f.out, f.file) {
+		return usageError{fmt.Errorf("-o %s: that is the log to read; name another file to write", f.out)}
+	}
 	if f.need.Stated() {
 		if err := f.need.Validate(); err != nil {
 			return usageError{err}
@@ -96,6 +99,16 @@ func (f *reportFlags) check() error {
 		return err
 	}
 	return nil
+}
+
+// isSameFile reports whether two names are of one file.
+func isSameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // canWrite is an error if a file cannot be written: a report takes a while, so what would keep it

@@ -280,3 +280,25 @@ func TestReportThroughALink(t *testing.T) {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
 }
+
+// The log that is read is not overwritten, whatever it is called.
+func TestReportKeepsItsLog(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	log, link := filepath.Join(folder, "requests.log"), filepath.Join(folder, "link.log")
+	const line = "2026-11-22T12:00:00Z alice\n"
+	if err := os.WriteFile(log, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(log, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{log, link} {
+		if _, _, err := command(t, nil, "report", "-o", out, log); err == nil || !strings.Contains(err.Error(), "that is the log to read") {
+			t.Errorf("-o %s: error %v", out, err)
+		}
+		if text, err := os.ReadFile(log); err != nil || string(text) != line {
+			t.Fatalf("-o %s: the log is now %.40q, %v", out, text, err)
+		}
+	}
+}
