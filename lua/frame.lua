@@ -183,9 +183,9 @@ local function read_entry(e)
   return e
 end
 
-local function write(s)
+local function write(s, more)
   if s.holds_changed then -- before the charge: if only one of the two comes to be, it is this
-    write_holds(s)
+    write_holds(s, more)
   end
   if not s.changed then
     return
@@ -225,7 +225,7 @@ local function write_and_look(e, s)
     s.changed = true
     return true
   end
-  write(s)
+  write(s, s.key == e.key)
   return look_at(s, e.key, e.rule)
 end
 

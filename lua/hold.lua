@@ -69,9 +69,11 @@ local function forget_holds(s)
   s.holds, s.holds_changed = nil, false
 end
 
-local function write_holds(s)
-  s.holds_changed = false
-  if s.lines == '' then
+-- Where more is decided of the same key, what nothing is left of is deleted only after that: while its slot moves, a
+-- Cluster's node refuses commands about a key that it does not have.
+local function write_holds(s, more)
+  s.holds_changed = more and s.lines == ''
+  if s.lines == '' and not more then
     call('DEL', s.holds)
   else
     -- No later than a hold can end, though the clock may have stepped back.

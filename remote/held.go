@@ -63,11 +63,21 @@ func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 // does, the answer is kept for a while.
 func (h *heldConn) isCrowded(now int64, own int) bool {
 	stats := h.client.PoolStats()
-	if inUse := int(stats.TotalConns) - int(stats.IdleConns) - own; inUse+spareConns < h.client.Options().PoolSize {
+	if inUse := int(stats.TotalConns) - int(stats.IdleConns) - own; inUse+spareConns < mostConns(h.client) {
 		return false
 	}
 	h.crowded = now + holdAtMost.Microseconds()
 	return true
+}
+
+// mostConns is how many connections a client has at most before others fail or wait. Beyond MaxActiveConns, which may
+// be below PoolSize, nobody waits: commands fail.
+func mostConns(client *redis.Client) int {
+	o := client.Options()
+	if o.MaxActiveConns > 0 {
+		return min(o.PoolSize, o.MaxActiveConns)
+	}
+	return o.PoolSize
 }
 
 // rest gives the connection back, and if forever is set, none is kept again. It returns false if the connection is

@@ -14,8 +14,13 @@ import (
 
 // A connection is kept between two trips and given back afterwards. None is kept if the pool is small.
 func TestConnectionIsHeldBetweenTrips(t *testing.T) {
-	for _, test := range []struct{ pool, held int }{{spareConns, 0}, {spareConns + 1, 1}} {
-		client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = test.pool, true })
+	for _, test := range []struct{ pool, active, held int }{
+		{spareConns, 0, 0}, {spareConns + 1, 0, 1},
+		{10, spareConns, 0}, {10, spareConns + 1, 1}, {spareConns, 10, 0},
+	} {
+		client := redistest.Shared(t).Client(t, func(o *redis.Options) {
+			o.PoolSize, o.MaxActiveConns, o.ContextTimeoutEnabled = test.pool, test.active, true
+		})
 		b, _ := newBatcher(t, client)
 		b.script.HoldConnection()
 		rule := newRule(t, limit.PerHour(1000), limit.GCRA())
@@ -27,7 +32,7 @@ func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 		for range 3 {
 			mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1})
 			if n := away(); n != test.held {
-				t.Errorf("of a pool of %d, %d connections are held, want %d", test.pool, n, test.held)
+				t.Errorf("of a pool of %d, and %d at most, %d connections are held, want %d", test.pool, test.active, n, test.held)
 			}
 		}
 		b.script.Rest()

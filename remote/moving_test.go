@@ -145,6 +145,73 @@ func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
+// What a batch empties of a key's holds is there for the rest of it, too: a log's hold that comes behind the settlement
+// of the only one is decided, and the script does not fail in the middle.
+func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	client, ctx := cluster.Client(t), context.Background()
+	script := NewScript(client)
+	slot := int(keySlot("{a}"))
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	if slot >= 16384/2 {
+		from, to = to, from
+	}
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	run := func(entries ...Entry) []Reply {
+		t.Helper()
+		replies, err := script.Run(ctx, entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range replies {
+			if r.Err != nil || r.Status != Allowed {
+				t.Errorf("entry %d, of %s: %+v", i, entries[i].Key, r)
+			}
+		}
+		return replies
+	}
+	hold := func(key string, id uint64) Entry {
+		return Entry{Key: key, Rule: rule, Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: id, Life: time.Minute}}
+	}
+	settle := func(key string, id uint64) Entry {
+		return Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{ID: id}}
+	}
+	keys := []string{"{a}1", "{a}2", "{a}3"} // the first of them to be moved may be either key of one
+	for _, key := range keys {
+		run(Entry{Key: key, Rule: rule, Cost: 1}, hold(key, 1))
+	}
+	decided := 0
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {
+		for _, key := range keys {
+			entries := []Entry{settle(key, 1), hold(key, 2), {Key: key, Rule: rule, Cost: 1}}
+			replies, err := script.Run(ctx, entries, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if redis.HasErrorPrefix(replies[0].Err, "TRYAGAIN") {
+				continue // its two keys are torn
+			}
+			decided++
+			for i, remaining := range []int64{9, 8, 7} {
+				if r := replies[i]; r.Err != nil || r.Status != Allowed || r.Remaining != remaining {
+					t.Errorf("entry %d, of %s: %+v, want allowed with %d remaining", i, key, r, remaining)
+				}
+			}
+		}
+	})
+	if decided < len(keys)-1 {
+		t.Errorf("of %d keys %d were decided", len(keys), decided)
+	}
+
+	// Nothing is left of holds that are settled.
+	run(hold("{a}4", 1))
+	run(settle("{a}4", 1), Entry{Key: "{a}4", Rule: rule, Cost: 1}, hold("{a}4", 2), settle("{a}4", 2), Entry{Key: "{a}5", Rule: rule, Operation: lua.Peek, Cost: 1})
+	if left := client.Exists(ctx, holdsKey("{a}4")); left.Err() != nil || left.Val() != 0 {
+		t.Errorf("%v", left)
+	}
+}
+
 // answers is a hook that answers commands in place of a server, by their names.
 type answers func(name string) error
 

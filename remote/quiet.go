@@ -77,7 +77,7 @@ func (s *Script) DialAnother(ctx context.Context) {
 
 func dialAnother(ctx context.Context, client *redis.Client) {
 	before := client.PoolStats()
-	if idle := before.IdleConns; idle == 0 || idle > dialBehindAtMost || int(before.TotalConns)+spareConns > client.Options().PoolSize {
+	if idle := before.IdleConns; idle == 0 || idle > dialBehindAtMost || int(before.TotalConns)+spareConns > mostConns(client) {
 		return
 	}
 	var taken []*redis.Conn
