@@ -82,9 +82,9 @@ type Limiter struct {
 // calling New, which may not run those that are added later: of a client of one node the limiter uses
 // a copy, with the same connections, that keeps the deadlines of contexts; to a Cluster's client it adds
 // a hook of its own, which sends the limiter's commands straight to their masters. The connections that the
-// client dials from then on, for whomever, are those of [Dialer]; but with TLS, or if the client's own Dialer
-// returns another type than *net.TCPConn or *net.UnixConn, they stay as they are. [Open] says which settings
-// a client should have.
+// client dials from then on, for whomever, are those of [Dialer], which a DialHook of the client's gets, too; but
+// with TLS, or if the client's own Dialer returns another type than *net.TCPConn or *net.UnixConn, they stay as
+// they are. [Open] says which settings a client should have.
 //
 // New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
 // cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
