@@ -158,3 +158,28 @@ func TestForgottenNodesHoldNoConnection(t *testing.T) {
 		t.Error("a connection is held")
 	}
 }
+
+// A client that has been used dials another connection, unless that would leave others too few.
+func TestAnotherConnectionIsDialed(t *testing.T) {
+	for _, test := range []struct {
+		pool, active int
+		used         bool
+		conns        uint32
+	}{{10, 0, false, 0}, {10, 0, true, 2}, {spareConns, 0, true, 1}, {10, spareConns, true, 1}} {
+		client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.MaxActiveConns = test.pool, test.active })
+		if test.used {
+			if err := client.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		script := NewScript(client)
+		for range 100 { // a busy machine may make Redis look far away
+			if script.DialAnother(t.Context()); client.PoolStats().TotalConns == test.conns {
+				break
+			}
+		}
+		if stats := client.PoolStats(); stats.TotalConns != test.conns || stats.IdleConns != test.conns {
+			t.Errorf("%+v: %d connections, %d of them unused", test, stats.TotalConns, stats.IdleConns)
+		}
+	}
+}

@@ -42,11 +42,7 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 		}
 	}
 	const torn = -1
-	slot := int(keySlot("{a}"))
-	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
-	if slot >= 16384/2 {
-		from, to = to, from
-	}
+	slot, from, to := slotToMove(cluster, "{a}")
 
 	expect(batch(0, "{a}1", "{a}2"), 9, 9)
 	cluster.MoveSlots(t, from, to, []int{slot}, func() {
@@ -83,18 +79,35 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	}
 }
 
+// slotToMove returns the slot of a key, the node that has it, and the other one, in a Cluster of two.
+func slotToMove(cluster *redistest.Cluster, key string) (slot int, from, to *redistest.Server) {
+	slot = int(keySlot(key))
+	from, to = cluster.Nodes()[0], cluster.Nodes()[1]
+	if slot >= SlotCount/2 {
+		from, to = to, from
+	}
+	return slot, from, to
+}
+
+// runAllowed runs entries, all of which should be allowed.
+func runAllowed(t *testing.T, script *Script, entries []Entry) []Reply {
+	t.Helper()
+	replies := runAll(t, script, entries)
+	for i, r := range replies {
+		if r.Status != Allowed {
+			t.Errorf("entry %d, of %s: %+v", i, entries[i].Key, r)
+		}
+	}
+	return replies
+}
+
 // While a slot is moving, a key that a batch empties is not there any more for the rest of it. What gave the
 // last units back has done so, and what comes behind it in the batch is decided.
 func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
-	client, ctx := cluster.Client(t), context.Background()
-	script := NewScript(client)
-	slot := int(keySlot("{a}"))
-	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
-	if slot >= 16384/2 {
-		from, to = to, from
-	}
+	script := NewScript(cluster.Client(t))
+	slot, from, to := slotToMove(cluster, "{a}")
 	slots, err := NewSlotsRule(limit.Concurrent(10), time.Minute, Holder{1})
 	if err != nil {
 		t.Fatal(err)
@@ -106,19 +119,7 @@ func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 		"fixed":   newRule(t, limit.PerHour(10), limit.FixedWindow()),
 		"slots":   slots,
 	}
-	run := func(entries ...Entry) []Reply {
-		t.Helper()
-		replies, err := script.Run(ctx, entries, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range replies {
-			if r.Err != nil || r.Status != Allowed {
-				t.Errorf("entry %d, of %s: %+v", i, entries[i].Key, r)
-			}
-		}
-		return replies
-	}
+	run := func(entries ...Entry) []Reply { t.Helper(); return runAllowed(t, script, entries) }
 	taken := map[string]Reply{}
 	for name, rule := range rules {
 		for _, key := range []string{"{a}" + name, "{a}" + name + "2"} {
@@ -152,25 +153,9 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	cluster := redistest.StartCluster(t, 2)
 	client, ctx := cluster.Client(t), context.Background()
 	script := NewScript(client)
-	slot := int(keySlot("{a}"))
-	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
-	if slot >= 16384/2 {
-		from, to = to, from
-	}
+	slot, from, to := slotToMove(cluster, "{a}")
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
-	run := func(entries ...Entry) []Reply {
-		t.Helper()
-		replies, err := script.Run(ctx, entries, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range replies {
-			if r.Err != nil || r.Status != Allowed {
-				t.Errorf("entry %d, of %s: %+v", i, entries[i].Key, r)
-			}
-		}
-		return replies
-	}
+	run := func(entries ...Entry) []Reply { t.Helper(); return runAllowed(t, script, entries) }
 	hold := func(key string, id uint64) Entry {
 		return Entry{Key: key, Rule: rule, Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: id, Life: time.Minute}}
 	}
