@@ -80,29 +80,30 @@ func TestConnectionsOfAHandedInClientAreQuiet(t *testing.T) {
 	} {
 		for _, used := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, used before: %v", name, used), func(t *testing.T) {
-				runs := countRuns(t)
-				client := newClient(runs)
-				for i := 0; used && i < 100; i++ { // of all masters
-					if err := client.Exists(t.Context(), fmt.Sprint(i)).Err(); err != nil {
+				// On a busy machine Redis may look far away, and is then left alone: again.
+				redistest.Eventually(t, "all runs of the script are sent over quiet connections", func() bool {
+					runs := countRuns(t)
+					client := newClient(runs)
+					for i := 0; used && i < 100; i++ { // of all masters
+						if err := client.Exists(t.Context(), fmt.Sprint(i)).Err(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					limiter, err := New(client, Prefix(redistest.Prefix()))
+					if err != nil {
 						t.Fatal(err)
 					}
-				}
-				limiter, err := New(client, Prefix(redistest.Prefix()))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer limiter.Close()
-				rule := limiter.MustRule("r", limit.PerHour(10))
-				runs.quiet.Store(0)
-				runs.ordinary.Store(0)
-				for i := range 100 {
-					if _, err := rule.Allow(t.Context(), fmt.Sprint(i)); err != nil {
-						t.Fatal(err)
+					defer limiter.Close()
+					rule := limiter.MustRule("r", limit.PerHour(10))
+					runs.quiet.Store(0)
+					runs.ordinary.Store(0)
+					for i := range 100 {
+						if _, err := rule.Allow(t.Context(), fmt.Sprint(i)); err != nil {
+							t.Fatal(err)
+						}
 					}
-				}
-				if quiet, ordinary := runs.quiet.Load(), runs.ordinary.Load(); quiet < 90 || ordinary > 0 {
-					t.Errorf("%d runs of the script over quiet connections, %d over others, want 100 and none", quiet, ordinary)
-				}
+					return runs.quiet.Load() >= 90 && runs.ordinary.Load() == 0
+				})
 			})
 		}
 	}
