@@ -254,9 +254,10 @@ const (
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
-// leased units and slots are given back, and so is what is granted to calls of [Rule.Wait] that have ended; Redis is
-// charged for what was granted without it, if it can be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
-// behind. It takes at most a second longer than the deadline. Closing again does nothing.
+// leased units and slots are given back, and so is what is granted to calls of [Rule.Wait] that have ended;
+// Redis is charged for what was granted without it, if it can be reached; the instance leaves the fleet.
+// Close waits for trips in flight and leaves no goroutine behind. It takes at most a second longer than the
+// deadline. Closing again does nothing.
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in
 // time when the instance left the fleet, so that the others count it for up to five seconds more; or
