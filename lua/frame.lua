@@ -61,8 +61,8 @@
 --   or, of a TAKE or HOLD that was decided straight through (see "plain" in state.lua) and
 --   allowed, with all of its count
 --     255, units free (7), reset after (7)
---     or what was written: of GCRA the state, behind 254 if it has d-ths; of a log's ring
---     what is in front of its slots
+--     or what was written: of GCRA the state, behind 254 if it has d-ths; of a fixed window the
+--     state; of a log's ring what is in front of its slots
 --
 -- and at the end the clock (7), unless there is one entry, and what was written: then the
 -- clock is the newest charge's time.
