@@ -89,7 +89,6 @@ make[FIXED_WINDOW] = function()
     if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or (stamp and (stamp < start or stamp > newest)) or count > rule.quota then
       return
     end
-    seen_key = nil
     if alike then
       units = 0
       for i = 1, #alike.stamps do
@@ -101,11 +100,10 @@ make[FIXED_WINDOW] = function()
     local given = math.min(units, count)
     count = count - given
     if count == 0 then
-      if given > 0 then
-        call('DEL', key)
-      end
-      return given, rule.quota, 0
-    elseif given > 0 then
+      return
+    end
+    seen_key = nil
+    if given > 0 then
       p.key, p.now, p.lasts = key, now, unpack_time(raw, HEADER + 1)
       store(p, sub(raw, 1, HEADER + 7) .. pack_int(count, 6), finish)
     end
