@@ -87,7 +87,7 @@ func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
 		g.Hold, d, _ = q.Rule.Hold(ctx, q.Key, q.Cost, q.Hold)
 	case q.Rule.slotTTL != 0:
 		end, _ := ctx.Deadline() // which Acquire does not keep by itself
-		g.Slot, d, _ = q.Rule.Acquire(remote.DecideBy(ctx, end), q.Key, q.Cost)
+		g.Slot, d, _ = q.Rule.Acquire(remote.Rest(ctx, end), q.Key, q.Cost)
 	default:
 		d, _ = q.Rule.AllowN(ctx, q.Key, q.Cost)
 	}
