@@ -22,7 +22,8 @@ type KeyFunc func(ctx context.Context, method string) string
 func Everyone(context.Context, string) string { return "all" }
 
 // Peer is the address that a call's connection comes from: IPv4 as it is, IPv6 by its
-// /64. Behind a proxy that is the proxy's. Calls over anything but IP have no key.
+// /64. Behind a proxy that is the proxy's: see the example of [KeyFunc]. Calls over anything but IP have
+// no key.
 func Peer(ctx context.Context, _ string) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
