@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -46,10 +47,10 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	if grants != nil {
 		realGrants = make(Grants, len(real))
 	}
-	// One deadline for both (law 7). Only the dry runs are given it as a context: for the others it
-	// would look like a caller's short deadline, which is no failure of Redis.
-	rest, cancel := context.WithTimeout(ctx, l.config.deadline)
-	defer cancel()
+	// One deadline for both (law 7). It is not the others', for which it would be time that the program
+	// gave them, and a Redis that misses it no failure. Nor is it the context's own, whose end would be
+	// counted as an error of a caller who has not cancelled anything (law 6).
+	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
 	var decided []limit.Decision
 	if len(real) > 0 {
 		var err error
@@ -86,8 +87,7 @@ func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
 	case q.Hold != 0:
 		g.Hold, d, _ = q.Rule.Hold(ctx, q.Key, q.Cost, q.Hold)
 	case q.Rule.slotTTL != 0:
-		end, _ := ctx.Deadline() // which Acquire does not keep by itself
-		g.Slot, d, _ = q.Rule.Acquire(remote.Rest(ctx, end), q.Key, q.Cost)
+		g.Slot, d, _ = q.Rule.Acquire(ctx, q.Key, q.Cost)
 	default:
 		d, _ = q.Rule.AllowN(ctx, q.Key, q.Cost)
 	}

@@ -190,8 +190,11 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	if took := time.Since(began); took >= 2*deadline {
 		t.Errorf("took %v with a deadline of %v", took, deadline)
 	}
-	if err != nil || !ds[0].Allowed || !ds[0].Degraded() || !ds[1].Allowed || !ds[1].DryRun {
+	if err != nil || !ds[0].Allowed || !ds[0].Degraded() || !ds[1].Allowed || !ds[1].DryRun || !ds[1].Degraded() {
 		t.Errorf("%+v, %v", ds, err)
+	}
+	if got := ruleStats(l, "dry"); got.Errors.Total() != 0 || got.DryRun[ds[1].Tier].Allowed != 1 {
+		t.Errorf("the dry run is counted as %+v, want one decision and no error", got)
 	}
 	redistest.Eventually(t, "the breaker opens", func() bool {
 		_, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 1})

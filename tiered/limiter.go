@@ -254,8 +254,8 @@ const (
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
 
 // Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
-// leased units and slots are given back; Redis is charged for what was granted without it, if it can
-// be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
+// leased units and slots are given back, and so is what is granted to calls of [Rule.Wait] that have ended; Redis is
+// charged for what was granted without it, if it can be reached; the instance leaves the fleet. Close waits for trips in flight and leaves no goroutine
 // behind. It takes at most a second longer than the deadline. Closing again does nothing.
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in
@@ -290,11 +290,14 @@ func (l *Limiter) Close() error {
 
 // endTrips ends all calls to Redis, and leaves the fleet.
 func (l *Limiter) endTrips() error {
+	began := time.Now()
 	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
 	defer cancel()
-	l.closeSlots() // first, since it takes a time of its own
+	l.lines.close()
+	l.closeSlots() // before the rest, since it takes a time of its own
 	l.leases.Close(soon)
 	l.closeHolds(soon)
+	awaitUntil(&l.lines.asks, l.config.deadline+chargeWithin-time.Since(began))
 	_ = l.shards.ChargeRest(soon, false)
 	if units := l.shards.Uncharged(); units > 0 {
 		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)

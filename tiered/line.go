@@ -34,6 +34,23 @@ type lines struct {
 	some atomic.Bool // whether there are any, for release: usually nobody waits
 	mu   sync.Mutex  // guards all queues and their waiters
 	of   map[lineID][]*line
+
+	closed bool           // nobody asks any more
+	asks   sync.WaitGroup // of waiters that have asked, until what nobody waits for any more is given back
+}
+
+// close ends all waits, and lets nobody ask any more.
+func (ls *lines) close() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.closed = true
+	for _, queues := range ls.of {
+		for _, q := range queues {
+			for at := q.waiters.Front(); at != nil; at = at.Next() {
+				at.Value.(*waiter).told.Send()
+			}
+		}
+	}
 }
 
 type lineID struct {
@@ -126,6 +143,9 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	switch {
 	case w.place == nil:
 		return waiterDone, 0
+	case q.lines.closed:
+		q.done(w, limit.Decision{}, limit.ErrClosed)
+		return waiterDone, 0
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
@@ -143,6 +163,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 		return waiterWaits, pause
 	}
 	q.asking, q.released = true, false
+	q.lines.asks.Add(1)
 	return waiterAsks, 0
 }
 

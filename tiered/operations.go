@@ -62,12 +62,18 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	k := r.limiter.key(key)
 	charged := d.Granted
 	d.Granted -= units
-	if d.ChargedAt != 0 {
-		return r.refund(ctx, &k, units, charged, d.ChargedAt)
+	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
+}
+
+// giveBack gives back units of a charge of the given time; 0 is that of a charge that was made without Redis. It does
+// so while the limiter is being closed, too.
+func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
+	if at != 0 {
+		return r.refund(ctx, k, units, charged, at)
 	}
-	q := r.inOutageOf(&k) // Redis has no such charge
-	r.limiter.shardOf(&k).Returned(&q, units, true)
-	r.unitsCameBack(&k)
+	q := r.inOutageOf(k) // Redis has no such charge
+	r.limiter.shardOf(k).Returned(&q, units, true)
+	r.unitsCameBack(k)
 	return nil
 }
 

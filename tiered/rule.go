@@ -119,8 +119,10 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 }
 
 // WithLimit returns a copy of the rule with another limit. It has the same name, counts in Redis, and
-// metrics. Use it for keys with their own limit, such as a tenant's plan, and prepare one rule per
-// plan at start. If the rule's algorithm was chosen by the size of its limit, it is chosen again.
+// metrics. Use it for keys with their own limit, such as a tenant's plan. Since it takes some
+// microseconds, call it at start for each plan, and for a tenant's own limit when that is loaded or
+// changes, not for each request. The limiter does not keep the copy. If the rule's algorithm was chosen by
+// the size of its limit, it is chosen again.
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/wake"
@@ -111,17 +112,24 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 }
 
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
+	defer q.lines.asks.Done()
 	if w.rule.slotTTL != 0 {
 		q.acquireFor(w, count)
 		return
 	}
 	asked := w.question()
 	granted, denied, err := asked.allowSeveral(ctx, count)
-	for _, d := range q.answered(w, granted, nil, denied, err) {
-		if err := w.rule.Refund(ctx, w.key.said, &d, d.Granted); err != nil {
-			w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
-		}
+	left := q.answered(w, granted, nil, denied, err)
+	var refunds sync.WaitGroup // at the same time, so that they share trips: Close waits for them
+	for _, d := range left {
+		refunds.Go(func() {
+			k := w.rule.limiter.key(w.key.said)
+			if err := w.rule.giveBack(context.WithoutCancel(ctx), &k, d.Granted, d.Granted, d.ChargedAt); err != nil {
+				w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
+			}
+		})
 	}
+	refunds.Wait()
 }
 
 func (w *waiter) wantsTheSame(other *waiter) bool {

@@ -556,6 +556,66 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	})
 }
 
+// Law 12: Close gives back the units that Redis is being asked for on behalf of callers that wait, whether they have left
+// before, as those of a service that shuts down have, or are sent away by Close.
+func TestLaw12CloseGivesBackWhatNobodyWaitsForAnyMore(t *testing.T) {
+	t.Parallel()
+	for what, leaves := range map[string]bool{"they have left": true, "they wait": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server, prefix := redistest.Start(t), redistest.Prefix()
+			l := newLimiterOn(t, server.Client(t), prefix, Deadline(10*time.Second))
+			r := newRule(t, l, "r", limit.PerHour(10))
+			mustAllow(t, r, "k", 10)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			var all sync.WaitGroup
+			want := limit.ErrClosed
+			if leaves {
+				want = context.Canceled
+			}
+			for range 3 {
+				all.Go(func() {
+					if d, err := r.Wait(ctx, "k", 2); !errors.Is(err, want) {
+						t.Errorf("%+v, %v, want %v", d, err, want)
+					}
+				})
+			}
+			redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
+			if err := server.Client(t).Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
+				t.Fatal(err)
+			}
+			r.forgetDenial(l.key("k").hash)
+			server.Pause()
+			l.lines.release("r", "k")
+			redistest.Eventually(t, "they are asked for", func() bool {
+				l.lines.mu.Lock()
+				defer l.lines.mu.Unlock()
+				q := l.lines.of[lineID{"r", "k"}]
+				return len(q) > 0 && q[0].asking
+			})
+			if leaves {
+				leave()
+				all.Wait()
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- l.Close() }()
+			redistest.Eventually(t, "Close has begun", l.closed.Load)
+			if !leaves {
+				all.Wait() // nobody waits for Redis to return
+			}
+			server.Resume()
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+			again := newRule(t, newLimiterOn(t, server.Client(t), prefix), "r", limit.PerHour(10))
+			if d, err := again.Peek(t.Context(), "k", 1); err != nil || d.Remaining != 10 {
+				t.Errorf("%+v, %v: units are still charged", d, err)
+			}
+		})
+	}
+}
+
 // Who waits under one limit keeps nobody waiting whose limit of the same name has room: that of a tenant's
 // plan, or one that was raised meanwhile.
 func TestWaitingUnderAnotherLimit(t *testing.T) {
