@@ -117,6 +117,8 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 		return nil
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
 		return errorStatus(err, ": "+err.Error()) // the caller is the program itself
+	case admission.ByOutage(c.rule, &d):
+		return withDetails(codes.Unavailable, "not sent: calls cannot be counted at the moment", retryInfo(d.RetryAfter))
 	}
 	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}
 	return withDetails(codes.ResourceExhausted, "not sent: the quota is used up", retryInfo(d.RetryAfter), quota)

@@ -413,6 +413,33 @@ func TestOutagePolicies(t *testing.T) {
 	}
 }
 
+// A call that is not sent because Redis is lost, and the rule then lets nothing through, is not told that
+// the quota is used up.
+func TestClientsAreToldOfAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), "x")
+	rule := newRule(t, l, "hourly", limit.PerHour(9), tiered.OnOutage(tiered.Deny))
+	server.Kill()
+	for name, longest := range map[string]time.Duration{"at once": 0, "waits": 200 * time.Millisecond} {
+		c, err := NewClient(rule, MaxWait(longest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, s := serve(t, nil, grpc.WithChainUnaryInterceptor(c.Unary))
+		told := false
+		for range 50 { // on a machine that stood still, the time may be over before the limiter has said why
+			_, err = client.EmptyCall(t.Context(), &pb.Empty{})
+			code, retry, violated := details(err)
+			if told = code == codes.Unavailable && retry.GetRetryDelay().AsDuration() > 0 && violated == nil; told || longest == 0 {
+				break
+			}
+		}
+		if !told || s.calls.Load() != 0 {
+			t.Errorf("%s: %v, %d calls were sent", name, err, s.calls.Load())
+		}
+	}
+}
+
 func TestClientKeepsWithinAQuota(t *testing.T) {
 	l := newLimiter(t)
 	hourly := newRule(t, l, "hourly", limit.PerHour(4))
@@ -570,6 +597,15 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	for want, option := range map[string]Option{
+		`limit "api" has a rule of another limiter`: Limit(newRule(t, newLimiter(t), "api", limit.PerHour(10)), Everyone),
+		`limit "api" has a key, or a part of one`:   Limit(rule, FirstOf(Everyone, Join(Peer, Principal(nil)))),
+		"limit 1 has a rule that is nil":            Limit(nil, Everyone),
+	} {
+		if _, err := NewServer(l, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
 		}
 	}
 	if _, err := NewServer(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {

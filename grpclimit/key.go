@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -21,7 +22,8 @@ type KeyFunc func(ctx context.Context, method string) string
 func Everyone(context.Context, string) string { return "all" }
 
 // Peer is the address that a call's connection comes from: IPv4 as it is, IPv6 by its
-// /64. Behind a proxy that is the proxy's. Calls over anything but IP have no key.
+// /64. Behind a proxy that is the proxy's: see the example of [KeyFunc]. Calls over anything but IP have
+// no key.
 func Peer(ctx context.Context, _ string) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -35,7 +37,8 @@ func Peer(ctx context.Context, _ string) string {
 }
 
 // Method is the call's full method name. A server applies limits only to methods that it knows, so
-// there are few.
+// there are few. One with a grpc.UnknownServiceHandler, such as a proxy, knows all: there clients can
+// invent any number of methods, each with a quota of its own.
 func Method(_ context.Context, method string) string { return method }
 
 // Metadata returns a key that is the first value of a metadata key of the call, such as an API key.
@@ -51,14 +54,21 @@ func Metadata(name string) KeyFunc {
 }
 
 // Principal returns a key that is the user of a call, which an authentication before the limit has
-// stored in the context. The function returns "" for nobody.
+// stored in the context. The function returns "" for nobody. Of nil Principal makes nil, which [Limit]
+// refuses, as [Join] and [FirstOf] do of any.
 func Principal(of func(context.Context) string) KeyFunc {
+	if of == nil {
+		return nil
+	}
 	return func(ctx context.Context, _ string) string { return of(ctx) }
 }
 
 // Join makes one key of several, such as principal and method: each combination has
 // its own quota. Whatever their bytes, two different combinations never share a key.
 func Join(parts ...KeyFunc) KeyFunc {
+	if hasNil(parts) {
+		return nil
+	}
 	return func(ctx context.Context, method string) string {
 		values := make([]string, len(parts))
 		for i, part := range parts {
@@ -71,6 +81,9 @@ func Join(parts ...KeyFunc) KeyFunc {
 // FirstOf returns a key that is the first of several that the call has, such as the principal, or
 // else the peer. A value of one never equals a value of another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
+	if hasNil(alternatives) {
+		return nil
+	}
 	return func(ctx context.Context, method string) string {
 		for i, alternative := range alternatives {
 			if key := alternative(ctx, method); key != "" {
@@ -79,4 +92,8 @@ func FirstOf(alternatives ...KeyFunc) KeyFunc {
 		}
 		return ""
 	}
+}
+
+func hasNil(parts []KeyFunc) bool {
+	return slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
 }

@@ -19,7 +19,7 @@ type Option func(*Server) error
 // tiered.Limiter.AllowAll). Each needs a rule of its own.
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(s *Server) error {
-		if err := s.names.Add(rule, key != nil); err != nil {
+		if err := s.names.Add(s.limiter, rule, key != nil); err != nil {
 			return err
 		}
 		l := &rateLimit{Limit: admission.Limit[call, Result]{Rule: rule, Key: func(c call) string { return key(c.ctx, c.method) }}}

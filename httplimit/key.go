@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/internal/keys"
@@ -51,8 +52,12 @@ func Header(name string) KeyFunc {
 }
 
 // Principal returns a key that is the user of a request, which an authentication before the limit
-// has stored in the request's context. The function returns "" for nobody.
+// has stored in the request's context. The function returns "" for nobody. Of nil Principal makes nil,
+// which [Limit] refuses, as [Join] and [FirstOf] do of any.
 func Principal(of func(context.Context) string) KeyFunc {
+	if of == nil {
+		return nil
+	}
 	return func(r *http.Request) string { return of(r.Context()) }
 }
 
@@ -92,6 +97,9 @@ func matched(mux *http.ServeMux, r *http.Request) string {
 // Join makes one key of several, such as principal and pattern: each combination has
 // its own quota. Whatever their bytes, two different combinations never share a key.
 func Join(parts ...KeyFunc) KeyFunc {
+	if hasNil(parts) {
+		return nil
+	}
 	return func(r *http.Request) string {
 		var space [4]string
 		values := space[:0]
@@ -105,6 +113,9 @@ func Join(parts ...KeyFunc) KeyFunc {
 // FirstOf returns a key that is the first of several that the request has, such as the principal,
 // or else the client's address. A value of one never equals a value of another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
+	if hasNil(alternatives) {
+		return nil
+	}
 	return func(r *http.Request) string {
 		for i, alternative := range alternatives {
 			if key := alternative(r); key != "" {
@@ -113,4 +124,8 @@ func FirstOf(alternatives ...KeyFunc) KeyFunc {
 		}
 		return ""
 	}
+}
+
+func hasNil(parts []KeyFunc) bool {
+	return slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
 }

@@ -417,6 +417,15 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrInvalidOption", name, err)
 		}
 	}
+	for want, option := range map[string]Option{
+		`limit "api" has a rule of another limiter`: Limit(newRule(t, newLimiter(t), "api", limit.PerHour(10)), Everyone),
+		`limit "api" has a key, or a part of one`:   Limit(rule, FirstOf(Everyone, Join(ClientAddress, Principal(nil)))),
+		"limit 1 has a rule that is nil":            Limit(nil, Everyone),
+	} {
+		if _, err := New(l, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
+		}
+	}
 	if _, err := New(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil limiter: error %v", err)
 	}

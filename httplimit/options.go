@@ -21,7 +21,7 @@ type Option func(*middleware) error
 // rule of its own, whose name is the name of the policy that clients see.
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(m *middleware) error {
-		if err := m.names.Add(rule, key != nil); err != nil {
+		if err := m.names.Add(m.limiter, rule, key != nil); err != nil {
 			return err
 		}
 		l := &rateLimit{Limit: admission.Limit[*http.Request, Response]{Rule: rule, Key: key}}

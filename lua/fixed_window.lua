@@ -11,9 +11,11 @@
 -- key's own time may be further ahead: later windows are assumed to be as long as the last known
 -- one.
 --
---   tag 5: header, count (6 bytes)
+--   tag 5: header, when the window of the newest charge ends (7 bytes), count (6)
 
 make[FIXED_WINDOW] = function()
+  local LENGTH = HEADER + 13
+
   local fixed = {}
 
   -- The window that t lies in: where it begins and ends.
@@ -39,30 +41,37 @@ make[FIXED_WINDOW] = function()
   -- Most requests are for units that are free, of a key that is new, or was charged before and has
   -- no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
-    local raw, now = pcall('GET', key) or '', clock
-    local start, finish = window_of(now, rule)
-    local count = 0
-    seen_key, seen = key, raw
-    if #raw == HEADER + 6 then
+    local raw, now, count, lasts = pcall('GET', key) or '', clock, 0, false
+    if now < rule.start or now >= rule.finish then
+      rule.start, rule.finish = window_of(now, rule)
+      rule.ends = pack_time(rule.finish)
+    end
+    if #raw == LENGTH then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
       local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
       if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now then
+        seen_key, seen = key, raw
         return
       end
-      if newest >= start then
-        count = unpack_int(raw, HEADER + 1, 6)
+      if newest >= rule.start then
+        count, lasts = unpack_int(raw, HEADER + 8, 6), find(raw, rule.ends, HEADER + 1, true) == HEADER + 1
       end
     elseif raw ~= '' then
+      seen_key, seen = key, raw
       return
     end
     count = count + cost
     if count > rule.quota then
+      seen_key, seen = key, raw
       return
     end
-    seen_key = nil
-    local value = char(TAG_FIXED_WINDOW, bytes_of(now)) .. NO_OFFSET .. pack_int(count, 6)
-    put('SET', key, value, expiry(finish)) -- it may have been charged under a shorter window
-    return char(ANSWER_ALLOWED, bytes_of(rule.quota - count)) .. pack_time(finish - now)
+    local value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
+    if lasts then
+      put('SETRANGE', key, '0', value)
+    else -- it is new, or was charged under another window
+      put('SET', key, value, expiry(rule.finish))
+    end
+    return value
   end
 
   local p = { key = '', now = 0, offset = 0, charged = false, lasts = 0 } -- what store needs to know of the current key
@@ -70,17 +79,16 @@ make[FIXED_WINDOW] = function()
   local function plain_give(key, rule, stamp, _, units, alike)
     local raw, now = pcall('GET', key) or '', clock
     seen_key, seen = key, raw
-    if #raw ~= HEADER + 6 then
+    if #raw ~= LENGTH then
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local start, finish = window_of(now, rule)
-    local count = unpack_int(raw, HEADER + 1, 6)
+    local count = unpack_int(raw, HEADER + 8, 6)
     if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or (stamp and (stamp < start or stamp > newest)) or count > rule.quota then
       return
     end
-    seen_key = nil
     if alike then
       units = 0
       for i = 1, #alike.stamps do
@@ -92,13 +100,12 @@ make[FIXED_WINDOW] = function()
     local given = math.min(units, count)
     count = count - given
     if count == 0 then
-      if given > 0 then
-        call('DEL', key)
-      end
-      return given, rule.quota, 0
-    elseif given > 0 then
-      p.key, p.now = key, now
-      store(p, sub(raw, 1, HEADER) .. pack_int(count, 6), finish)
+      return
+    end
+    seen_key = nil
+    if given > 0 then
+      p.key, p.now, p.lasts = key, now, unpack_time(raw, HEADER + 1)
+      store(p, sub(raw, 1, HEADER + 7) .. pack_int(count, 6), finish)
     end
     return given, rule.quota - count, finish - now
   end
@@ -106,7 +113,10 @@ make[FIXED_WINDOW] = function()
   -- Dials of a window of the calendar, whose length is given as 0: where the last,
   -- this, the next window, and its next begin (7 bytes each).
   function fixed.rule(quota, window, dials)
-    local rule = { algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota }
+    local rule = {
+      algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota,
+      start = 0, finish = 0, ends = '', -- the window that was last used by plain
+    }
     if window == 0 then
       rule.bounds = {}
       for i = 1, 4 do
@@ -117,15 +127,18 @@ make[FIXED_WINDOW] = function()
   end
 
   function fixed.read(s)
-    if #s.raw ~= HEADER + 6 then
+    if #s.raw ~= LENGTH then
       return false
     end
-    s.count = unpack_int(s.raw, HEADER + 1, 6)
+    s.count = unpack_int(s.raw, HEADER + 8, 6)
     return s.count <= MOST_UNITS
   end
 
   function fixed.look(s, rule)
     local start = window_of(s.now, rule)
+    if s.tag == TAG_FIXED_WINDOW then
+      s.lasts = unpack_time(s.raw, HEADER + 1)
+    end
     if s.tag == 0 or window_of(s.newest, rule) ~= start then
       s.count = 0
     elseif s.tag ~= TAG_FIXED_WINDOW then
@@ -178,7 +191,9 @@ make[FIXED_WINDOW] = function()
   end
 
   function fixed.write(s, rule)
-    store(s, header(TAG_FIXED_WINDOW, s) .. pack_int(s.count, 6), s.now + fixed.wait(s, rule))
+    local _, finish = window_of(s.now, rule)
+    local ends = s.charged and finish or math.max(finish, s.lasts) -- a key that is not charged keeps its expiry
+    store(s, header(TAG_FIXED_WINDOW, s) .. pack_time(ends) .. pack_int(s.count, 6), finish)
   end
 
   function fixed.reset(s, rule)

@@ -61,8 +61,8 @@
 --   or, of a TAKE or HOLD that was decided straight through (see "plain" in state.lua) and
 --   allowed, with all of its count
 --     255, units free (7), reset after (7)
---     or what was written: of GCRA the state, behind 254 if it has d-ths; of a log's ring
---     what is in front of its slots
+--     or what was written: of GCRA the state, behind 254 if it has d-ths; of a fixed window the
+--     state; of a log's ring what is in front of its slots
 --
 -- and at the end the clock (7), unless there is one entry, and what was written: then the
 -- clock is the newest charge's time.
@@ -546,6 +546,7 @@ local function held_plainly(s)
     return false
   end
   local id, each = sub(packed, from, from + 7), from + 15
+  local behind = each + (count > 1 and count * EACH_BYTES or 0)
   local entry_key, entry_holds, last = key, holds, keys
   if not same then
     entry_key, entry_holds, last = asked_keys[last + 1], nil, last + 1
@@ -562,15 +563,13 @@ local function held_plainly(s)
   if operation == HOLD then
     told = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count)
   else
-    told = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count)
+    local next_form = byte(packed, behind)
+    told = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count, next_form and next_form % 16 >= 8)
   end
   if not told then
     return false
   end
-  at = each
-  if count > 1 then
-    at = at + count * EACH_BYTES
-  end
+  at = behind
   keys, key, holds, replies = last, entry_key, entry_holds, replies + 1
   reply[replies] = told
   return true

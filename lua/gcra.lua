@@ -198,7 +198,6 @@ make[GCRA] = function()
     if newest > now or (stamp and stamp > newest) or tat < newest or tat > newest + 2 * MOST or part >= rule.d then
       return
     end
-    seen_key = nil
     p.now, p.newest, p.tat, p.part, p.changed = now, newest, tat, part, false
     local given
     if alike then
@@ -207,8 +206,10 @@ make[GCRA] = function()
       given = gcra.give(p, rule, stamp, charged, units)
     end
     if p.changed and gcra.empty(p) then -- also by less than a unit
-      call('DEL', key)
-    elseif p.changed then
+      return
+    end
+    seen_key = nil
+    if p.changed then
       local behind = pack_time(p.tat) .. rule.rate
       if p.part > 0 then
         behind = behind .. pack_int(p.part, 6)

@@ -402,8 +402,9 @@ do
     return told
   end
 
-  -- The same for settlements with no more than was held. Of a SETTLE with a count, each says what is settled.
-  function settle_plainly(key, holds, rule, used, id, each, count)
+  -- The same for settlements with no more than was held. Of a SETTLE with a count, each says what is settled. If more of
+  -- the same key follows in the batch, what empties its holds is not decided here, see write_holds.
+  function settle_plainly(key, holds, rule, used, id, each, count, more)
     if id == NO_HOLD or not rule.plain_give then
       return
     end
@@ -422,11 +423,14 @@ do
         return
       end
       rest = sub(raw, 1, from - 1) .. sub(raw, from + HOLD_BYTES)
+      if more and #rest == HOLDS_HEAD then
+        return
+      end
       given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
     else
-      local there, alike, more
-      rest, there, alike, more, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
-      if not alike or more > 0 then
+      local there, alike, above
+      rest, there, alike, above, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
+      if not alike or above > 0 or (more and #rest == HOLDS_HEAD) then
         return
       end
       begin = SETTLED_SOME .. pack_time(there + OUTCOME_OFFSET)

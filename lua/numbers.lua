@@ -59,6 +59,7 @@ local function pack_int(n, w)
   if w == 5 then return char(c, d, e, f, g) end
   n = (n - c) / 256
   local b = n % 256
+  if w == 6 then return char(b, c, d, e, f, g) end
   local text = char((n - b) / 256, b, c, d, e, f, g)
   if w == 7 then return text end
   return sub(text, 8 - w)

@@ -131,58 +131,74 @@ make[SLIDING_COUNTER] = function()
     s.newest_index = s.index
   end
 
+  -- The counts of a state, at their place in it, with those of the sub-windows that have begun since its newest charge
+  -- cleared; and their total.
+  local function clear_begun(raw, newest, rule)
+    local k, index, newest_index = rule.k, rule.index, sub_window(newest, rule)
+    p.index, p.newest_index, p.width = index, newest_index, rule.width
+    p.counts, p.total = sub(raw, COUNTS + 1), unpack_int(raw, HEADER + 10, 6)
+    if index - newest_index > k then
+      p.total = 0
+    else
+      for i = newest_index - k, index - k - 1 do
+        p.total = p.total - count_of(p, i, rule)
+      end
+    end
+    advance(p, rule)
+    return sub(raw, 1, COUNTS) .. p.counts, p.total
+  end
+
   -- Most requests are for units that are free, of a key that is new, or was charged under the same limit
   -- before and has no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
-    local raw, now = pcall('GET', key) or '', clock
-    seen_key, seen = key, raw
-    local index, into = sub_window(now, rule)
-    local newest_index, total, k = index, 0, rule.k
-    p.index, p.width = index, rule.width
-    if raw == '' then
-      p.counts = rep('\0', (k + 1) * rule.width)
-    elseif #raw ~= rule.bytes then -- another limit's, or no counter
-      return
-    else
+    local raw, now, width = pcall('GET', key) or '', clock, rule.width
+    if now < rule.start or now >= rule.finish then
+      local index = sub_window(now, rule)
+      rule.index, rule.start, rule.finish = index, time_of(index, 0, rule), time_of(index + 1, 0, rule)
+      rule.ends = time_of(index + rule.k + 1, 0, rule)
+      rule.place = COUNTS + index % (rule.k + 1) * width -- the current count stands behind this byte
+      rule.oldest = COUNTS + (index + 1) % (rule.k + 1) * width -- and the oldest
+    end
+    local counts, total = raw, 0
+    if #raw == rule.bytes then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
-      if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
-        return
-      end
       local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-      if newest > now then
+      if tag ~= TAG_COUNTER or h + i + j + k + l + m + n > 0 or newest > now or find(raw, rule.dims, HEADER + 1, true) ~= HEADER + 1 then
+        seen_key, seen = key, raw
         return
+      elseif newest >= rule.start then
+        total = unpack_int(raw, HEADER + 10, 6)
+      else
+        counts, total = clear_begun(raw, newest, rule)
       end
-      newest_index, total, p.counts = sub_window(newest, rule), unpack_int(raw, HEADER + 10, 6), sub(raw, COUNTS + 1)
+    elseif raw == '' then
+      counts = rule.unused
+    else -- another limit's, or no counter
+      seen_key, seen = key, raw
+      return
     end
 
-    local begun = index - newest_index -- sub-windows since then; as many have left
-    if begun > k then
-      total = 0
-    elseif begun > 0 then
-      for i = newest_index - k, index - k - 1 do
-        total = total - count_of(p, i, rule)
-      end
-    end
     local used, oldest = total + cost, 0
     if total > 0 and not rule.strict then
-      oldest = count_of(p, index - k, rule)
+      oldest = unpack_int(counts, rule.oldest + 1, width)
+      local _, into = sub_window(now, rule)
       used = used - oldest + muldiv_up(oldest, rule.window - into, rule.window)
     end
     if used > rule.quota or total < oldest then -- it does not fit, or the total is damaged
+      seen_key, seen = key, raw
       return
     end
-    seen_key = nil
-    p.newest_index, p.total = newest_index, total
-    advance(p, rule)
-    local count, ends = count_of(p, index, rule), time_of(index + k + 1, 0, rule)
-    replace(p, index, rule, pack_int(count + cost, rule.width))
-    local value = header_of_now(TAG_COUNTER) .. rule.dims .. pack_int(total + cost, 6) .. p.counts
+    local place, ends = rule.place, rule.ends
+    local count = unpack_int(counts, place + 1, width)
+    local value = header_of_now(TAG_COUNTER) .. rule.dims .. pack_int(total + cost, 6)
+      .. sub(counts, COUNTS + 1, place) .. pack_int(count + cost, width) .. sub(counts, place + width + 1)
     if count > 0 then -- it was charged in this sub-window, and lasts until the same time
       put('SETRANGE', key, '0', value)
     else
       put('SET', key, value, expiry(ends))
     end
-    return char(ANSWER_ALLOWED, bytes_of(rule.quota - used)) .. pack_time(ends - now)
+    local a, b, c, d, e, f, g = bytes_of(rule.quota - used)
+    return char(ANSWER_ALLOWED, a, b, c, d, e, f, g, bytes_of(ends - now))
   end
 
   local function plain_give(key, rule, stamp, _, units, alike)
@@ -224,8 +240,9 @@ make[SLIDING_COUNTER] = function()
     local k, width = unpack_int(packed, dials, 2), bytes_for(quota)
     return {
       algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain, bytes = COUNTS + (k + 1) * width,
-      plain_give = plain_give, most_plain = quota,
+      plain_give = plain_give, most_plain = quota, unused = rep('\0', COUNTS + (k + 1) * width),
       strict = byte(packed, dials + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
+      index = 0, start = 0, finish = 0, ends = 0, place = 0, oldest = 0, -- of the sub-window that was last used by plain
     }
   end
 

@@ -253,7 +253,7 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         charged, units), which does in the same way what give does, or,
 --                         of what it is given as alike behind these, what release does; it
 --                         returns the units given back, the units free, and the time until
---                         the key is as if never used
+--                         the key is as if never used; or nothing, also where the key would be empty
 --   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever the
 --                         rule's algorithm is. Returns whether they can be right
 --   look(s, rule)         takes over what was read, or a state of another algorithm; sets

@@ -20,7 +20,7 @@ const (
 	counterBytes = headerBytes + 15
 	gcraBytes    = headerBytes + 19
 	gcraFraction = 6
-	fixedBytes   = headerBytes + 6
+	fixedBytes   = headerBytes + 13
 	slotBytes    = 22 // of each process that holds units, of which there are 1,000 at most
 	holdBytes    = 30 // of each open hold, of which there are 1,000 at most
 	mostLines    = 1000

@@ -184,8 +184,9 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left
 		c.short = float64(left) < wholePart*float64(b.opt.Deadline)
+		c.ownTime = c.short && !isRest(c.ctx)
 		if left < min(leastTime, b.opt.Deadline/leastTimePart) {
-			return errDecideByNotSent
+			return b.late(c)
 		}
 	}
 	c.asked = localTime()
@@ -223,9 +224,9 @@ func (b *Batcher) late(c *call) error {
 	switch {
 	case c.hurried:
 		return errHurried
-	case c.short && sent:
+	case c.ownTime && sent:
 		return ErrDecideBy
-	case c.short:
+	case c.ownTime:
 		return errDecideByNotSent
 	case sent:
 		return ErrNoAnswer

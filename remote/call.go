@@ -16,7 +16,8 @@ type call struct {
 	elected         bool          // its caller is to lead the next trip; read once done was received
 	mayLead         bool          // its caller may lead: it has as much time as the limiter gives
 	hurried         bool          // its caller's own context ends long before the limiter's deadline
-	short           bool          // it was given less time than the limiter's deadline, see DecideBy
+	short           bool          // it has less time than the limiter's deadline, see DecideBy
+	ownTime         bool          // the program gave it that time
 	resent          bool
 	work            int64 // units that the script writes one by one for it
 

@@ -33,6 +33,16 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, decideByKey{}, t)
 }
 
+// Rest returns a context like that of [DecideBy], where t is not a time that the program gave the call, but the end of
+// the limiter's own deadline, of which earlier steps of the call have taken a part. Entries that are not
+// decided by then have missed the deadline, and do not end with ErrDecideBy.
+func Rest(ctx context.Context, t time.Time) context.Context {
+	if by, ok := decideByOf(ctx); ok && by.Sub(t) < time.Millisecond {
+		return ctx // the program's time ends no later
+	}
+	return context.WithValue(ctx, decideByKey{}, restTime(t))
+}
+
 // WithoutDecideBy returns a context without the time that [DecideBy] has set.
 func WithoutDecideBy(ctx context.Context) context.Context {
 	if _, ok := decideByOf(ctx); !ok {
@@ -58,10 +68,23 @@ func LateBy(ctx context.Context, err error) error {
 	return err
 }
 
-// decideByKey is the key of the time in contexts; nil there means that none counts.
+// decideByKey is the key of the time in contexts, a restTime if it is that of Rest; nil there means that none counts.
 type decideByKey struct{}
 
+type restTime time.Time
+
 func decideByOf(ctx context.Context) (by time.Time, ok bool) {
-	by, ok = ctx.Value(decideByKey{}).(time.Time)
-	return by, ok
+	switch t := ctx.Value(decideByKey{}).(type) {
+	case time.Time:
+		return t, true
+	case restTime:
+		return time.Time(t), true
+	}
+	return by, false
+}
+
+// isRest reports whether the time of a context is that of Rest.
+func isRest(ctx context.Context) bool {
+	_, ok := ctx.Value(decideByKey{}).(restTime)
+	return ok
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -196,7 +197,7 @@ func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(er
 func MayHaveRun(err error) bool {
 	switch {
 	case errors.Is(err, errNotRun), // first, because under overload most calls end with ErrNoRoom
-		errors.Is(err, ErrUnreadable), isOfCertificates(err), isA[tls.RecordHeaderError](err),
+		errors.Is(err, ErrUnreadable), errors.Is(err, quietconn.ErrClosedIdle), isOfCertificates(err), isA[tls.RecordHeaderError](err),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isA[*net.DNSError](err):
 		return false
 	}

@@ -171,3 +171,25 @@ func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 		})
 	}
 }
+
+// Law 8: a fixed window whose rule got a shorter window expires at the end of that, also if units were given back
+// before it was charged again.
+func TestLaw8AShorterFixedWindowExpiresSooner(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	long := newRule(t, limit.Per(10, 8760*time.Hour), limit.FixedWindow())
+	short := newRule(t, limit.Per(10, 12*time.Hour), limit.FixedWindow())
+	key := redistest.Prefix() + "shorter"
+	charged := decide(t, script, key, long, 0, 2)
+	runAll(t, script, []Entry{{Key: key, Rule: short, Operation: lua.Refund, Cost: 1, Charged: 2, Stamp: charged.Stamp}})
+	if expires := pexpireTime(t, client, key); expires != expiryOf(limit.Per(10, 8760*time.Hour), limit.FixedWindow(), charged) {
+		t.Fatalf("the key expires at %d ms already", expires)
+	}
+	again := decide(t, script, key, short, 0, 1)
+	if again.Remaining != 8 {
+		t.Fatalf("%+v, want 2 of 10 units in use", again)
+	}
+	if got, want := pexpireTime(t, client, key), expiryOf(limit.Per(10, 12*time.Hour), limit.FixedWindow(), again); got != want {
+		t.Errorf("expires at %d ms, matters until %d ms", got, want)
+	}
+}

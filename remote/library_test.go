@@ -90,6 +90,57 @@ func TestALibraryIsComparedOnce(t *testing.T) {
 	}
 }
 
+// If the server has lost the library and cannot load it now, the script runs as a function again as soon as it can.
+func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
+	t.Parallel()
+	set := func(name, value string) func(t *testing.T, admin *redis.Client) {
+		return func(t *testing.T, admin *redis.Client) {
+			if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	follow := func(host, port string) func(t *testing.T, admin *redis.Client) {
+		return func(t *testing.T, admin *redis.Client) {
+			if err := admin.Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		fault, end func(t *testing.T, admin *redis.Client)
+	}{
+		"NOREPLICAS": {set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0")},
+		"OOM":        {set("maxmemory", "1"), set("maxmemory", "0")},
+		"READONLY":   {follow("127.0.0.1", "1"), follow("NO", "ONE")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			admin := redistest.Start(t).Client(t)
+			script, rule := NewScript(admin), newRule(t, limit.PerHour(1000), limit.GCRA())
+			decide(t, script, "k", rule, 0, 1)
+			if err := admin.FunctionFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			c.fault(t, admin)
+			for range 2 {
+				_, err := script.Run(t.Context(), []Entry{{Key: "k", Rule: rule, Cost: 1}}, 0)
+				if err == nil || KindOf(err) != Unavailable || !strings.Contains(err.Error(), name) {
+					t.Fatalf("%v, want %s", err, name)
+				}
+			}
+			c.end(t, admin)
+			if err := admin.ConfigResetStat(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			decide(t, script, "k", rule, 0, 1)
+			if !callsOf(t, admin, "fcall") {
+				t.Error("the library is not used any more")
+			}
+		})
+	}
+}
+
 // Law 7: who waits for the library that another one loads waits no longer than for its own time, which does not
 // show that there can be none.
 func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {

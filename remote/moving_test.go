@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
-// What a batch empties of a key's holds is there for the rest of it, too: a log's hold that comes behind the settlement
+// What a batch empties of a key's holds is there for the rest of it, too: a hold that comes behind the settlement
 // of the only one is decided, and the script does not fail in the middle.
 func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
@@ -154,23 +155,38 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	client, ctx := cluster.Client(t), context.Background()
 	script := NewScript(client)
 	slot, from, to := slotToMove(cluster, "{a}")
-	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	run := func(entries ...Entry) []Reply { t.Helper(); return runAllowed(t, script, entries) }
-	hold := func(key string, id uint64) Entry {
-		return Entry{Key: key, Rule: rule, Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: id, Life: time.Minute}}
+	type held struct {
+		key  string
+		rule *Rule
+		used int64 // beside the hold
 	}
-	settle := func(key string, id uint64) Entry {
-		return Entry{Key: key, Rule: rule, Operation: lua.Settle, Hold: &Hold{ID: id}}
+	entry := func(k held, e Entry) Entry {
+		e.Key, e.Rule = k.key, k.rule
+		return e
 	}
-	keys := []string{"{a}1", "{a}2", "{a}3"} // the first of them to be moved may be either key of one
-	for _, key := range keys {
-		run(Entry{Key: key, Rule: rule, Cost: 1}, hold(key, 1))
+	hold := func(k held, id uint64) Entry {
+		return entry(k, Entry{Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: id, Life: time.Minute}})
+	}
+	settle := func(k held, id uint64) Entry { return entry(k, Entry{Operation: lua.Settle, Hold: &Hold{ID: id}}) }
+	take := func(k held, units int64) Entry { return entry(k, Entry{Cost: units}) }
+
+	var keys []held
+	for i, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
+		rule := newRule(t, limit.PerHour(10).WithBurst(10), a)
+		for used := range int64(2) {
+			k := held{fmt.Sprintf("{a}%d.%d", i, used), rule, used}
+			if used > 0 {
+				run(take(k, used))
+			}
+			run(hold(k, 1))
+			keys = append(keys, k)
+		}
 	}
 	decided := 0
 	cluster.MoveSlots(t, from, to, []int{slot}, func() {
-		for _, key := range keys {
-			entries := []Entry{settle(key, 1), hold(key, 2), {Key: key, Rule: rule, Cost: 1}}
-			replies, err := script.Run(ctx, entries, 0)
+		for _, k := range keys {
+			replies, err := script.Run(ctx, []Entry{settle(k, 1), hold(k, 2), take(k, 1)}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,22 +194,25 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 				continue // its two keys are torn
 			}
 			decided++
-			for i, remaining := range []int64{9, 8, 7} {
-				if r := replies[i]; r.Err != nil || r.Status != Allowed || r.Remaining != remaining {
-					t.Errorf("entry %d, of %s: %+v, want allowed with %d remaining", i, key, r, remaining)
+			for i, remaining := range []int64{10, 9, 8} {
+				if r := replies[i]; r.Err != nil || r.Status != Allowed || r.Remaining != remaining-k.used {
+					t.Errorf("entry %d, of %s: %+v, want allowed with %d remaining", i, k.key, r, remaining-k.used)
 				}
 			}
 		}
 	})
-	if decided < len(keys)-1 {
+	if decided < len(keys)-1 { // the first key that is moved may be one of the two of a hold
 		t.Errorf("of %d keys %d were decided", len(keys), decided)
 	}
 
 	// Nothing is left of holds that are settled.
-	run(hold("{a}4", 1))
-	run(settle("{a}4", 1), Entry{Key: "{a}4", Rule: rule, Cost: 1}, hold("{a}4", 2), settle("{a}4", 2), Entry{Key: "{a}5", Rule: rule, Operation: lua.Peek, Cost: 1})
-	if left := client.Exists(ctx, holdsKey("{a}4")); left.Err() != nil || left.Val() != 0 {
-		t.Errorf("%v", left)
+	for i, k := range keys {
+		k.key = fmt.Sprintf("{a}left%d", i)
+		run(hold(k, 1))
+		run(settle(k, 1), take(k, 1), hold(k, 2), settle(k, 2), Entry{Key: "{a}other", Rule: k.rule, Operation: lua.Peek, Cost: 1})
+		if left := client.Exists(ctx, holdsKey(k.key)); left.Err() != nil || left.Val() != 0 {
+			t.Errorf("%s: %v", k.key, left)
+		}
 	}
 }
 

@@ -2,11 +2,14 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
 // node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown
@@ -58,8 +61,18 @@ func (n *node) send(ctx context.Context, cmds ...redis.Cmder) error {
 // withoutHeld returns the node for commands that leave the held connection to trips.
 func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.cluster} }
 
-// deliver sends commands by the client of the node.
+// deliver sends commands by the client of the node. If it finds that the server has closed a connection before they
+// were sent, it takes the next one. That ends: each such connection leaves the pool, and a new one is none.
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
+	for {
+		err := n.deliverOnce(ctx, cmds)
+		if !errors.Is(err, quietconn.ErrClosedIdle) {
+			return err
+		}
+	}
+}
+
+func (n *node) deliverOnce(ctx context.Context, cmds []redis.Cmder) error {
 	if n.held.client == nil {
 		return send(ctx, n.client, cmds)
 	}

@@ -101,6 +101,7 @@ const (
 	timeBytes      = 7
 	gcraBytes      = 34
 	gcraPartsBytes = 40
+	fixedBytes     = 28
 	ringBytes      = 38 // without slots
 )
 
@@ -160,6 +161,12 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes && e.Rule.isGCRA():
 		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
 		return 1 + gcraPartsBytes
+	case kind == lua.TagFixedWindow && len(text) >= fixedBytes:
+		r.allowed(e)
+		r.Clock = readInt(text, 1, timeBytes)
+		r.Remaining = e.Rule.quota - readInt(text, fixedBytes-6, 6)
+		r.ResetAfter = microseconds(readInt(text, 15, timeBytes) - r.Clock)
+		return fixedBytes
 	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:
 		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)

@@ -182,10 +182,17 @@ func (s *Script) form(ctx context.Context) *form {
 	if err == nil {
 		return &s.library
 	}
-	if _, ok := serverError(err); errors.Is(err, ErrForeignLibrary) || ok && KindOf(err) != Unavailable {
+	if provesNoLibrary(err) {
 		s.withoutLibrary(err)
 	}
 	return &s.script
+}
+
+// provesNoLibrary reports whether an error of loading says that there can be no library, rather than that the
+// server cannot load one now: it may be full, a replica, or without enough replicas, or may not have answered.
+func provesNoLibrary(err error) bool {
+	_, ok := serverError(err)
+	return errors.Is(err, ErrForeignLibrary) || ok && KindOf(err) != Unavailable
 }
 
 // Run decides all entries, in order, and returns a reply for each. If clock is not 0, it replaces
@@ -243,8 +250,12 @@ func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entr
 		if refused != nil {
 			s.withoutLibrary(nil)
 		} else if missing != nil {
-			if err := s.loadForm(ctx, form); err != nil && KindOf(err) != Timeout {
+			switch err := s.loadForm(ctx, form); {
+			case err == nil:
+			case provesNoLibrary(err):
 				s.withoutLibrary(err)
+			case KindOf(err) != Timeout:
+				s.checked.Store(false) // this run goes on by EVALSHA, and the next one looks for the library again
 			}
 		}
 	}

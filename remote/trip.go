@@ -402,7 +402,7 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 		switch err = errLate; {
 		case c.hurried:
 			err = errHurried
-		case c.short:
+		case c.ownTime:
 			err = errDecideByNotSent
 		}
 	}

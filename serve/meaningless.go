@@ -39,10 +39,27 @@ var meaninglessGroups = map[string]string{
 	"DOG_STATSD_MOGRIFIER_": "names are sent as they are: map them where they are received",
 }
 
+// meaninglessWithoutRedisTLS are those that say how connections to Redis are encrypted.
+var meaninglessWithoutRedisTLS = map[string]string{
+	"REDIS_TLS_CLIENT_CERT":                "connections to Redis are not encrypted (REDIS_TLS)",
+	"REDIS_TLS_CLIENT_KEY":                 "connections to Redis are not encrypted (REDIS_TLS)",
+	"REDIS_TLS_CACERT":                     "connections to Redis are not encrypted (REDIS_TLS)",
+	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "connections to Redis are not encrypted (REDIS_TLS)",
+}
+
+// meaninglessWithoutXDSTLS are those that say how the connection to the control plane is encrypted.
+var meaninglessWithoutXDSTLS = map[string]string{
+	"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":   "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
+	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY":    "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
+	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
+	"CONFIG_GRPC_XDS_SERVER_TLS_SAN":    "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
+}
+
 // harmless are values of theirs that ask for nothing.
 var harmless = map[string][]string{
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {"false", "0"},
 	"TRACING_ENABLED":                         {"false", "0"},
+	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION":    {"false", "0"},
 }
 
 // meaninglessWithoutStatsd are those that say how statistics are sent to statsd.
@@ -73,6 +90,20 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 	if format := e.text("LOG_FORMAT", "text"); !strings.EqualFold(format, "text") && !strings.EqualFold(format, "json") {
 		lines = append(lines, fmt.Sprintf("LOG_FORMAT is %q, must be text or json: lines are written as text", format))
 	}
+	depends := []struct {
+		idle bool // these do nothing
+		why  map[string]string
+	}{
+		{s.Statsd.Network == "", meaninglessWithoutStatsd},
+		{!s.UseTLS, meaninglessWithoutTLS},
+		{s.TLS.ClientCA == "", map[string]string{"GRPC_CLIENT_TLS_SAN": "clients need no certificate (GRPC_CLIENT_TLS_CACERT)"}},
+		{s.Redis.URL == "", meaninglessWithoutRedis},
+		{!s.encryptsRedis(), meaninglessWithoutRedisTLS},
+		{s.Redis.Type != "sentinel", map[string]string{"REDIS_SENTINEL_AUTH": "Redis is not found by way of sentinels (REDIS_TYPE)"}},
+		{!s.PerSecond, map[string]string{"REDIS_PERSECOND_URL": "limits of a second are counted with all others (REDIS_PERSECOND)"}},
+		{!s.UseXDS, map[string]string{"CONFIG_GRPC_XDS_SERVER_URL": "the configuration is read from files (CONFIG_TYPE)"}},
+		{!s.XDS.UseTLS, meaninglessWithoutXDSTLS},
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
 		value := e.values[name]
 		why, ok := meaningless[name]
@@ -81,21 +112,20 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 				why, ok = reason, true
 			}
 		}
-		if !ok && s.Statsd.Network == "" {
-			why, ok = meaninglessWithoutStatsd[name]
-		}
-		switch {
-		case !ok && !s.UseTLS:
-			why, ok = meaninglessWithoutTLS[name]
-		case !ok && name == "GRPC_CLIENT_TLS_SAN" && s.TLS.ClientCA == "":
-			why, ok = "clients need no certificate (GRPC_CLIENT_TLS_CACERT)", true
-		}
-		if !ok && s.Redis.URL == "" {
-			why, ok = meaninglessWithoutRedis[name]
+		for _, group := range depends {
+			if !ok && group.idle {
+				why, ok = group.why[name]
+			}
 		}
 		if ok && value != "" && !slices.Contains(harmless[name], strings.ToLower(value)) {
 			lines = append(lines, fmt.Sprintf("%s is set and means nothing here: %s", name, why))
 		}
 	}
 	return lines
+}
+
+// encryptsRedis reports whether connections to Redis, or to one of two, are encrypted.
+func (s *Settings) encryptsRedis() bool {
+	encrypts := func(r *RedisSettings) bool { return r.TLS || strings.Contains(r.URL, "rediss://") }
+	return encrypts(&s.Redis) || s.PerSecond && encrypts(&s.PerSecondRedis)
 }

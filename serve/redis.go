@@ -52,7 +52,7 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 			*user, *password = cmp.Or(*user, parsed.Username), cmp.Or(*password, parsed.Password)
 			s.TLS = s.TLS || scheme == "rediss"
 		} else if !isAddress(address) {
-			return nil, fmt.Errorf("%w: %sURL is %q, must be HOST:PORT, the path of a socket, or like redis://user:password@host:6379/0", ErrInvalidSetting, prefix, s.shown())
+			return nil, fmt.Errorf("%w: %sURL is %q, must be HOST:PORT, the path of a socket, or like redis://user:password@host:6379/0", ErrInvalidSetting, prefix, s.shownURL())
 		}
 		o.Addrs = append(o.Addrs, address)
 	}
@@ -88,7 +88,9 @@ func userAndPassword(auth string) (user, password string) {
 }
 
 // shown is where Redis is, without passwords.
-func (s *RedisSettings) shown() string {
+func (s *RedisSettings) shown() string { return s.Type + " " + s.shownURL() }
+
+func (s *RedisSettings) shownURL() string {
 	parts := strings.Split(s.URL, ",")
 	for i, part := range parts {
 		if u, err := url.Parse(part); err == nil && u.Host != "" {
@@ -97,7 +99,7 @@ func (s *RedisSettings) shown() string {
 			parts[i] = part[at+1:]
 		}
 	}
-	return s.Type + " " + strings.Join(parts, ",")
+	return strings.Join(parts, ",")
 }
 
 func (f *RedisTLSFiles) config() (*tls.Config, error) {

@@ -22,6 +22,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/livepage"
 	"github.com/tierlimit/tierlimit/promlimit"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
@@ -285,7 +286,14 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 	}
 	limiter, err := tiered.Open(o, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%sURL (%s): %w", prefix, where.shown(), err)
+		variables := prefix + "URL"
+		if errors.Is(err, limit.ErrAuth) {
+			variables += ", " + prefix + "AUTH"
+			if where.Type == "sentinel" {
+				variables += ", " + prefix + "SENTINEL_AUTH"
+			}
+		}
+		return nil, fmt.Errorf("%s (%s): %w", variables, where.shown(), err)
 	}
 	return limiter, nil
 }

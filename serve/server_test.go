@@ -797,7 +797,7 @@ func TestSettings(t *testing.T) {
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "LIMIT_LIMIT_HEADER=X Limit", "LIMIT_RESET_HEADER=x:", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
-		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
@@ -811,6 +811,12 @@ func TestSettings(t *testing.T) {
 		"GRPC_CLIENT_TLS_CACERT=ca": "GRPC_SERVER_USE_TLS",
 		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_SERVER_USE_TLS",
 		"GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
+		"REDIS_URL=a:1 REDIS_TLS_CACERT=ca REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=false":                 "(REDIS_TLS)",
+		"REDIS_URL=a:1 REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":                                      "(REDIS_TLS)",
+		"REDIS_URL=a:1 REDIS_SENTINEL_AUTH=word":                                                       "(REDIS_TYPE)",
+		"REDIS_URL=a:1 REDIS_PERSECOND_URL=b:1":                                                        "(REDIS_PERSECOND)",
+		"CONFIG_GRPC_XDS_SERVER_URL=a:1":                                                               "(CONFIG_TYPE)",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=a:1 CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c": "(CONFIG_GRPC_XDS_SERVER_USE_TLS)",
 	} {
 		if _, warnings, err := FromEnvironment(append(strings.Fields(settings), "GRPC_SERVER_TLS_OTHER=x")); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], want) {
 			t.Errorf("%s: %q, %v", settings, warnings, err)
@@ -818,6 +824,15 @@ func TestSettings(t *testing.T) {
 	}
 	if _, warnings, err := FromEnvironment([]string{"GRPC_SERVER_USE_TLS=1", "GRPC_SERVER_TLS_CERT=c", "GRPC_SERVER_TLS_KEY=k", "GRPC_CLIENT_TLS_CACERT=ca", "GRPC_CLIENT_TLS_SAN=envoy"}); err != nil || len(warnings) != 0 {
 		t.Errorf("clients that show a certificate: %q, %v", warnings, err)
+	}
+	for _, settings := range []string{
+		"REDIS_URL=rediss://a:1 REDIS_TLS_CACERT=ca", "REDIS_URL=a:1 REDIS_TLS=true REDIS_TLS_CACERT=ca", "REDIS_TYPE=sentinel REDIS_URL=m,a:1 REDIS_SENTINEL_AUTH=word",
+		"REDIS_URL=a:1 REDIS_PERSECOND=true REDIS_PERSECOND_URL=b:1 REDIS_PERSECOND_TLS=true REDIS_TLS_CACERT=ca",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=a:1 CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c",
+	} {
+		if _, warnings, err := FromEnvironment(strings.Fields(settings)); err != nil || len(warnings) != 0 {
+			t.Errorf("%s: %q, %v", settings, warnings, err)
+		}
 	}
 	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
 		t.Errorf("a form of logs: %q, %v", warnings, err)
@@ -834,6 +849,8 @@ func TestSettings(t *testing.T) {
 
 // Files and addresses that cannot be used are told with the variable that names them.
 func TestVariablesOfErrors(t *testing.T) {
+	locked := redistest.Start(t)
+	must(t, locked.Client(t).ConfigSet(t.Context(), "requirepass", "word").Err())
 	file := filepath.Join(t.TempDir(), "server")
 	newAuthority(t).issue(t, file, "127.0.0.1", 1)
 	for settings, want := range map[string]string{
@@ -843,16 +860,18 @@ func TestVariablesOfErrors(t *testing.T) {
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/none":                                       "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/none":                                         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		"REDIS_URL=127.0.0.1:1 REDIS_TLS=true REDIS_TLS_CACERT=/none":                                                                                 "REDIS_TLS_CACERT",
-		"REDIS_URL=127.0.0.1":                            "REDIS_URL",
-		"REDIS_URL=127.0.0.1:":                           "REDIS_URL",
-		"REDIS_URL=127.0.0.1:70000":                      "REDIS_URL",
-		"REDIS_URL=secret@redis":                         "REDIS_URL",
-		"REDIS_TYPE=sentinel REDIS_URL=mymaster,a:1,b":   "REDIS_URL",
-		"REDIS_TYPE=cluster REDIS_URL=a:1,b":             "REDIS_URL",
-		"HOST=nowhere.invalid":                           "HOST, PORT",
-		"GRPC_HOST=nowhere.invalid":                      "GRPC_HOST, GRPC_PORT",
-		"GRPC_UDS=/nowhere/s":                            "GRPC_UDS",
-		"USE_PROMETHEUS=true PROMETHEUS_ADDR=127.0.0.1x": "PROMETHEUS_ADDR",
+		"REDIS_URL=127.0.0.1":                                      `REDIS_URL is "127.0.0.1"`,
+		"REDIS_URL=" + locked.Addr():                               "REDIS_URL, REDIS_AUTH",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=%zz": "CONFIG_GRPC_XDS_SERVER_URL",
+		"REDIS_URL=127.0.0.1:":                                     "REDIS_URL",
+		"REDIS_URL=127.0.0.1:70000":                                "REDIS_URL",
+		"REDIS_URL=secret@redis":                                   "REDIS_URL",
+		"REDIS_TYPE=sentinel REDIS_URL=mymaster,a:1,b":             "REDIS_URL",
+		"REDIS_TYPE=cluster REDIS_URL=a:1,b":                       "REDIS_URL",
+		"HOST=nowhere.invalid":                                     "HOST, PORT",
+		"GRPC_HOST=nowhere.invalid":                                "GRPC_HOST, GRPC_PORT",
+		"GRPC_UDS=/nowhere/s":                                      "GRPC_UDS",
+		"USE_PROMETHEUS=true PROMETHEUS_ADDR=127.0.0.1x":           "PROMETHEUS_ADDR",
 	} {
 		s, _, err := FromEnvironment(append([]string{
 			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false", "RUNTIME_ROOT=" + t.TempDir(),
@@ -864,6 +883,44 @@ func TestVariablesOfErrors(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %s", settings, err, want)
+		}
+	}
+}
+
+// lines takes what is logged, as far as there is room.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// What is no error, because it may still come, is logged with the variables that say where it is.
+func TestVariablesOfLogs(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		"RUNTIME_ROOT=" + filepath.Join(t.TempDir(), "nowhere"):                  "(RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY)",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=nowhere.invalid:1": "(CONFIG_GRPC_XDS_SERVER_URL)",
+	} {
+		s, _, err := FromEnvironment(append([]string{
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false",
+		}, strings.Fields(settings)...))
+		must(t, err)
+		logged := make(lines, 100)
+		server, err := Start(t.Context(), s, slog.New(slog.NewTextHandler(logged, nil)))
+		must(t, err)
+		defer server.Close()
+		late := time.After(30 * time.Second)
+		for told := false; !told; {
+			select {
+			case line := <-logged:
+				told = strings.Contains(line, want)
+			case <-late:
+				t.Fatalf("%s: nothing is said of %s", settings, want)
+			}
 		}
 	}
 }

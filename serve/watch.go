@@ -69,7 +69,7 @@ func (w *watch) look() ([]config.File, bool) {
 		if w.failed != err.Error() { // once
 			w.failed = err.Error()
 			s.stats.ConfigLoadError.Add(1)
-			s.log.Error("the configuration's directory cannot be read; what is in force stays", "error", err)
+			s.log.Error("the configuration's directory (RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY) cannot be read; what is in force stays", "error", err)
 		}
 		return nil, false
 	}

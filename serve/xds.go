@@ -41,8 +41,12 @@ func (e *environment) xds() XDSSettings {
 			e.fail("%s has the name %q, must be of letters, digits and - _ . only", headers, name)
 		}
 	}
+	server := e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000")
+	if strings.HasPrefix(server, "http://") || strings.HasPrefix(server, "https://") {
+		e.fail("CONFIG_GRPC_XDS_SERVER_URL is %q, must be like localhost:18000", server)
+	}
 	return XDSSettings{
-		Server:       e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
+		Server:       server,
 		NodeID:       e.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
 		NodeMetadata: e.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="),
 		Headers:      e.pairs(headers, ":"),
@@ -94,7 +98,7 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(x.LongestMessage)))
 	}
 	if !x.UseTLS {
-		return grpc.NewClient(x.Server, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		return x.connect(append(options, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.ServerName}
 	if x.ServerCA != "" {
@@ -111,7 +115,15 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
-	return grpc.NewClient(x.Server, append(options, grpc.WithTransportCredentials(credentials.NewTLS(c)))...)
+	return x.connect(append(options, grpc.WithTransportCredentials(credentials.NewTLS(c))))
+}
+
+func (x *XDSSettings) connect(options []grpc.DialOption) (*grpc.ClientConn, error) {
+	connection, err := grpc.NewClient(x.Server, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: CONFIG_GRPC_XDS_SERVER_URL is %q, must be like localhost:18000: %w", ErrInvalidSetting, x.Server, err)
+	}
+	return connection, nil
 }
 
 // subscription follows the configuration that a control plane sends: the state of the world,
@@ -130,7 +142,7 @@ func (s *subscription) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.server.log.Warn("no connection to the control plane; what is in force stays", "at", x.Server, "error", err)
+		s.server.log.Warn("no connection to the control plane (CONFIG_GRPC_XDS_SERVER_URL); what is in force stays", "at", x.Server, "error", err)
 		if received {
 			wait = x.RetryAfter
 		}

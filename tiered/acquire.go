@@ -103,7 +103,7 @@ func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Sl
 // sent with the context that it returns, in which they have the rest of the time (law 7).
 func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) (context.Context, []*local.Held[*Rule], error) {
 	until := time.Now().Add(remote.TimeLeft(ctx, within))
-	for rest := ctx; ; rest = remote.DecideBy(ctx, until) {
+	for rest := ctx; ; rest = remote.Rest(ctx, until) {
 		entered, wait := l.tryEnter(questions)
 		switch {
 		case wait == nil:

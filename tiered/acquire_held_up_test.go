@@ -213,6 +213,9 @@ func TestLaw7AcquireHasOneDeadline(t *testing.T) {
 				if took := time.Since(began); took > deadline {
 					t.Errorf("it took %v, with a deadline of %v", took, deadline)
 				}
+				if missed := l.Stats().Missed; missed.NotInTime != 1 || missed.OwnTime != 0 { // the program gave it no time
+					t.Errorf("missed: %+v", missed)
+				}
 				bubble.Late.Store(0)
 			})
 		})

@@ -50,7 +50,7 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	// One deadline for both (law 7). It is not the others', for which it would be time that the program
 	// gave them, and a Redis that misses it no failure. Nor is it the context's own, whose end would be
 	// counted as an error of a caller who has not cancelled anything (law 6).
-	rest := remote.DecideBy(ctx, time.Now().Add(l.config.deadline))
+	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
 	var decided []limit.Decision
 	if len(real) > 0 {
 		var err error

@@ -66,6 +66,9 @@ func (f *fleetFile) read(now time.Time) int {
 
 func readFleetSize(path string) (size fleetSize, err error) {
 	text, err := regularfile.Read(path, fleetFileMost)
+	if err == nil && len(text) == 0 {
+		err = fs.ErrNotExist // as one that was made for us
+	}
 	if err != nil {
 		return size, err
 	}
@@ -97,11 +100,15 @@ func (f *fleetFile) heard(size int, now time.Time) {
 	}
 }
 
-// write replaces the file atomically, unless another instance has written a larger size.
+// write replaces the file atomically, unless another instance has written a larger size. What is no such
+// file, such as one of the program's that was named by mistake, stays.
 func (f *fleetFile) write(now time.Time) error {
-	if there, err := readFleetSize(f.path); err == nil && there.Instances > f.largest.Instances && now.Sub(there.Seen) <= fleetFileKeeps {
+	switch there, err := readFleetSize(f.path); {
+	case err == nil && there.Instances > f.largest.Instances && now.Sub(there.Seen) <= fleetFileKeeps:
 		f.largest = there
 		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("it is not replaced, as it is something else; remove it, or name another file: %w", err)
 	}
 	text, err := json.Marshal(f.largest)
 	if err != nil {

@@ -137,6 +137,52 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	}
 }
 
+// What does not hold the size of a fleet was named by mistake, and stays as it is. An empty file is replaced.
+func TestFleetFileReplacesNothingElse(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	hear := func(path string) {
+		t.Helper()
+		log.Reset()
+		f := &fleetFile{path: path, log: newQuietLog(slog.New(slog.NewTextHandler(&log, nil)))}
+		f.heard(3, now)
+	}
+	for name, text := range map[string]string{
+		"passwords": "root:x:0:0:root:/root:/bin/bash\n", "json": `{"limits": []}`, "none": `{"instances": 0}`, "long": strings.Repeat("x", 2*fleetFileMost),
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		hear(path)
+		if is, err := os.ReadFile(path); err != nil || string(is) != text {
+			t.Errorf("%s: %q, %v", name, is, err)
+		}
+		if !strings.Contains(log.String(), "is not replaced") {
+			t.Errorf("%s: the log says %q", name, log.String())
+		}
+	}
+	hear(pipe)
+	if info, err := os.Stat(pipe); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe was replaced: %v, %v", info, err)
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hear(empty)
+	if size, err := readFleetSize(empty); err != nil || size.Instances != 3 || log.Len() > 0 {
+		t.Errorf("an empty file: %v, %v, the log says %q", size, err, log.String())
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // A file that cannot be replaced leaves nothing behind, however often that is tried.
 func TestFleetFileThatCannotBeReplaced(t *testing.T) {
 	dir := t.TempDir()

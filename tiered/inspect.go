@@ -22,6 +22,8 @@ func init() {
 // is counted twice.
 type inside struct{ l *Limiter }
 
+func (i inside) Owns(rule any) bool { return rule.(*Rule).limiter == i.l }
+
 func (i inside) Context() context.Context { return i.l.ctx }
 
 func (i inside) AfterClose(f func()) { i.l.afterClose = f }

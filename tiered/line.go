@@ -68,10 +68,11 @@ type line struct {
 	waiters list.List // of *waiter
 	units   int64     // the sum of their costs
 
-	asking   bool      // the first waiter has asked, and has no answer yet
-	released bool      // units were given back since it asked
-	asked    time.Time // when the last answer came
-	next     time.Time // when the first waiter's units are free according to that answer; zero: unknown
+	asking   bool       // the first waiter has asked, and has no answer yet
+	released bool       // units were given back since it asked
+	asked    time.Time  // when the last answer came
+	next     time.Time  // when the first waiter's units are free according to that answer; zero: unknown
+	tier     limit.Tier // of who is turned away because of that answer
 
 	// For slots: when the turn of this queue began, and until when the turn is other processes'.
 	turn, others time.Time
@@ -206,6 +207,10 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 	}
 	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
 		wait := max(denied.RetryAfter, time.Millisecond)
+		q.tier = limit.TierLocal // remembers what Redis said
+		if denied.Degraded() {
+			q.tier = denied.Tier
+		}
 		q.expelLate(wait)
 		if denied.Degraded() {
 			wait = min(wait, lookAgain) // Redis may be back sooner
@@ -251,7 +256,7 @@ func (q *line) expel(w *waiter, now time.Time, wait time.Duration, between int64
 	if w.deadline.Sub(now) > wait {
 		return false
 	}
-	d := w.rule.decision(limit.TierLocal)
+	d := w.rule.decision(q.tier)
 	d.RetryAfter, d.ResetAfter = wait, wait
 	q.done(w, d, fmt.Errorf("%w: %d units of rule %q are free in %v at the earliest", limit.ErrWouldExceedDeadline, w.cost, w.rule.name, wait))
 	return true

@@ -123,7 +123,7 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 }
 
 // Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
-// clients. On Linux, its connections differ from ordinary ones in three ways:
+// clients. On Linux, its connections differ from ordinary ones in four ways:
 //
 //   - They do not wake up the monitor thread of Go's runtime for each decision. In a process with few calls at a
 //     time, that saves up to two fifths of the processor time of decisions.
@@ -133,12 +133,15 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 //     long as that makes answers arrive sooner by at least a quarter. (Every 16th read does the opposite, to measure
 //     that.) Where idle processors are slow to wake up, this halves the time of decisions that are made one at a
 //     time. With a dozen at a time it costs processor time.
+//   - With TLS, they notice before they send something that the server has closed them, as after its timeout, CLIENT
+//     KILL or a restart, and the limiter takes another one. Of other connections go-redis notices that by itself only
+//     without TLS: one that was closed fails whatever is sent on it next, and three failures in a row are an outage.
 //
-// On other systems, on 386, and under the race detector, they are ordinary connections.
+// On other systems, on 386, and but for the last point under the race detector, they are ordinary connections.
 //
 // If a goroutine computes for long after an answer, other goroutines may have to wait 10 ms longer
 // for their turn. A hook of the client (DialHook) gets connections that are not of type
-// *net.TCPConn; they implement [syscall.Conn].
+// *net.TCPConn, but implement [syscall.Conn]; with TLS they are not of type *tls.Conn, and do not.
 //
 // timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
 // nil no TLS. [Open] uses Dialer by itself, and [New] needs it only for TLS.

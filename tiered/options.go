@@ -126,8 +126,8 @@ func FleetSize(instances int) Option {
 // that start while Redis cannot be reached assume that size, or that of [FleetSize] if it is larger.
 // Every instance writes the file, at most once an hour unless the fleet has grown. The file may be on
 // a volume that instances share, or on a disk that outlives the process. Limiters of different fleets
-// need different files. The folder must exist. If the file cannot be read or written, the limiter
-// logs that, and works without it.
+// need different files. The folder must exist. A file that has anything else in it is not replaced. If the
+// file cannot be read or written, the limiter logs that, and works without it.
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		c.fleetFile = path

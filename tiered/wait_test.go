@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -301,6 +302,41 @@ func TestWaitersAreCounted(t *testing.T) {
 	leave()
 	all.Wait()
 	check("the first has left", 3, 1)
+}
+
+// A caller that is turned away because Redis is lost is told so, as is one that waits behind another.
+func TestWhoIsTurnedAwayInAnOutage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(9), OnOutage(Deny))
+	server.Kill()
+	turnedAway := func(who string) {
+		t.Helper()
+		for range 100 {
+			hurried, cancel := context.WithTimeout(t.Context(), outage.ProbeEvery*4/5)
+			d, err := r.Wait(hurried, "k", 1)
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) {
+				continue // this machine stood still
+			}
+			if !errors.Is(err, limit.ErrWouldExceedDeadline) || !d.Denied() || d.Tier != limit.TierFallback {
+				t.Errorf("%s: %+v, %v", who, d, err)
+			}
+			return
+		}
+		t.Errorf("%s: nobody was turned away in time", who)
+	}
+	turnedAway("the first")
+	patient, leave := context.WithCancel(t.Context())
+	var first sync.WaitGroup
+	denied := counted(l, "r", deniedOf)
+	first.Go(func() { _, _ = r.Wait(patient, "k", 1) })
+	redistest.Eventually(t, "another waits", func() bool { return counted(l, "r", deniedOf) > denied })
+	turnedAway("one behind another")
+	leave()
+	first.Wait()
+	_ = l.Close() // it cannot leave the fleet
 }
 
 // Units that another process gives back are found by whoever joins a queue more than a second after the

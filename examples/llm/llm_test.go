@@ -174,6 +174,46 @@ func TestTheClientHangsUp(t *testing.T) {
 	mustHaveEnded(t, p.limiter)
 }
 
+// An answer that breaks off does not look like a whole one, and what was used of it is charged.
+func TestTheModelBreaksOff(t *testing.T) {
+	p, url := start(t, defaults, 0)
+	model, stopModel, err := startModel(5 * time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.model = model
+	answer := must(t, url, "hello you", 100_000)
+	stopModel()
+	if _, err := io.Copy(io.Discard, answer.Body); err == nil {
+		t.Error("the answer ended as if it were whole")
+	}
+	_ = answer.Body.Close()
+	mustHaveEnded(t, p.limiter)
+	if used := defaults.tokens - free(t, p.tokens, tenant); used < 3 {
+		t.Errorf("%d tokens are charged", used)
+	}
+}
+
+// What no request could be made with is told at the start.
+func TestWrongFlags(t *testing.T) {
+	limiter, stop, err := connect.Limiter("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for want, wrong := range map[string]func(*limits){
+		"-life is 0s":    func(l *limits) { l.life = 0 },
+		"-life is 48h":   func(l *limits) { l.life = 48 * time.Hour },
+		"-expected is 0": func(l *limits) { l.expected = 0 },
+	} {
+		l := defaults
+		wrong(&l)
+		if _, err := newProxy(limiter, l, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
 func mustHaveEnded(t *testing.T, l *tiered.Limiter) {
 	t.Helper()
 	eventually(t, "nothing is held", func() bool { s := l.Stats(); return s.Holds.Open == 0 && s.Holds.Unsettled == 0 })

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,16 @@ type proxy struct {
 	underWay                          sync.WaitGroup // requests
 }
 
+// shortestLife and longestLife are what a hold may last.
+const shortestLife, longestLife = 100 * time.Millisecond, 24 * time.Hour
+
 func newProxy(limiter *tiered.Limiter, l limits, model string) (*proxy, error) {
+	switch {
+	case l.life < shortestLife || l.life > longestLife:
+		return nil, fmt.Errorf("-life is %v, must be between %v and %v", l.life, shortestLife, longestLife)
+	case l.expected < 1:
+		return nil, fmt.Errorf("-expected is %d, must be at least 1", l.expected)
+	}
 	p := &proxy{limiter: limiter, limits: l, model: model}
 	var errs [4]error
 	p.requests, errs[0] = limiter.Rule("requests", limit.PerMinute(l.requests))
@@ -103,66 +113,81 @@ func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
 	// The client may hang up at any time. What it took is settled all the same.
 	always := context.WithoutCancel(r.Context())
 	defer grants.End(always) // gives all back if the model took nothing; after Settle it does nothing
-	stream := grants[3].Slot
-	if used := p.pass(w, r, prompt, most, grants, stream); used > 0 {
+	used, broken := p.pass(w, r, prompt, most, grants)
+	if used > 0 {
 		if err := grants.Settle(always, used); err != nil {
 			log.Print("settling: ", err)
 		}
 	}
+	if broken != nil && r.Context().Err() == nil { // the client is still there
+		log.Print("an answer was cut off: ", broken)
+		panic(http.ErrAbortHandler) // so that it is not taken for a whole one
+	}
 }
 
-// pass passes the model's answer on, and returns how many tokens were used.
-func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most int64, grants tiered.Grants, stream *tiered.Slot) (used int64) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	go p.keep(ctx, cancel, grants, stream)
+// errStreamLost cuts an answer off whose place among those at a time others may have by now.
+var errStreamLost = errors.New("its stream is lost")
+
+// pass passes the model's answer on, and returns how many tokens were used, and what broke the answer off.
+func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most int64, grants tiered.Grants) (used int64, broken error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	go p.keep(ctx, cancel, grants)
 	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/complete?max=%d", p.model, most), bytes.NewReader(prompt))
 	if err != nil {
 		http.Error(w, "the model cannot be asked", http.StatusInternalServerError)
-		return 0
+		return 0, nil
 	}
 	answer, err := http.DefaultClient.Do(ask)
 	if err != nil {
 		http.Error(w, "the model does not answer", http.StatusBadGateway)
-		return 0
+		return 0, nil
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		http.Error(w, "the model refuses: "+answer.Status, http.StatusBadGateway)
-		return 0
+		return 0, nil
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	used = countTokens(prompt)
 	out := http.NewResponseController(w)
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
 		event, isToken := strings.CutPrefix(lines.Text(), "data: ")
 		if !isToken {
 			continue
 		}
 		used++ // whether or not it reaches the client
 		fmt.Fprintf(w, "data: %s\n\n", event)
-		if out.Flush() != nil {
-			return used
+		if err := out.Flush(); err != nil {
+			return used, err
 		}
 	}
-	return used
+	if err := lines.Err(); err != nil {
+		return used, cmp.Or(context.Cause(ctx), err)
+	}
+	return used, nil
 }
 
 // keep keeps what is held for as long as the answer streams. It ends the answer if the stream is lost, as after a
 // pause of this process: others may have it then.
-func (p *proxy) keep(ctx context.Context, end func(), grants tiered.Grants, stream *tiered.Slot) {
+func (p *proxy) keep(ctx context.Context, end func(error), grants tiered.Grants) {
 	again := time.NewTicker(p.limits.life / 3)
 	defer again.Stop()
+	told := "" // what went wrong last
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-stream.Lost():
-			end()
+		case <-grants[3].Slot.Lost():
+			end(errStreamLost)
 			return
 		case <-again.C:
-			if err := grants.Extend(ctx, p.limits.life); err != nil && ctx.Err() == nil {
-				log.Print("extending: ", err) // there are two more attempts before the end
+			// There are two more attempts before the end. A hold that ends all the same is settled as any other:
+			// what was used is charged.
+			if err := grants.Extend(ctx, p.limits.life); err != nil && ctx.Err() == nil && told != err.Error() {
+				told = err.Error()
+				log.Print("extending: ", err)
 			}
 		}
 	}

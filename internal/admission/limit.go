@@ -3,6 +3,7 @@ package admission
 import (
 	"slices"
 
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/keys"
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -83,12 +84,17 @@ func (l *Limit[C, R]) Used(call C, result R, said *SaidCost) (units int64, known
 // own.
 type Names []string
 
-// Add adds the name of the rule of one more limit. The error says what is wrong with the limit.
-func (n *Names) Add(rule *tiered.Rule, hasKey bool) error {
-	if rule == nil || !hasKey {
-		return option.Invalid("a limit's rule or key is nil")
-	}
-	if slices.Contains(*n, rule.Name()) {
+// Add adds the name of the rule of one more limit of a limiter's. The error says what is wrong with the
+// limit.
+func (n *Names) Add(limiter *tiered.Limiter, rule *tiered.Rule, hasKey bool) error {
+	switch {
+	case rule == nil:
+		return option.Invalid("limit %d has a rule that is nil", len(*n)+1)
+	case !hasKey:
+		return option.Invalid("limit %q has a key, or a part of one, that is nil", rule.Name())
+	case !inspect.Of(limiter).Owns(rule):
+		return option.Invalid("limit %q has a rule of another limiter", rule.Name())
+	case slices.Contains(*n, rule.Name()):
 		return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
 	}
 	*n = append(*n, rule.Name())

@@ -22,6 +22,8 @@ type Inside interface {
 	// RememberOwnLimits makes the limiter remember, from now on, which keys have a limit of their own;
 	// see Rule.OwnLimit.
 	RememberOwnLimits()
+	// Owns reports whether a *tiered.Rule is of the limiter.
+	Owns(rule any) bool
 	// Context ends when the limiter is closed.
 	Context() context.Context
 	// AfterClose makes Close call f before it returns, when nothing uses Redis any more. It must be

@@ -79,6 +79,9 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead { // it asks whether there are events, and for none of them
+		return
+	}
 	client := http.NewResponseController(w)
 	defer client.SetWriteDeadline(time.Time{}) // the connection's next request is none of ours
 	ticker := time.NewTicker(s.every)

@@ -83,6 +83,18 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A request for the header only is answered at once, and keeps no place.
+func TestHeadOfEvents(t *testing.T) {
+	streams := NewStreams(1, time.Hour)
+	w := httptest.NewRecorder()
+	ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+	defer leave()
+	streams.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodHead, "/events", nil), nil, func(io.Writer) error { return nil })
+	if got := w.Header().Get("Content-Type"); ctx.Err() != nil || w.Code != http.StatusOK || got != "text/event-stream" {
+		t.Errorf("%v: %d, %q", ctx.Err(), w.Code, got)
+	}
+}
+
 // A client that does not read is hung up on, and what it is sent is not kept for it.
 func TestSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

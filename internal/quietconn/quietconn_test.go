@@ -49,7 +49,12 @@ func listen(t *testing.T, network, addr string, serve func(net.Conn)) net.Addr {
 
 func dial(t *testing.T, addr net.Addr, config *tls.Config) net.Conn {
 	t.Helper()
-	c, err := Dialer(time.Minute, config)(t.Context(), addr.Network(), addr.String())
+	return dialTo(t, addr.Network(), addr.String(), config)
+}
+
+func dialTo(t *testing.T, network, addr string, config *tls.Config) net.Conn {
+	t.Helper()
+	c, err := Dialer(time.Minute, config)(t.Context(), network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +257,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		quietly(t, c.(*tls.Conn).NetConn())
+		quietly(t, c.(*secureConn).Conn.(*tls.Conn).NetConn())
 		if config.ServerName != "" && config.ServerName != server.Host {
 			t.Errorf("%s: the configuration was changed", name)
 		}

@@ -25,6 +25,9 @@ var (
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
 		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
+	// ErrSeveral says that there are several addresses in one.
+	ErrSeveral = errors.New("the Redis URL has several addresses, separated by commas; give the others as addr in the query: " +
+		"redis://host:6379?addr=other:6379")
 	// ErrPort says that nobody can listen on a port.
 	ErrPort = errors.New("a port in the Redis URL is not between 1 and 65535")
 	// ErrPool says that go-redis would panic at a size of the connection pool, or cannot read it.
@@ -53,6 +56,9 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	u, err := url.Parse(text)
 	if err != nil || u.Fragment != "" || strings.HasSuffix(text, "#") { // a # in a password ends the address too early
 		return nil, "", ErrUnreadable
+	}
+	if strings.Contains(u.Host, ",") {
+		return nil, "", ErrSeveral
 	}
 	// Clients pass over parts of a query that they cannot read, and over a host in front of a socket's path.
 	// Either may be a part of a password with a ? or / in it, whose beginning would be taken for an address.

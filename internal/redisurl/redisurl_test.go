@@ -67,6 +67,8 @@ func TestMistakesShowNoPassword(t *testing.T) {
 		"redis://a?master_name=m&s3cret=1":                             ErrUnreadable,
 		"redis://u:53?s3cret;x@b:1":                                    ErrUnreadable,
 		"unix://u:53/s3cret@/run/redis.sock":                           ErrUnreadable,
+		"redis://u:s3cret@a:1,b:2":                                     ErrSeveral,
+		"redis://a,b?master_name=m":                                    ErrSeveral,
 		"redis://u:s3cret@a:65536":                                     ErrPort,
 		"redis://a:0":                                                  ErrPort,
 		"redis://a:99999999999999999999":                               ErrPort,

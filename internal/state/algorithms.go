@@ -88,14 +88,15 @@ func (s *State) gcra(f fields, _ int64) error {
 	return nil
 }
 
-// fixed is one count, see lua/fixed_window.lua. It does not say when its window ends: window
-// tells, of windows that begin at multiples of it, and else the key's expiry.
+// fixed is one count, see lua/fixed_window.lua. The window that it was charged in ends when the value says; window
+// tells otherwise, of a rule whose windows begin at multiples of it.
 func (s *State) fixed(f fields, window int64) error {
 	s.Algorithm, s.Encoding = "fixed-window", "a count"
-	if err := f.is(lua.HeaderBytes + 6); err != nil {
+	if err := f.is(lua.HeaderBytes + 13); err != nil {
 		return err
 	}
-	u := Units{Count: f.int(lua.HeaderBytes, 6), ChargedUntil: s.Newest}
+	ends := f.int(lua.HeaderBytes, 7)
+	u := Units{Count: f.int(lua.HeaderBytes+7, 6), ChargedUntil: s.Newest, LeavesFrom: ends, LeavesUntil: ends}
 	if window > 0 {
 		u.ChargedFrom = s.Newest - s.Newest%window
 		u.LeavesFrom, u.LeavesUntil = u.ChargedFrom+window, u.ChargedFrom+window

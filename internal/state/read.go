@@ -67,21 +67,7 @@ func (k *Key) read(ctx context.Context, node redis.Cmdable, key string, text *re
 	case err == nil:
 		k.State, err = Decode(value, k.Clock, window)
 	}
-	if k.State != nil && k.State.Algorithm == "fixed-window" {
-		k.endsWithExpiry()
-	}
 	return err
-}
-
-// endsWithExpiry takes the window of a fixed window that does not say it from the key's expiry,
-// which is the end of the window.
-func (k *Key) endsWithExpiry() {
-	for i := range k.State.Units {
-		if u := &k.State.Units[i]; u.LeavesUntil == 0 && k.Expires > 0 {
-			u.LeavesFrom = k.State.Now + k.Expires.Microseconds()
-			u.LeavesUntil = u.LeavesFrom
-		}
-	}
 }
 
 func readSortedSet(ctx context.Context, node redis.Cmdable, key string, clock, window int64) (*State, error) {

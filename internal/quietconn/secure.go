@@ -1,0 +1,49 @@
+package quietconn
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// ErrClosedIdle is the error of a write that found the connection closed by the server. Nothing was written of the
+// command that the write belongs to.
+var ErrClosedIdle = fmt.Errorf("the server has closed the connection while it was idle: %w", io.EOF)
+
+// secureConn is a client's connection with TLS. Before the first write after an answer it looks whether the server
+// has closed the connection. Without TLS, go-redis does so when it takes a connection out of its pool, and dials
+// another one. With TLS, it would send a command, read an end of file, and not know whether the command has been run.
+//
+// It is no [syscall.Conn] and has no NetConn: go-redis must not find the socket, whose bytes are not those of Redis's
+// protocol.
+type secureConn struct {
+	net.Conn // with TLS
+	socket   syscall.Conn
+	answered atomic.Bool // something was read since the last write
+}
+
+// secured makes a connection with TLS look whether it is closed. socket is the connection below it.
+func secured(c, socket net.Conn) net.Conn {
+	s, ok := socket.(syscall.Conn)
+	if !ok {
+		return c
+	}
+	return &secureConn{Conn: c, socket: s}
+}
+
+func (c *secureConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.answered.Store(true)
+	}
+	return n, err
+}
+
+func (c *secureConn) Write(p []byte) (int, error) {
+	if c.answered.Swap(false) && isClosed(c.socket) {
+		return 0, ErrClosedIdle
+	}
+	return c.Conn.Write(p)
+}

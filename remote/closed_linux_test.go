@@ -1,0 +1,60 @@
+//go:build !386
+
+package remote
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/quietconn"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+)
+
+// Law 3: commands that find connections with TLS closed are sent once, alone and in a pipeline, as for several slots of a
+// Cluster, whether or not a connection is held.
+func TestLaw3CommandsOverClosedConnections(t *testing.T) {
+	server := redistest.StartTLS(t)
+	config := &tls.Config{RootCAs: server.CA}
+	client := server.Server.Client(t, func(o *redis.Options) {
+		o.Addr, o.Dialer = server.TLSAddr, quietconn.Dialer(time.Minute, config)
+	})
+	admin, sent := server.Server.Client(t), int64(0)
+	for _, holding := range []*redis.Client{nil, client} {
+		n := &node{client: client}
+		n.held.client = holding
+		for _, commands := range []int{1, 3, 3} { // go-redis has other connections for pipelines
+			var idle []*redis.Conn
+			for range 8 { // of those in the pool some may be closed already
+				conn := client.Conn()
+				idle = append(idle, conn)
+				_ = conn.Ping(t.Context()).Err()
+			}
+			for _, conn := range idle {
+				_ = conn.Close() // back to the pool
+			}
+			if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+				t.Fatal(err)
+			}
+			var cmds []redis.Cmder
+			for range commands {
+				cmds = append(cmds, chargeCmd{redis.NewStringCmd(t.Context(), "INCR", "k")})
+			}
+			if err := n.send(t.Context(), cmds...); err != nil {
+				t.Error(err)
+			}
+			sent += int64(commands)
+			for _, cmd := range cmds {
+				if cmd.Err() != nil {
+					t.Error(cmd.Err())
+				}
+			}
+			if ran, err := admin.Get(t.Context(), "k").Int64(); ran != sent || err != nil {
+				t.Errorf("%d commands were run, %d sent; %v", ran, sent, err)
+			}
+		}
+		n.held.rest(true)
+	}
+}

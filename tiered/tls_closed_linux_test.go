@@ -1,0 +1,59 @@
+//go:build !386
+
+package tiered
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 3: decisions and heartbeats go over connections that the server has not closed, with TLS, too, and are charged
+// once. Redis closes connections that are idle (timeout) or that somebody kills, and all of them when it is restarted.
+func TestLaw3ConnectionsWithTLSThatTheServerHasClosed(t *testing.T) {
+	t.Parallel()
+	for name, protocol := range map[string]int{"RESP2": 2, "RESP3": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.StartTLS(t)
+			l, err := Open(&redis.UniversalOptions{
+				Addrs: []string{server.TLSAddr}, Protocol: protocol, TLSConfig: &tls.Config{RootCAs: server.CA},
+			}, Deadline(5*time.Second), Logger(slog.New(slog.DiscardHandler)), KeepLogOfRedis())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			r := newRule(t, l, "r", limit.PerHour(1000))
+			client, admin := l.client.(*redis.Client), server.Server.Client(t)
+			for n := range int64(5) {
+				var idle []*redis.Conn
+				for range 16 { // of the pool's connections some may be closed since the last time
+					conn := client.Conn()
+					idle = append(idle, conn)
+					_ = conn.Ping(t.Context()).Err()
+				}
+				for _, conn := range idle {
+					_ = conn.Close() // back to the pool
+				}
+				if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+					t.Fatal(err)
+				}
+				if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || d.Remaining != 1000-1-n {
+					t.Errorf("%+v", d)
+				}
+				if err := l.shard.Heartbeat(l.config.deadline); err != nil {
+					t.Error(err)
+				}
+			}
+			if s := l.Stats(); s.Outages != 0 || s.Trips.Errors["unreachable"] != 0 {
+				t.Errorf("%d outages, errors %v", s.Outages, s.Trips.Errors)
+			}
+		})
+	}
+}
