@@ -103,7 +103,7 @@ tierlimit_decision_errors_total{reason="invalid",rule="dry"} 0
 tierlimit_decision_errors_total{reason="invalid",rule="r"} 1
 tierlimit_decision_errors_total{reason="other",rule="dry"} 0
 tierlimit_decision_errors_total{reason="other",rule="r"} 0
-# HELP tierlimit_missed_decisions_total Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the call had, which was less than the deadline).
+# HELP tierlimit_missed_decisions_total Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).
 # TYPE tierlimit_missed_decisions_total counter
 tierlimit_missed_decisions_total{reason="no_room"} 0
 tierlimit_missed_decisions_total{reason="not_in_time"} 0

@@ -47,9 +47,8 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	if grants != nil {
 		realGrants = make(Grants, len(real))
 	}
-	// One deadline for both (law 7). It is not the others', for which it would be time that the program
-	// gave them, and a Redis that misses it no failure. Nor is it the context's own, whose end would be
-	// counted as an error of a caller who has not cancelled anything (law 6).
+	// One deadline for both (law 7). It is not the context's own, whose end would be counted as an error of a
+	// caller who has not cancelled anything (law 6).
 	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
 	var decided []limit.Decision
 	if len(real) > 0 {

@@ -167,10 +167,7 @@ type TripStats struct {
 type MissedStats struct {
 	NoRoom    uint64 // more calls waited than Redis could have decided in time
 	NotInTime uint64 // no answer before the deadline, or none to be expected, or an error
-	// OwnTime: no answer within the time that the call had, which was less than the deadline: what the
-	// program gave it, see [DecideBy], or what was left after an acquire had waited for an earlier
-	// answer, or a rule on a dry run for the other rules of its group.
-	OwnTime uint64
+	OwnTime   uint64 // no answer within the time that the program gave the call, see DecideBy
 }
 
 // Histogram counts values by size.

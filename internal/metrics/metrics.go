@@ -70,7 +70,7 @@ func All() []Metric {
 		},
 		{
 			Name:   "tierlimit_missed_decisions_total",
-			Help:   "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the call had, which was less than the deadline).",
+			Help:   "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).",
 			Labels: []string{"reason"},
 			Read: func(s *tiered.Stats, tell Tell) {
 				tell(float64(s.Missed.NoRoom), "no_room")
