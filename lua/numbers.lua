@@ -65,12 +65,16 @@ local function pack_int(n, w)
   return sub(text, 8 - w)
 end
 
--- A time's 7 bytes. Many times have their upper four bytes, which change every 17 s, in
+-- A number's 7 bytes. Many times have their upper four bytes, which change every 17 s, in
 -- common with the last one.
 local high, high_a, high_b, high_c, high_d = -1, 0, 0, 0, 0
 local function bytes_of(n)
   local low = n % 16777216
-  if n - low ~= high then
+  local g = low % 256
+  local f = (low - g) % 65536
+  if n == low then
+    return 0, 0, 0, 0, (low - f - g) / 65536, f / 256, g
+  elseif n - low ~= high then
     high = n - low
     local m = high / 16777216
     high_d = m % 256
@@ -80,8 +84,6 @@ local function bytes_of(n)
     high_b = m % 256
     high_a = (m - high_b) / 256
   end
-  local g = low % 256
-  local f = (low - g) % 65536
   return high_a, high_b, high_c, high_d, (low - f - g) / 65536, f / 256, g
 end
 
