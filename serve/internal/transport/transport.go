@@ -73,7 +73,7 @@ type Listener struct{ net.Listener }
 
 // Accept implements [net.Listener].
 func (l Listener) Accept() (net.Conn, error) {
-	accepted, err := Ending{l.Listener}.Accept()
+	accepted, err := Ending(l).Accept()
 	if err != nil {
 		return nil, err
 	}
