@@ -16,7 +16,9 @@ type Option func(*Server) error
 
 // Limit adds a limit: a rule, and the key to charge for a call. At least one is needed.
 // A server's limits are charged together, all or none, in one trip to Redis (see
-// tiered.Limiter.AllowAll). Each needs a rule of its own.
+// tiered.Limiter.AllowAll). Each needs a rule of its own. At most [tiered.MaxTogether] may apply to one
+// call, and one whose rule counts what is denied ([tiered.CountDenied]) only by itself: otherwise such
+// calls are a mistake, see [OnError].
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(s *Server) error {
 		if err := s.names.Add(s.limiter, rule, key != nil); err != nil {

@@ -18,7 +18,9 @@ type Option func(*middleware) error
 // Limit adds a limit: a rule, and the key to charge for a request. At least one is needed. A
 // middleware's limits are charged together, all or none, in one trip to Redis (see
 // tiered.Limiter.AllowAll): for example, a tenant's quota and an endpoint's limit. Each needs a
-// rule of its own, whose name is the name of the policy that clients see.
+// rule of its own, whose name is the name of the policy that clients see. At most [tiered.MaxTogether] may
+// apply to one request, and one whose rule counts what is denied ([tiered.CountDenied]) only by itself:
+// otherwise such requests are a mistake, see [OnError].
 func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	return func(m *middleware) error {
 		if err := m.names.Add(m.limiter, rule, key != nil); err != nil {

@@ -82,7 +82,7 @@ func (s *Server) debugHandler() http.Handler {
 	}
 	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		if c := s.service.Config(); c != nil {
-			_, _ = io.WriteString(w, c.Dump())
+			_ = c.Dump(w) // an error is that the client has gone
 		}
 	})
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = s.stats.WriteTo(w) })

@@ -353,6 +353,7 @@ func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("%s (%s): %w", what, addressVariables[what], err)
 	}
+	listener = transport.Ending{Listener: listener} // who reads nothing any more is let go
 	s.listeners[what] = listener
 	s.log.Warn("listening", "for", what, "at", listener.Addr().String())
 	server := newHTTPServer(handler)

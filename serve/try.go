@@ -52,8 +52,7 @@ func Check(dir, overlayFile string, environ []string, w io.Writer) error {
 	for _, warning := range c.Warnings {
 		fmt.Fprintln(w, "warning:", warning)
 	}
-	_, err = io.WriteString(w, c.Dump())
-	return err
+	return c.Dump(w)
 }
 
 // checkRules makes the rules of all limits, which finds what no limit says by itself, such as that

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -125,29 +127,38 @@ func (c *Config) Limits() []*Limit { return c.limits }
 // IsEmpty reports whether there is no domain.
 func (c *Config) IsEmpty() bool { return len(c.domains) == 0 }
 
-// Dump has a line for each limit.
-func (c *Config) Dump() string {
-	var b strings.Builder
+// Dump writes a line for each limit. It keeps no more than a line of them: of many thousands of limits, what
+// several clients that do not read have asked for would take much memory.
+func (c *Config) Dump(w io.Writer) error {
+	var line bytes.Buffer
 	for _, l := range c.limits {
-		fmt.Fprintf(&b, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
-			l.StatName, l.Current.GetUnit(), l.Current.GetRequestsPerUnit(), l.Shadow, l.Quota)
-		if l.Unlimited {
-			b.WriteString(", unlimited: true")
+		line.Reset()
+		l.dump(&line)
+		if _, err := w.Write(line.Bytes()); err != nil {
+			return err
 		}
-		if l.Rule != nil && l.Terms.Counted {
-			fmt.Fprintf(&b, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
-		} else {
-			if l.Window != WindowOf(l.Current.GetUnit(), 1) {
-				fmt.Fprintf(&b, ", window: %v", l.Window)
-			}
-			if l.Terms.Outage != tiered.Approximate {
-				fmt.Fprintf(&b, ", outage: %v", l.Terms.Outage)
-			}
-		}
-		if l.Overlay != (Place{}) {
-			fmt.Fprintf(&b, ", overlay: %v", l.Overlay)
-		}
-		b.WriteByte('\n')
 	}
-	return b.String()
+	return nil
+}
+
+func (l *Limit) dump(line *bytes.Buffer) {
+	fmt.Fprintf(line, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
+		l.StatName, l.Current.GetUnit(), l.Current.GetRequestsPerUnit(), l.Shadow, l.Quota)
+	if l.Unlimited {
+		line.WriteString(", unlimited: true")
+	}
+	if l.Rule != nil && l.Terms.Counted {
+		fmt.Fprintf(line, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
+	} else {
+		if l.Window != WindowOf(l.Current.GetUnit(), 1) {
+			fmt.Fprintf(line, ", window: %v", l.Window)
+		}
+		if l.Terms.Outage != tiered.Approximate {
+			fmt.Fprintf(line, ", outage: %v", l.Terms.Outage)
+		}
+	}
+	if l.Overlay != (Place{}) {
+		fmt.Fprintf(line, ", overlay: %v", l.Overlay)
+	}
+	line.WriteByte('\n')
 }

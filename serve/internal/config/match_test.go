@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -359,7 +361,37 @@ descriptors:
 		"d.b: unit=SECOND requests_per_unit=5" + modes + ", window: 1h30m0s\n" +
 		"d.c: unit=MINUTE requests_per_unit=5" + modes + ", window: 5m0s, outage: deny\n" +
 		"d.d: unit=UNKNOWN requests_per_unit=0" + modes + ", unlimited: true\n"
-	if got := c.Dump(); got != want {
+	if got := dumped(t, c); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// dumped is what a configuration dumps.
+func dumped(t *testing.T, c *Config) string {
+	t.Helper()
+	var b strings.Builder
+	if err := c.Dump(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// failing takes one piece and then fails; it keeps the largest.
+type failing struct{ pieces, largest int }
+
+func (f *failing) Write(p []byte) (int, error) {
+	f.pieces, f.largest = f.pieces+1, max(f.largest, len(p))
+	if f.pieces > 1 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// A dump is made as it is written, and ends with who reads it.
+func TestDumpIsNotKept(t *testing.T) {
+	c := load(t, "domain: d\ndescriptors:\n"+"  - {key: a, rate_limit: {unit: week, requests_per_unit: 5}}\n  - {key: b, rate_limit: {unit: week, requests_per_unit: 5}}\n")
+	var f failing
+	if err := c.Dump(&f); !errors.Is(err, io.ErrClosedPipe) || f.pieces != 2 || f.largest > 100 {
+		t.Errorf("%v, %+v", err, f)
 	}
 }

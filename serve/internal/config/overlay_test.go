@@ -74,7 +74,7 @@ descriptors:
 	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], `o.yaml:7:5: match "nobody" means nothing: `) {
 		t.Errorf("%q", c.Warnings)
 	}
-	if dump := c.Dump(); !strings.Contains(dump, "shop.rest: unit=DAY requests_per_unit=5, shadow_mode: false, quota_mode: false, outage: allow, overlay: o.yaml:6:5\n") {
+	if dump := dumped(t, c); !strings.Contains(dump, "shop.rest: unit=DAY requests_per_unit=5, shadow_mode: false, quota_mode: false, outage: allow, overlay: o.yaml:6:5\n") {
 		t.Error(dump)
 	}
 }

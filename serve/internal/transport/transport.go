@@ -55,16 +55,27 @@ func Options(age, grace time.Duration) []grpc.ServerOption {
 	}
 }
 
-// Listener is a listener whose connections do not wake up Go's monitor thread, and end when the other
-// side takes nothing.
-type Listener struct{ net.Listener }
+// Ending is a listener whose connections end when the other side takes nothing.
+type Ending struct{ net.Listener }
 
 // Accept implements [net.Listener].
-func (l Listener) Accept() (net.Conn, error) {
+func (l Ending) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
 	setUserTimeout(accepted, pingTimeout)
+	return accepted, nil
+}
+
+// Listener is an [Ending] one whose connections do not wake up Go's monitor thread either.
+type Listener struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l Listener) Accept() (net.Conn, error) {
+	accepted, err := Ending(l).Accept()
+	if err != nil {
+		return nil, err
+	}
 	return quietconn.Server(accepted), nil
 }

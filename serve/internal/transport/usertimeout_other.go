@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing: gRPC's pings find out as well, later.
+// setUserTimeout does nothing. Of gRPC's clients pings find out as well, later.
 func setUserTimeout(net.Conn, time.Duration) {}
