@@ -27,8 +27,8 @@ const (
 	// prepares a trip, so a second one pays sooner, if both carry as many. From two processes on, each
 	// prepares its trip while Redis works on the others'.
 	fullAlone = 8
-	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow: it has a
-	// queue of trips from many processes, and one trip at a time of each keeps it busy.
+	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow, unless it is so far
+	// away: it has a queue of trips from many processes, and one trip at a time of each keeps it busy.
 	// It does as well while a trip has been in flight for longer than that, and than the last one was
 	// delayed by this process: if that has no time to read answers, Redis may have answered long ago.
 	slowPart = 8
@@ -75,13 +75,22 @@ func (b *Batcher) mayStart() bool {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
-	most := deadline/slowPart + b.delay
+	most := b.slowFrom() + b.delay
 	for _, t := range b.trips {
 		if t.ends > 0 && t.ends < localTime()+deadline-most {
 			return false // it has already taken long
 		}
 	}
 	return true
+}
+
+// slowFrom returns how long a trip takes, in µs, from which on Redis counts as slow. The lock is held.
+func (b *Batcher) slowFrom() int64 {
+	from := b.opt.Deadline.Microseconds() / slowPart
+	if b.distance.isFar() {
+		from = max(from, busyPart*b.distance.way())
+	}
+	return from
 }
 
 // worthATrip returns the number of entries from which a further trip pays. The lock is held.

@@ -49,7 +49,7 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 }
 
 // No further trip starts while one has been in flight for long, unless this process itself delays
-// trips by as much, since Redis may then have answered long ago.
+// trips by as much, since Redis may then have answered long ago; or Redis is so far away.
 func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Second)) // a busy machine may stand still for a moment
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -59,18 +59,40 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	}
 	const long = 80_000 * ms / slowPart // µs
 	for _, c := range []struct {
-		inFlightFor, delay int64
-		may                bool
-	}{{long / 2, 0, true}, {2 * long, 0, false}, {2 * long, long / 2, false}, {2 * long, 2 * long, true}, {5 * long, 2 * long, false}} {
+		inFlightFor, delay, way int64
+		may                     bool
+	}{
+		{long / 2, 0, 0, true}, {2 * long, 0, 0, false}, {2 * long, long / 2, 0, false}, {2 * long, 2 * long, 0, true}, {5 * long, 2 * long, 0, false},
+		{2 * long, 0, 3 * long / 2, true}, {4 * long, 0, 3 * long / 2, false}, {2 * long, 0, long / 2, false},
+	} {
 		b.mu.Lock()
+		b.distance = distance{}
+		b.distance.repeated(0, c.way, knownAfter)
 		trip := &trip{flight: flight{ends: localTime() - c.inFlightFor + 80_000*ms, entries: 1}}
 		b.queue, b.inFlight, b.delay, b.trips, b.last = queueOf(calls...), 1, c.delay, append(b.trips, trip), cargo{asked: 1, sent: 1}
 		if may := b.mayStart(); may != c.may {
-			t.Errorf("a trip has been in flight for %d µs, and the last one was delayed by %d: another may start: %v", c.inFlightFor, c.delay, may)
+			t.Errorf("a trip has been in flight for %d µs, the last one was delayed by %d, and the round trip takes %d: another may start: %v",
+				c.inFlightFor, c.delay, c.way, may)
 		}
 		b.remove(trip)
 		b.queue, b.inFlight = queue{}, 0
 		b.mu.Unlock()
+	}
+}
+
+// Redis is slow if a trip takes it more than an eighth of the deadline, but not if it is so far away.
+func TestAFarRedisIsNotSlow(t *testing.T) {
+	for _, c := range []struct {
+		way, took int64 // ms
+		slow      bool
+	}{{1, 12, false}, {1, 14, true}, {20, 25, false}, {20, 35, false}, {20, 45, true}} {
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(100*time.Millisecond))
+		b.distance.repeated(0, c.way*ms, knownAfter)
+		ended := &trip{flight: flight{done: func(error) {}}}
+		b.tripEnded(ended, localTime(), c.took*ms, c.took*ms, nil)
+		if b.slow != c.slow {
+			t.Errorf("round trips take %d ms, and one takes %d: slow: %v", c.way, c.took, b.slow)
+		}
 	}
 }
 

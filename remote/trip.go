@@ -236,7 +236,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	b.mu.Lock()
 	b.last = t.cargo
 	b.failed = err != nil
-	b.slow = b.failed || server > b.opt.Deadline.Microseconds()/slowPart
+	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
