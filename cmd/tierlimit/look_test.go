@@ -69,7 +69,7 @@ func TestShow(t *testing.T) {
 		limit.SlidingCounter(16, limit.Strict):  "17 counts of 1 bytes",
 		limit.SlidingCounter(4, limit.Estimate): "5 counts of 1 bytes",
 		limit.GCRA():                            "a theoretical arrival time",
-		limit.FixedWindow():                     "a count, 21 bytes",
+		limit.FixedWindow():                     "a count, 28 bytes",
 	}
 	n := 0
 	for algorithm, encoding := range encodings {
