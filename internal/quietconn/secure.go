@@ -16,22 +16,27 @@ var ErrClosedIdle = fmt.Errorf("the server has closed the connection while it wa
 // has closed the connection. Without TLS, go-redis does so when it takes a connection out of its pool, and dials
 // another one. With TLS, it would send a command, read an end of file, and not know whether the command has been run.
 //
-// It is no [syscall.Conn] and has no NetConn: go-redis must not find the socket, whose bytes are not those of Redis's
-// protocol.
+// It is no [syscall.Conn]: the bytes of the socket are not those of Redis's protocol. But go-redis finds the socket by
+// NetConn, and reads what is there before it sends the first command: where the server refuses a client's certificate,
+// that says so, and a write would only fail.
 type secureConn struct {
 	net.Conn // with TLS
-	socket   syscall.Conn
-	answered atomic.Bool // something was read since the last write
+	below    net.Conn
+	socket   syscall.Conn // the same
+	answered atomic.Bool  // something was read since the last write
 }
 
-// secured makes a connection with TLS look whether it is closed. socket is the connection below it.
-func secured(c, socket net.Conn) net.Conn {
-	s, ok := socket.(syscall.Conn)
+// secured makes a connection with TLS look whether it is closed. below is the connection below it.
+func secured(c, below net.Conn) net.Conn {
+	socket, ok := below.(syscall.Conn)
 	if !ok {
 		return c
 	}
-	return &secureConn{Conn: c, socket: s}
+	return &secureConn{Conn: c, below: below, socket: socket}
 }
+
+// NetConn returns the connection below, as that of a [tls.Conn] does.
+func (c *secureConn) NetConn() net.Conn { return c.below }
 
 func (c *secureConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
