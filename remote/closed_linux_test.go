@@ -26,18 +26,7 @@ func TestLaw3CommandsOverClosedConnections(t *testing.T) {
 		n := &node{client: client}
 		n.held.client = holding
 		for _, commands := range []int{1, 3, 3} { // go-redis has other connections for pipelines
-			var idle []*redis.Conn
-			for range 8 { // of those in the pool some may be closed already
-				conn := client.Conn()
-				idle = append(idle, conn)
-				_ = conn.Ping(t.Context()).Err()
-			}
-			for _, conn := range idle {
-				_ = conn.Close() // back to the pool
-			}
-			if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.KillIdle(t, client, admin, 8)
 			var cmds []redis.Cmder
 			for range commands {
 				cmds = append(cmds, chargeCmd{redis.NewStringCmd(t.Context(), "INCR", "k")})

@@ -32,18 +32,7 @@ func TestLaw3ConnectionsWithTLSThatTheServerHasClosed(t *testing.T) {
 			r := newRule(t, l, "r", limit.PerHour(1000))
 			client, admin := l.client.(*redis.Client), server.Server.Client(t)
 			for n := range int64(5) {
-				var idle []*redis.Conn
-				for range 16 { // of the pool's connections some may be closed since the last time
-					conn := client.Conn()
-					idle = append(idle, conn)
-					_ = conn.Ping(t.Context()).Err()
-				}
-				for _, conn := range idle {
-					_ = conn.Close() // back to the pool
-				}
-				if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
-					t.Fatal(err)
-				}
+				redistest.KillIdle(t, client, admin, 16)
 				if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || d.Remaining != 1000-1-n {
 					t.Errorf("%+v", d)
 				}

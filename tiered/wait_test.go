@@ -535,24 +535,32 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 		})
 	}
 	redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
-	if err := server.Client(t).Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
-		t.Fatal(err)
-	}
-	r.forgetDenial(l.key("k").hash)
-	server.Pause()
-	l.lines.release("r", "k")
-	redistest.Eventually(t, "they are asked for", func() bool {
-		l.lines.mu.Lock()
-		defer l.lines.mu.Unlock()
-		q := l.lines.of[lineID{"r", "k"}]
-		return len(q) > 0 && q[0].asking
-	})
+	askInVain(t, server, r, "k")
 	leave()
 	all.Wait() // nobody waits for Redis to return
 	server.Resume()
 	redistest.Eventually(t, "all is given back", func() bool {
 		d, err := r.Peek(t.Context(), "k", 1)
 		return err == nil && d.Remaining == 10
+	})
+}
+
+// askInVain makes a key's units free, so that those who wait for them ask, and returns when Redis, which stands still from
+// then on, is being asked.
+func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserKey) {
+	t.Helper()
+	l := r.limiter
+	if err := server.Client(t).Del(t.Context(), l.keys.Key(r.name, key)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.forgetDenial(l.key(string(key)).hash)
+	server.Pause()
+	l.lines.release(r.name, key)
+	redistest.Eventually(t, "they are asked for", func() bool {
+		l.lines.mu.Lock()
+		defer l.lines.mu.Unlock()
+		q := l.lines.of[lineID{r.name, key}]
+		return len(q) > 0 && q[0].asking
 	})
 }
 
@@ -582,18 +590,7 @@ func TestLaw12CloseGivesBackWhatNobodyWaitsForAnyMore(t *testing.T) {
 				})
 			}
 			redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
-			if err := server.Client(t).Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
-				t.Fatal(err)
-			}
-			r.forgetDenial(l.key("k").hash)
-			server.Pause()
-			l.lines.release("r", "k")
-			redistest.Eventually(t, "they are asked for", func() bool {
-				l.lines.mu.Lock()
-				defer l.lines.mu.Unlock()
-				q := l.lines.of[lineID{"r", "k"}]
-				return len(q) > 0 && q[0].asking
-			})
+			askInVain(t, server, r, "k")
 			if leaves {
 				leave()
 				all.Wait()

@@ -38,9 +38,10 @@ import (
 )
 
 // Dialer returns a function that dials quiet connections: TCP and Unix sockets, with TLS over them if config
-// is not nil; what is then written to one that the server has closed fails with [ErrClosedIdle]. Connecting takes at most the given time, or as long as the context if that is 0. On systems
-// other than Linux, on 386, which lacks the system calls, and under the race detector, which would miss what is
-// ordered by reads and writes, the connections are ordinary ones.
+// is not nil; what is then written to one that the server has closed fails with [ErrClosedIdle]. Connecting
+// takes at most the given time, or as long as the context if that is 0. On systems other than Linux, on 386, which
+// lacks the system calls, and under the race detector, which would miss what is ordered by reads and writes, the
+// connections are ordinary ones.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
