@@ -2,8 +2,10 @@ package httplimit
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -95,6 +97,19 @@ func TestDeniedWithoutRedis(t *testing.T) {
 	denial, denied := Denied(Decided{Rule: login, Decision: d})
 	if !denied || denial.Status != http.StatusServiceUnavailable {
 		t.Errorf("%v, %+v", denied, denial)
+	}
+
+	upstream := &upstreamStub{status: http.StatusOK}
+	for _, wait := range []time.Duration{0, 500 * time.Millisecond} {
+		transport, err := NewTransport(upstream, login, MaxWait(wait))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = transport.RoundTrip(httptest.NewRequest(http.MethodGet, "http://upstream.example", nil))
+		var notSent *NotSentError
+		if !errors.Is(err, ErrUncounted) || !errors.As(err, &notSent) || notSent.RetryAfter <= 0 || upstream.calls > 0 {
+			t.Errorf("a request that may wait %v: %v, sent %d", wait, err, upstream.calls)
+		}
 	}
 	var problem struct {
 		Type     string

@@ -43,14 +43,15 @@ func TestDryRunIsNotSeen(t *testing.T) {
 	}
 }
 
-// What a dry run would have denied took nothing, so nothing is corrected afterwards.
+// A request that a dry run would have denied, or whose cost is invalid, was not charged, so its charge is
+// not corrected afterwards.
 func TestDryRunSettlesNothing(t *testing.T) {
 	l := newLimiter(t)
 	dry := newRule(t, l, "dry", limit.PerHour(10), tiered.DryRun())
-	for _, actual := range []int64{0, 2, 8} {
+	for _, c := range []struct{ cost, actual int64 }{{5, 0}, {5, 2}, {5, 8}, {-5, 2}, {0, 2}, {11, 2}, {11, 12}} {
 		h := newMiddleware(t, l, Limit(dry, func(*http.Request) string { return "everyone" },
-			Cost(func(*http.Request) int64 { return 5 }),
-			Settle(func(*http.Request, Response) int64 { return actual })))(done)
+			Cost(func(*http.Request) int64 { return c.cost }),
+			Settle(func(*http.Request, Response) int64 { return c.actual })))(done)
 		if err := dry.Reset(t.Context(), "everyone"); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestDryRunSettlesNothing(t *testing.T) {
 		}
 		get(h)
 		if n := used(t, dry, "everyone"); n != 7 {
-			t.Errorf("%d units used, 7 before", n)
+			t.Errorf("%+v: %d units used, 7 before", c, n)
 		}
 	}
 }

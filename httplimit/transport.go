@@ -21,6 +21,8 @@ import (
 var (
 	// ErrQuota means that the request does not fit into the quota for longer than it may wait.
 	ErrQuota = errors.New("httplimit: the upstream's quota is used up")
+	// ErrUncounted means that Redis cannot be asked, and that the rule's outage policy is tiered.Deny.
+	ErrUncounted = errors.New("httplimit: requests cannot be counted at the moment, because Redis cannot be asked")
 	// ErrHeldBack means that the upstream asked for a pause (status 429 or 503 with Retry-After)
 	// that is longer than the request may wait.
 	ErrHeldBack = errors.New("httplimit: the upstream asked to be left alone")
@@ -28,7 +30,7 @@ var (
 
 // NotSentError is the error of a request that was not sent.
 type NotSentError struct {
-	// Reason is ErrQuota or ErrHeldBack.
+	// Reason is ErrQuota, ErrUncounted or ErrHeldBack.
 	Reason error
 	// Host is the upstream's host.
 	Host string
@@ -38,7 +40,7 @@ type NotSentError struct {
 
 // Error names the host and the wait.
 func (e *NotSentError) Error() string {
-	return fmt.Sprintf("%v: %s has room again in %v", e.Reason, e.Host, e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("%v: no request was sent to %s; try again in %v", e.Reason, e.Host, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Unwrap returns the reason, for errors.Is.
@@ -195,6 +197,8 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		}
 		d, err := admission.Wait(r.Context(), ctx, t.maxWait, t.rule, u.key, cost)
 		switch {
+		case errors.Is(err, limit.ErrWouldExceedDeadline) && admission.ByOutage(t.rule, &d):
+			return &NotSentError{Reason: ErrUncounted, Host: u.host, RetryAfter: d.RetryAfter}
 		case errors.Is(err, limit.ErrWouldExceedDeadline):
 			return &NotSentError{Reason: ErrQuota, Host: u.host, RetryAfter: d.RetryAfter}
 		case err != nil:

@@ -438,9 +438,11 @@ local function settle(e, s, charge)
       outcome = UNREADABLE
     end
   elseif operation == FORGET then
-    call('DEL', e.key, e.holds)
-    s.key = ''
+    -- Both keys are deleted when another one comes, see write_and_look.
+    s.key, seen_key, seen = '', e.key, ''
     look_at(s, e.key, rule)
+    s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
+    s.changed, s.holds_changed = true, true
   elseif operation == LEASE then
     outcome = lend(e, s, rule)
   elseif operation == HOLD or operation == HOLD_UP_TO then

@@ -160,6 +160,8 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 		key  string
 		rule *Rule
 		used int64 // beside the hold
+
+		forgotten bool // with all that is held, in place of a settlement
 	}
 	entry := func(k held, e Entry) Entry {
 		e.Key, e.Rule = k.key, k.rule
@@ -168,7 +170,12 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	hold := func(k held, id uint64) Entry {
 		return entry(k, Entry{Operation: lua.Hold, Cost: 1, Hold: &Hold{ID: id, Life: time.Minute}})
 	}
-	settle := func(k held, id uint64) Entry { return entry(k, Entry{Operation: lua.Settle, Hold: &Hold{ID: id}}) }
+	settle := func(k held, id uint64) Entry {
+		if k.forgotten {
+			return entry(k, Entry{Operation: lua.Forget, Cost: 1})
+		}
+		return entry(k, Entry{Operation: lua.Settle, Hold: &Hold{ID: id}})
+	}
 	take := func(k held, units int64) Entry { return entry(k, Entry{Cost: units}) }
 
 	var keys []held
@@ -182,6 +189,9 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 			run(hold(k, 1))
 			keys = append(keys, k)
 		}
+		k := held{key: fmt.Sprintf("{a}%d.forgotten", i), rule: rule, forgotten: true}
+		run(hold(k, 1))
+		keys = append(keys, k)
 	}
 	decided := 0
 	cluster.MoveSlots(t, from, to, []int{slot}, func() {

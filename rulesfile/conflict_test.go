@@ -136,6 +136,27 @@ func TestARuleMayLeaveTheFileAndComeBack(t *testing.T) {
 	}
 }
 
+// A rule that a file has left out is in force no longer: another file, or the program, may define it anew.
+func TestARuleThatIsLeftOutCanBeDefinedElsewhere(t *testing.T) {
+	limiter := newLimiter(t)
+	f := newRulesFile(t, "rules: {moved: {limit: 5/1m}, taken: {limit: 5/1m}, own: {limit: 1/s}}")
+	rules := f.load(limiter)
+	f.write("rules: {own: {limit: 1/s}}")
+	must(t, rules.Reload())
+
+	other := newRulesFile(t, "rules: {moved: {limit: 50/1m}}")
+	if got := rule(t, other.load(limiter), "moved").For("k").Limit(); got != limit.PerMinute(50) {
+		t.Errorf("another file: %v", got)
+	}
+	if r, err := limiter.Rule("taken", limit.PerMinute(9)); err != nil || r.Limit() != limit.PerMinute(9) {
+		t.Errorf("the program: %v, %v", r, err)
+	}
+	f.write("rules: {own: {limit: 1/s}, moved: {limit: 5/1m}}")
+	if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, other.path+" has defined") {
+		t.Errorf("the file that had it first: %v", err)
+	}
+}
+
 func says(err error, words ...string) bool {
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {

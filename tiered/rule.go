@@ -43,6 +43,9 @@ type Rule struct {
 
 // newRule makes a rule, and prepares the limiter for its decisions.
 func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+	if l.closed.Load() {
+		return nil, limit.ErrClosed
+	}
 	r, err := l.describedRule(name, lim, c)
 	if err != nil {
 		return nil, fmt.Errorf("rule %q: %w", name, err)
@@ -123,6 +126,8 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 // microseconds, call it at start for each plan, and for a tenant's own limit when that is loaded or
 // changes, not for each request. The limiter does not keep the copy. If the rule's algorithm was chosen by
 // the size of its limit, it is chosen again.
+//
+// Errors wrap [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
@@ -134,7 +139,7 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 
 // WithOutage returns a copy of the rule with another outage policy. It has the same limit, counts in
 // Redis and in this instance's record, and metrics. Use it for call sites that must decide
-// differently without Redis, and prepare it at start.
+// differently without Redis, and prepare it at start. Errors wrap [limit.ErrInvalidOption] or [limit.ErrClosed].
 func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	c := r.config
 	if err := OnOutage(p)(&c); err != nil {

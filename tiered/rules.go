@@ -14,9 +14,6 @@ import (
 // several rules can be changed together, or none if one of them is invalid. See
 // [Limiter.PutInForce]. Errors are those of [Limiter.Rule].
 func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
-	if l.closed.Load() {
-		return nil, limit.ErrClosed
-	}
 	if err := remote.CheckRuleName(name); err != nil {
 		return nil, err
 	}
@@ -48,7 +45,8 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside
 // the program's own rules: it replaces only rules that this source alone has put in force. A rule of
 // the same name that was put in force otherwise, by another source as well, or that [Limiter.Rule]
-// has returned to the program, must have the same settings, and stays.
+// has returned to the program, must have the same settings, and stays. A rule that the source put in force
+// before and now leaves out is in force no longer, unless another source has it or the program uses it.
 //
 // Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has
 // changed then.
@@ -66,9 +64,9 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 			return known.conflict(r, source)
 		}
 	}
-	for name, known := range l.rules { // what this source has left out, the others that have it may change
-		if len(known.sources) > 1 && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.name == name }) {
-			known.sources = slices.DeleteFunc(known.sources, func(s string) bool { return s == source })
+	for name, known := range l.rules {
+		if slices.Contains(known.sources, source) && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.name == name }) {
+			l.leaveOut(known, source)
 		}
 	}
 	for _, r := range rules {
@@ -81,6 +79,15 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 		}
 	}
 	return nil
+}
+
+// leaveOut makes a source forget a rule that it no longer has. The rule is no longer in force if no other
+// source has it and the program does not use it. The limiter's mu must be held.
+func (l *Limiter) leaveOut(r *Rule, source string) {
+	r.sources = slices.DeleteFunc(r.sources, func(s string) bool { return s == source })
+	if len(r.sources) == 0 && !r.held {
+		delete(l.rules, r.name)
+	}
 }
 
 func (l *Limiter) checkOwn(rules []*Rule) error {

@@ -241,6 +241,12 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	if _, err := l.Rule("late", limit.PerMinute(1)); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("Rule after Close: %v", err)
 	}
+	if _, err := r.WithLimit(limit.PerMinute(2)); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("WithLimit after Close: %v", err)
+	}
+	if _, err := r.WithOutage(Allow); !errors.Is(err, limit.ErrClosed) {
+		t.Errorf("WithOutage after Close: %v", err)
+	}
 	// At once, not only when its heartbeat has aged.
 	if n, err := client.ZCard(context.Background(), prefix+":{%fleet}").Result(); n != 1 || err != nil {
 		t.Errorf("%d instances after Close, %v", n, err)

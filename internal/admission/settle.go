@@ -21,8 +21,8 @@ func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int
 	if q.Rule.Limit().IsConcurrent() {
 		return nil // is given back as it is; a rule of RuleFor
 	}
-	if d.WouldDeny {
-		return nil // was let through on a dry run; it would have taken nothing
+	if d.Granted == 0 {
+		return nil // let through on a dry run, which charged nothing
 	}
 	switch more := max(0, actual) - q.Cost; {
 	case more > 0:
