@@ -76,9 +76,10 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# Without the race detector, a package of the library's own module that mostly waits runs eight tests
-# at once. Elsewhere scripts/go-test sets the number. Some tests of faults check how soon Redis
-# decides again after a failover, and the race detector multiplies the use of the processors.
+# Without the race detector, up to eight parallel tests of a package run at once in the library's own
+# module, because they mostly wait. Elsewhere scripts/go-test sets the number. Some tests of faults
+# check how soon Redis decides again after a failover, and the race detector multiplies the use of the
+# processors.
 AT_ONCE := $$(test "$$module" != . || echo -parallel 8)
 
 # Sets the variable tested to the packages of a module that have tests and do not only compute. Sets

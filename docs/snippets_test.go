@@ -77,10 +77,10 @@ func init() {
 func (s snippet) file() ([]byte, error) {
 	text := strings.ReplaceAll(s.text, "{ ... }", "{}")
 	if strings.HasPrefix(text, "package ") {
-		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // so that no main is linked
+		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // no main to link
 	}
 	if !regexp.MustCompile(`^(//.*\n)*(func|type|var) `).MatchString(text) {
-		text = fmt.Sprintf("func line%d() error {\n%s\n%s\npanic(0)}\n", s.line, s.declare, text) // with or without a return of an error
+		text = fmt.Sprintf("func line%d() error {\n%s\n%s\npanic(0)}\n", s.line, s.declare, text) // may return an error
 	} else {
 		text = s.declare + "\n" + text
 	}

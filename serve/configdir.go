@@ -35,8 +35,9 @@ const (
 	mostBytes = 16 << 20 // of a file
 )
 
-// readDir reads all files of a directory and of its subdirectories. It follows links, as Kubernetes makes them for
-// the files of a ConfigMap. It skips names that begin with "..": there they are the links' targets.
+// readDir reads all files of a directory and of its subdirectories. It follows links, as Kubernetes
+// makes them for the files of a ConfigMap. It skips names that begin with "..", which are the targets
+// of such links.
 func readDir(dir string, ignoreDotFiles bool) ([]config.File, error) {
 	r := reading{root: dir, ignoreDotFiles: ignoreDotFiles}
 	err := r.read(dir, 0)

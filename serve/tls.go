@@ -59,7 +59,7 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 		switch err = isValid(config, now); {
 		case err == nil:
 		case r.config != nil && isValid(r.config, now) == nil: // keep the valid one
-		default: // clients would accept neither, so use the new one
+		default: // no valid certificate is there, so use this one
 			r.log.Error("the service shows a certificate that clients do not accept", "error", err)
 			err = nil
 		}

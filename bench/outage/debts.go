@@ -24,8 +24,8 @@ const chargedWithin = 60 * time.Second
 // ledger therefore has ample room here.
 func debtsDuty(s settings, d *duty) { d.LedgerKeys, d.Window = 8*s.Debts, debtsWindow }
 
-// playDebts has the instances together ask once for each key during the outage. Then it times another client's
-// commands while Redis is charged.
+// playDebts has every instance ask once for each key during the outage. Then it times another
+// client's commands while Redis is charged.
 func playDebts(f *fleet) error {
 	if err := lose(dropAll)(f); err != nil {
 		return err

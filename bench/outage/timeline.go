@@ -48,7 +48,7 @@ func (f *fleet) timeline(calls []call) (all []interval) {
 
 func writeCSV(w io.Writer, outcomes []outcome) error {
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"scenario", "subject", "seconds", "admitted_by_redis_per_second", "admitted_without_per_second", "window_per_limit"}) // Error reports it below
+	_ = out.Write([]string{"scenario", "subject", "seconds", "admitted_by_redis_per_second", "admitted_without_per_second", "window_per_limit"}) // see Error
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	for _, o := range outcomes {
 		for _, i := range o.Timeline {

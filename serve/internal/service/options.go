@@ -2,8 +2,8 @@ package service
 
 import "time"
 
-// Options are the settings of a service. The zero value of each optional setting gives the behavior of
-// envoyproxy/ratelimit.
+// Options are the settings of a service. Those that envoyproxy/ratelimit has too mean the same as
+// there.
 type Options struct {
 	// NearLimit is the part of a limit above which hits count as near it.
 	NearLimit float32
