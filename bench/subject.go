@@ -36,8 +36,8 @@ type subject struct {
 	decides []decide
 	// perCall is how many decisions one call makes.
 	perCall int
-	// timeEvery means that one of so many calls is timed. Reading the clock is faster than an answer of Redis, but
-	// not faster than a look-up in memory.
+	// timeEvery is the number of calls for each call that is timed. Reading the clock is faster than an answer of
+	// Redis, but not faster than a look-up in memory.
 	timeEvery int
 	// sends are the commands with which the client asks for a decision. Redis counts the commands that scripts call
 	// under the same names, so the subject's scripts must not call any of these.

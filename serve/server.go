@@ -48,7 +48,7 @@ type Server struct {
 	grpc      *grpc.Server
 	greeting  *handshakes // of connections that are still in their gRPC handshake
 	http      []*http.Server
-	listeners map[string]net.Listener // by what is served
+	listeners map[string]net.Listener // by name, see Addr
 
 	loading sync.Mutex    // guards what follows
 	files   []config.File // in force
@@ -415,7 +415,7 @@ func (s *Server) loads() int {
 	return s.loaded
 }
 
-// manyLimits is the number of limits above which put returns free memory to the system. Reading so many limits takes
+// manyLimits is the number of limits from which on put returns free memory to the system. Reading so many limits takes
 // tens of megabytes, several times what is kept. Go would collect that garbage only after as much has been allocated
 // again, which takes minutes, and would keep the memory for longer.
 const manyLimits = 10_000

@@ -42,7 +42,7 @@ func (b *testbed) Errorf(format string, args ...any) {
 	b.failures = append(b.failures, fmt.Errorf(format, args...))
 }
 
-// Fatal does not return, like that of a test. startServer recovers the panic.
+// Fatal does not return, like a test's. startServer recovers the panic.
 func (b *testbed) Fatal(args ...any) { panic(fatal{fmt.Sprint(args...)}) }
 
 type fatal struct{ text string }

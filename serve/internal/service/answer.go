@@ -115,7 +115,7 @@ func (s *Service) addHeaders(response *ratelimitv3.RateLimitResponse, tightest *
 // reset, to clients, and this must be the limit that denied.
 func (a *asked) isUnknown() bool { return a.decision.HeldBack && a.decision.Remaining == 0 }
 
-// judge determines whether a descriptor is over its limit and what is left, and counts the result.
+// judge determines whether a descriptor is over its limit and how much remains, and counts its hits.
 func (s *Service) judge(a *asked) {
 	if a.limit.Terms.Counted {
 		s.judgeCounted(a)

@@ -15,7 +15,7 @@ import (
 const pingTimeout = 20 * time.Second
 
 // MostStreams is how many calls a connection may have in flight, and longestRequest is how many bytes a call may
-// have. They bound the memory that callers use who do not read. A client with more calls has to queue them or open
+// have. They bound the memory for callers that do not read. A client with more calls has to queue them or open
 // another connection.
 const (
 	MostStreams    = 1_000
