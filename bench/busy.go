@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// busy is processes that only compute, on the one CPU that Redis may use. With n processes, Redis gets at least
-// 1/(n+1) of that CPU.
+// busy is processes that only compute, on the one CPU that Redis may use. With n processes, Redis gets at most 1/(n+1)
+// of that CPU.
 type busy struct {
 	redis string // its process id
 	all   []*exec.Cmd

@@ -93,7 +93,7 @@ func (n *node) matched(name []byte) *node {
 	return nil
 }
 
-// matches reports whether text equals the pattern with some text in place of each "*".
+// matches reports whether text equals the pattern with any text in place of each "*".
 func (p *pattern) matches(text string) bool {
 	first, last := p.parts[0], p.parts[len(p.parts)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
