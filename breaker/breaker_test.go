@@ -194,7 +194,7 @@ func TestForceOpenWithTripsUnderWay(t *testing.T) {
 		for _, done := range underWay {
 			done(result)
 		}
-		b.ForceOpen(errLost) // again changes nothing
+		b.ForceOpen(errLost) // a second call changes nothing
 		if b.State() != Open || len(changes) != 1 {
 			t.Errorf("state %v after changes %v, want one, to open", b.State(), changes)
 		}

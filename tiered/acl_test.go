@@ -219,8 +219,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	l := newLimiterOn(t, client, "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
-	// The slots below are migrating from the first node, which no longer has any of their keys. The node
-	// redirects every command about these keys.
+	// While the slots below move, the first node has none of their keys, and redirects every command about them.
 	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
 	var slots []int
 	for slot := range 64 {

@@ -215,7 +215,7 @@ func TestLaw7AcquireHasOneDeadline(t *testing.T) {
 				if took := time.Since(began); took > deadline {
 					t.Errorf("it took %v, with a deadline of %v", took, deadline)
 				}
-				if missed := l.Stats().Missed; missed.NotInTime != 1 || missed.OwnTime != 0 { // the program did not set an earlier deadline
+				if missed := l.Stats().Missed; missed.NotInTime != 1 || missed.OwnTime != 0 { // no DecideBy was set
 					t.Errorf("missed: %+v", missed)
 				}
 				bubble.Late.Store(0)

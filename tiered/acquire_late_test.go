@@ -153,7 +153,7 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 	// On a busy machine, a limiter may not reach Redis in time at its start. The limiter would then grant slots
 	// without Redis.
 	redistest.Eventually(t, "Redis decides", func() bool { return here.State() == Healthy && there.State() == Healthy })
-	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // Approximate grants slots without Redis only in an outage
+	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // Approximate grants without Redis only in an outage
 	b := newRule(t, there, "jobs", limit.Concurrent(n), SlotTTL(ttl))
 	var held []*Slot
 	for range holds {

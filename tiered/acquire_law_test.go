@@ -19,7 +19,7 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// losing is a hook that loses part of the commands or their replies. Half of them are run, and their replies are
+// losing is a hook that loses part of the commands or their replies. About half of them are run, and their replies are
 // lost. The other half fail at once, and are run later.
 type losing struct {
 	later redis.UniversalClient // runs the delayed commands, because the connection of a failed command is closed

@@ -183,7 +183,7 @@ func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
 	}
 }
 
-// Calls and options that a limit does not support return an error at once.
+// Calls and options that a limit does not support return, at once, an error that names the rule.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -409,7 +409,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	if !kept.Held() {
 		t.Error("what was held is lost")
 	}
-	more := mustAcquire(t, r, "k", 3) // there is no other instance
+	more := mustAcquire(t, r, "k", 3) // the share is the whole limit, as there is no other instance
 	if d := mustBeFull(t, r, "k", 1); d.Tier != limit.TierFallback {
 		t.Errorf("more than its share: %+v", d)
 	}

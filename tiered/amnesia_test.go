@@ -74,7 +74,7 @@ func TestLaw11FailoverToBeforeAnInstanceBegan(t *testing.T) {
 	}
 }
 
-// Law 11: Redis loses its memory, and is then lost itself before all instances have sent it a heartbeat, as in a
+// Law 11: Redis loses its memory, and is then lost itself before all instances have sent it another heartbeat, as in a
 // crash loop. The shares are those of the fleet as it was before the loss.
 func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
 	t.Parallel()

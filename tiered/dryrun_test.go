@@ -118,7 +118,7 @@ func TestDryRunIsCountedApart(t *testing.T) {
 }
 
 // Rules on a dry run change nothing for the other rules of a group, whatever their limits and whichever call is
-// used. They are charged for what the other rules granted.
+// used. They are charged only for requests that the other rules granted.
 func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	clock := newVirtual()

@@ -192,8 +192,8 @@ func ExampleRule_Peek() {
 	// false 40 100 <nil>
 }
 
-// A process that gets very many requests for one key has units charged in advance, and spends them without asking
-// Redis. WorstCase returns the most units that may pass in a window, leased units included.
+// With Lease, a process that gets very many requests for one key has units charged in advance, and spends them
+// without asking Redis. WorstCase returns the most units that may pass in a window, leased units included.
 func ExampleLease() {
 	rdb, stop := connect()
 	defer stop()

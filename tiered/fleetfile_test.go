@@ -50,7 +50,7 @@ func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// A file that is old, unreadable, or was not written by this program is ignored.
+// A file that is old, unreadable, or has unexpected content is ignored.
 func TestFleetFileThatIsOfNoUse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -184,7 +184,7 @@ func TestFleetFileReplacesNothingElse(t *testing.T) {
 	}
 }
 
-// Failing to replace a file leaves no temporary file behind, however often the limiter tries.
+// If the file cannot be replaced, nothing is left behind, however often the limiter tries.
 func TestFleetFileThatCannotBeReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fleet")

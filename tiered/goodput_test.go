@@ -28,7 +28,7 @@ type slowServer struct {
 
 	mu    sync.Mutex // guards the rest
 	start time.Time
-	free  time.Duration // after the start
+	free  time.Duration // when the server is free, after the start
 }
 
 // slowConn is a connection on which a request arrives when the slow server would have served it.
@@ -201,7 +201,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 			}
 		}()
 	}
-	c.closed(t.Context(), 512, 200*time.Millisecond) // all callers start at once, and the limiter knows nothing of Redis's speed yet
+	c.closed(t.Context(), 512, 200*time.Millisecond) // all at once, while Redis's speed is still unknown
 	c.without = 0
 	peak := c.closed(t.Context(), 512, 300*time.Millisecond)
 	if c.without*100 > c.byRedis {

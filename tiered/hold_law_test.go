@@ -54,7 +54,7 @@ type charged struct {
 	hold *Hold // nil: charged for good, or settled
 	ends time.Time
 	at   int64
-	now  int64 // units
+	now  int64 // the units that count
 }
 
 func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window time.Duration) {

@@ -167,7 +167,7 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	if err := watcher.limiter.Close(); err != nil {
 		t.Error(err)
 	}
-	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // the clients may have four
+	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // 4 of the clients
 }
 
 // If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record that already

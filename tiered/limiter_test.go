@@ -35,7 +35,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// With a short deadline, a busy machine may not tell the fleet in time.
+		// With a short deadline on a busy machine, Close may not leave the fleet in time.
 		if err := l.Close(); err != nil && remote.KindOf(err) != remote.Timeout {
 			t.Errorf("Close: %v", err)
 		}

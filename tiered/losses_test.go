@@ -36,7 +36,7 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	for _, m := range fleet {
 		m.shard.Breaker.ForceOpen(errors.New("it hangs"))
 	}
-	mustAllow(t, fleet[0].light, "k", 1) // a smaller part of its limit than of any key in the flood
+	mustAllow(t, fleet[0].light, "k", 1) // uses less of its limit than any key of the flood
 	for i := range 100 {
 		mustAllow(t, fleet[0].flooded, fmt.Sprint("new ", i), 1)
 	}

@@ -61,7 +61,7 @@ func (c *changing) start(load float64) part {
 	return part{newRule(c.t, l, "r", limit.Per(changingQuota, c.window), Use(c.use)), load}
 }
 
-// lose makes all instances lose Redis. The function how does something to the server.
+// lose calls how, which takes Redis away, and opens the breakers of all instances.
 func (c *changing) lose(how func()) {
 	c.cut = len(c.stamps)
 	how()
@@ -169,7 +169,7 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 					c.parts[i] = c.start(p.load)
 				}
 				c.play(2 * window)
-				c.holds(test.bound, window > usualColdStart) // in a shorter window, the predecessor's units leave while the successor's share grows
+				c.holds(test.bound, window > usualColdStart) // else predecessors' units leave as shares grow
 			})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // LogOfRedis sends the lines of go-redis to a logger, and combines similar lines into one.
 func TestLogOfRedis(t *testing.T) {
-	t.Cleanup(logging.Disable) // the setting of redistest.Main
+	t.Cleanup(logging.Disable) // restores the setting of redistest.Main
 	var log lockedBuffer
 	LogOfRedis(slog.New(slog.NewJSONHandler(&log, nil)))
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})

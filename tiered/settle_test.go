@@ -139,7 +139,7 @@ func TestIncidentsEnd(t *testing.T) {
 	if l.State() != Settling {
 		t.Errorf("state %v", l.State())
 	}
-	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other instance is no longer a member
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other has left the fleet
 		t.Fatal(err)
 	}
 	if fleet := l.shard.Outage().Fleet; fleet != 2 {

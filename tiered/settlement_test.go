@@ -10,10 +10,10 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// This instance's own record, which decides in outages, contains exactly the units that holds have used. With
-// more, units could not be used again; fewer would break law 11. Units that have left the window are not given
-// back from the record. All this is true whether Redis or this instance granted the hold, and whether or not
-// Redis can be reached for the settlement.
+// This instance's own record, which decides in outages, contains exactly the units that holds have used. More
+// would deny units that are free, and fewer would break law 11. Units that have left the window are not given
+// back from the record. All this holds whether Redis or this instance granted the hold, and whether or not Redis
+// is there for the settlement.
 func TestSettlementsCorrectTheRecord(t *testing.T) {
 	for name, lost := range map[string]struct{ before, after bool }{
 		"with Redis":         {false, false},

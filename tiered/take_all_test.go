@@ -219,7 +219,7 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 		"a Cluster": {cluster.Client(t), cluster.Client(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lose, prefix, ttl := &losing{later: clients[1]}, redistest.Prefix(), 10*time.Minute // so long that units that leak are missing until the test ends
+			lose, prefix, ttl := &losing{later: clients[1]}, redistest.Prefix(), 10*time.Minute // longer than the test, which notices leaks
 			clients[0].AddHook(lose)
 			l := newLimiterOn(t, clients[0], prefix, Deadline(20*time.Millisecond), RememberDenials(0))
 			s := newTakers(t, l, Deny, ttl)

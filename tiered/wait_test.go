@@ -121,7 +121,7 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 
 // Law 6: 20,000 callers can wait for one key without an error. They are served in the order in which they came,
 // and Redis is asked about once per release.
-func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many callers would delay the decisions of other tests
+func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: the callers would delay other tests
 	waiters, blocks := 20_000, 10
 	if raceDetector { // the race detector supports 8,128 goroutines
 		waiters = 5_000
@@ -548,8 +548,7 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	})
 }
 
-// askInVain makes a key's units free and pauses Redis, so that the process asks Redis for the waiters. It returns
-// while Redis is being asked.
+// askInVain makes a key's units free, pauses Redis, and returns while Redis is being asked for the waiters.
 func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserKey) {
 	t.Helper()
 	l := r.limiter
@@ -738,7 +737,7 @@ func TestWaitingUnderAnotherPolicy(t *testing.T) {
 				return err
 			},
 		} {
-			soon, cancel := context.WithCancel(t.Context()) // has no deadline, because Wait returns at once if a deadline is too early
+			soon, cancel := context.WithCancel(t.Context()) // a deadline would make Wait return at once
 			time.AfterFunc(5*time.Second, cancel)
 			if err := wait(soon); err != nil {
 				t.Errorf("under Allow: %v", err)

@@ -50,7 +50,7 @@ func processorTime(t *testing.T) time.Duration {
 // It returns how often each tier has decided.
 func deniedCallersAskAgain(t *testing.T, callers int) *[tiers]atomic.Int64 {
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(100_000))
-	r := newRule(t, l, "r", limit.PerMinute(100).WithBurst(10), Use(limit.GCRA())) // the first 10 units of each key are free at once
+	r := newRule(t, l, "r", limit.PerMinute(100).WithBurst(10), Use(limit.GCRA())) // 10 units of each key are free at once
 	const keys, span = 1000, 3 * time.Second
 	var all sync.WaitGroup
 	decided := new([tiers]atomic.Int64)

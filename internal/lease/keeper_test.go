@@ -209,7 +209,7 @@ func TestWhatALeaseSays(t *testing.T) {
 	}
 	units := l.left()
 	ends := asked - 999 + int64(Longest-Longest/Drift)
-	for l.now = asked + int64(Longest/10); l.now < ends; l.now += int64(Longest / 10) { // often enough that the lease is not idle
+	for l.now = asked + int64(Longest/10); l.now < ends; l.now += int64(Longest / 10) { // never idle
 		units--
 		spent, ok := l.Spend(l.rule, hash, l.now, 1, 1)
 		if want := (local.Spent{Stamp: 7, Remaining: 50 + units, ResetAfter: time.Minute - time.Duration(l.now-asked+999)}); !ok || spent != want {

@@ -137,8 +137,8 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1, Clock: life(7) + life(8) - 1}, 850, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
-		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than the process remembers
-		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet's key is elsewhere
+		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
+		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet is elsewhere
 		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and back where it was
 	} {

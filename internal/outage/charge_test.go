@@ -302,8 +302,8 @@ func TestUnitsAreOwedAtAllTimes(t *testing.T) {
 	charging.Wait()
 }
 
-// Law 11: an instance may find that it owes nothing, and record that only after another outage has begun and
-// ended. It has not charged the units that it granted in that outage, and does not count as settled.
+// Law 11: an instance may find that it owes nothing, but record that only after another outage. It then owes the
+// units that it granted in that outage, and does not count as settled.
 func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first

@@ -52,7 +52,7 @@ func TestMissesOfTheFirstMoment(t *testing.T) {
 	}
 }
 
-// Law 11: while misses continue, they postpone the end of the settling. Misses of a lost Redis do not begin it.
+// Law 11: while misses continue, they postpone the end of the settling. While Redis is lost, misses do not begin it.
 func TestMissesPutOffTheEnd(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first

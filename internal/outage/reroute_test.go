@@ -128,14 +128,14 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	}
 }
 
-// Other shards do not charge what is owed to a lost master.
+// A shard does not charge what is owed to another master, which is lost.
 func TestShardsChargeTheirOwn(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
 	a.Breaker.ForceOpen(errors.New("lost"))
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	r.Policy = Allow // so that a process that starts without Redis grants units, which it then owes
+	r.Policy = Allow // grants even if this instance's share has no room
 	key := remote.UserKey("of a")
 	for l.Of(key) != a {
 		key += "."

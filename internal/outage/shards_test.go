@@ -28,7 +28,7 @@ type master struct {
 	mu      sync.Mutex
 	heard   remote.Heard
 	behind  int64 // the number of heartbeats that the next one finds lost
-	err     error // the answer to every request
+	err     error // of every request
 	charged []remote.Entry
 	told    []remote.Loss // by the last heartbeat
 	owed    bool          // whether the last heartbeat said that the instance has not settled

@@ -84,8 +84,8 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 }
 
 // The share of a process that began without Redis grows from the moment it began, in a silence as in the outage
-// that follows. When Redis has reported the fleet's size, the larger size that was assumed still counts, because
-// those instances may come back.
+// that follows. When Redis has reported the fleet's size, the assumed size still counts, because those instances
+// may come back.
 func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
