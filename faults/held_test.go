@@ -68,7 +68,8 @@ type charge struct {
 	cancelled      bool  // it was refused, and certainly cancelled
 }
 
-// charges returns all holds of a journal. Redis no longer knew `lost` holds when they were settled.
+// charges returns all holds of a journal. lost is the number of holds that Redis no longer knew when they were
+// settled.
 func (j journal) charges() (all []*charge, lost int64) {
 	of := make(map[int64]*charge)
 	type open struct {

@@ -77,7 +77,7 @@ type trial struct {
 	pool     int  // number of the client's connections
 	opaque   bool // the client's type is hidden, so that the limiter cannot make it keep deadlines
 	callers  int
-	every    time.Duration // time between calls; a slow machine can answer so many even without Redis
+	every    time.Duration // mean time between calls of all callers; even a slow machine can answer so many without Redis
 	keys     int
 	speeds   []speed
 }

@@ -106,7 +106,7 @@ func (tr *traffic) ask(p place, cost int64) {
 	}
 }
 
-// awaitRedis waits until Redis has made `more` further decisions.
+// awaitRedis waits until Redis has made the given number of further decisions.
 func (tr *traffic) awaitRedis(t *testing.T, more int64) {
 	t.Helper()
 	from := tr.redis.Load()

@@ -109,8 +109,8 @@ func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 	}
 }
 
-// Law 2: whatever wait it has, a denial is forgotten at the end of its life, counted from sending, because capacity
-// may have come back early.
+// Law 2: a denial is forgotten at the end of its life, counted from sending, however long its wait is. Capacity may
+// have come back early.
 func TestDenialsHaveACappedLife(t *testing.T) {
 	for life, ends := range map[time.Duration]int64{
 		0: second, time.Millisecond: second / 1000, time.Second - 1: second - 1, time.Second: second, time.Hour: second,

@@ -133,8 +133,8 @@ func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 	}
 }
 
-// A lease is sized so that demand at its recent rate spends it in half of its life. A key that is seldom used is
-// not leased at all, and only one caller is told to ask for a lease.
+// A lease is sized so that the recent demand spends it in half of its life. A key that is seldom used is not leased
+// at all, and only one caller is told to ask for a lease.
 func TestLeasesFollowDemand(t *testing.T) {
 	l, hash, now := NewLeases[string](1), testHasher.Hash("k"), noon
 	for range 100 {

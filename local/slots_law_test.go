@@ -188,7 +188,7 @@ func (f *slotFleet) release(p *holding, s *Slot[*holding]) {
 	}
 }
 
-// check counts the units that processes believe to hold. A slot that was found lost once must stay lost, because
+// check counts the units that processes believe they hold. A slot that was found lost once must stay lost, because
 // its holder has acted on the loss.
 func (f *slotFleet) check() {
 	held, timed := int64(0), int64(0)
@@ -300,7 +300,8 @@ func (p *holding) sorted() (slots []*Slot[*holding]) {
 	return slots
 }
 
-// quiet lets all messages on their way come to an end, and then loses no more messages.
+// quiet lets all messages in flight come to an end. Then the processes tell Redis what they hold, and no more
+// messages are lost.
 func (f *slotFleet) quiet() {
 	for _, p := range f.processes {
 		p.cut = false

@@ -12,8 +12,8 @@ func everyKey(HeldKey) bool { return true }
 
 func noKey(HeldKey) bool { return false }
 
-// holdSlots makes a table hold slots of one unit each until the time till. Redis said that free other units are
-// free.
+// holdSlots makes a table hold slots of one unit each until the time till. free is the number of other units that
+// are free, according to Redis.
 func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[string]) {
 	h, _ := table.Enter(theKey, "owner", fleetTTL)
 	h.Granted(now, till, free, 1, slots...)

@@ -284,8 +284,8 @@ func TestWhoFindsNoRoomLearnsSoAtOnce(t *testing.T) {
 	}
 }
 
-// holdUp pauses the server while one trip, the only one allowed, is under way, and `waiting` decisions wait.
-// Calling goOn lets all of them finish.
+// holdUp pauses the server while one trip, the only one allowed, is under way and the given number of decisions
+// wait. Calling goOn lets all of them finish.
 func holdUp(t *testing.T, b *Batcher, server *redistest.Server, rule *Rule, waiting int) (goOn func()) {
 	t.Helper()
 	awaitState(t, b, 0, 0)

@@ -53,7 +53,7 @@ func TestLaw1BoundsAreReached(t *testing.T) {
 			a := limit.SlidingCounter(k, limit.Estimate)
 			g := newTaken(t, script, l, a)
 			// The adversary takes all units at the last moment of a sub-window. It takes all again at the latest
-			// moment when a sliding window still overlaps that moment.
+			// moment that still shares a window with the first one.
 			g.all(start - 1)
 			g.all(start - 1 + w - 1)
 			if got := g.worst(window); got != a.WorstCase(l) {

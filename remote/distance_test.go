@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// repeated feeds d a number of answers that take `took` µs each, one after another. It returns the time after the
-// last one.
+// repeated feeds d the given number of answers, one after another, each of which takes took µs. It returns the time
+// after the last one.
 func (d *distance) repeated(now, took int64, answers int) (after int64) {
 	for range answers {
 		now += took

@@ -13,7 +13,7 @@ func waitingCall(rule *Rule, left int64) *call {
 	return waiting(callOf(context.Background(), Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}), left)
 }
 
-// waiting makes c a call that waits, with `left` µs left.
+// waiting makes c a call that waits and has the given time left, in µs.
 func waiting(c *call, left int64) *call {
 	c.asked = localTime()
 	c.deadline, c.mayLead = c.asked+left, true

@@ -285,8 +285,8 @@ func TestForgottenGrantsOfSeveralLosses(t *testing.T) {
 	}
 }
 
-// If Redis loses units that were taken out to be charged and are not known to be charged yet, the journal gets
-// these units again, and no others.
+// If Redis loses data while a debt that was taken out is not known to be charged yet, the journal gets the debt's
+// lost units again, and only those. Remaining returns the other units.
 func TestRemainingDebts(t *testing.T) {
 	l := New[string](100)
 	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 10_000, Key: "key"}

@@ -88,7 +88,7 @@ func TestDebtsAreConfined(t *testing.T) {
 }
 
 // At any time, arrears are at least the units that any of the evicted records has in its window then. They are at
-// most the units that some of these records had while all arrears were in their windows.
+// most the units of a record that is in its window, or was until not long before.
 func TestDebtsCoverWhatMadeWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d arrears

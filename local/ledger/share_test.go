@@ -184,7 +184,7 @@ func TestShareAfterALongTime(t *testing.T) {
 		sliding  bool
 		sureFree bool
 	}{
-		{window: time.Minute, idle: 30 * day, least: 248},                   // in 32 bits, the time of the reply seems to lie ahead
+		{window: time.Minute, idle: 30 * day, least: 248},                   // in 32 bits, the reply seems to lie in the future
 		{window: time.Minute, idle: 45 * day, least: 248},                   // likewise
 		{window: 31 * 24 * time.Hour, used: 40, least: 180},                 // the reply is older than the window
 		{window: 31 * 24 * time.Hour, used: 400, least: 180},                // long ago
