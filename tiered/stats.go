@@ -123,7 +123,7 @@ type TierStats struct {
 
 // ErrorStats counts calls that ended with an error, by reason.
 type ErrorStats struct {
-	Invalid   uint64 // a mistake of the caller: the key, the cost, the life of a hold, or a rule that does not suit the call
+	Invalid   uint64 // a mistake of the caller: the key, the cost, the life of a hold, or a wrong rule for the call
 	Cancelled uint64 // the caller's context ended before there was an answer
 	Closed    uint64 // the limiter was closed
 	Other     uint64
