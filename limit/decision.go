@@ -87,8 +87,8 @@ const (
 	TierLease
 	// TierOverload: Redis is reachable but could not decide in time, because too many decisions waited
 	// for it, its answers took too long, or the program gave the call less time than that
-	// (tiered.DecideBy). The rule's outage policy decided; or, while that lasts, the instance's share had
-	// no room and denied.
+	// (tiered.DecideBy). The rule's outage policy decided. While Redis often misses decisions, a denial
+	// can also mean that this instance's share has no room.
 	TierOverload
 )
 

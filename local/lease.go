@@ -56,7 +56,7 @@ type leaseRecord[O any] struct {
 	ends  atomic.Int64  // time from which the units must no longer be spent
 	stamp atomic.Int64  // time of the charge, on the key's clock in Redis
 	free  atomic.Int64  // units that Redis had left in addition
-	reset atomic.Int64  // when the key will be as if never used
+	reset atomic.Int64  // when the key will be as if it had never been used
 
 	// since is the time from which demand is counted. If it is in the future, no lease is requested
 	// before then.
@@ -79,12 +79,12 @@ type Lease[O any] struct {
 	ID    uint64 // see [Leases.NextID]
 	Key   string // the user key
 	Hash  uint64 // of the key, unsalted
-	Owner O      // who gets units back
+	Owner O      // to which units are given back
 	Units int64  // charged
 	Stamp int64  // of the charge, on the key's clock in Redis
 	Ends  int64  // time from which it must no longer be spent
 	Free  int64  // units that Redis had left in addition
-	Reset int64  // when the key will be as if never used
+	Reset int64  // when the key will be as if it had never been used
 }
 
 // Ended is a lease that can no longer be spent, with its unspent units.

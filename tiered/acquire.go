@@ -79,7 +79,7 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	return []*Slot{slot}, d, nil
 }
 
-// acquireInRedis has Redis decide, and returns the slots that it granted.
+// acquireInRedis asks Redis to decide, and returns the slots that it granted.
 func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Slot, reply remote.Reply, err error) {
 	l, s := q.rule.limiter, q.shard()
 	if !s.Breaker.Closed() {
@@ -173,7 +173,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 		for i := range all {
 			slot := &Slot{rule: r, key: kept}
 			if r.config.policy == Deny {
-				slot.local.EndInTime() // in an outage, Redis gives the slot's units to others after the TTL
+				slot.local.EndInTime() // Redis gives its units to others when its time is over
 			}
 			slots, all[i] = append(slots, slot), &slot.local
 		}

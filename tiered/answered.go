@@ -7,10 +7,10 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// asker is a rule as the [remote.Asker] of its entries.
+// asker adapts a rule to the [remote.Asker] interface for its entries.
 type asker Rule
 
-// asker adapts a rule to the [remote.Asker] interface for its entries.
+// Answering fetches the record in which a grant will be kept.
 func (a *asker) Answering(e *remote.Entry) {
 	if r := (*Rule)(a); r.inOutage != nil {
 		r.limiter.shards.Fetch(&outage.Question{Rule: r.inOutage, Hash: e.Hash})

@@ -58,7 +58,7 @@ func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit,
 	return lim, c.algorithm, "the rule names the algorithm.", nil
 }
 
-// The default thresholds of the automatic choice, see [Thresholds].
+// The default thresholds of the automatic choice; see [Thresholds].
 const (
 	DefaultLogUpTo     = 2_000
 	DefaultCounterUpTo = 100_000

@@ -163,9 +163,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	return l, err
 }
 
-// Rule returns the rule of that name: 1 to 64 letters, digits, "_", "-", "." or
-// "/". The name is part of the Redis keys, so all instances must agree on it. A
-// second call with the same name and settings returns the same rule.
+// Rule returns the rule of the given name. A name has 1 to 64 letters, digits, "_", "-", "." or "/". It
+// is part of the Redis keys, so all instances must agree on it. A second call with the same name and
+// settings returns the same rule.
 //
 // Errors wrap [limit.ErrInvalidRule], as a [*ConflictError] if a rule of that name has other
 // settings; [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or

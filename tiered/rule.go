@@ -181,7 +181,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 }
 
 // AllowN decides whether a request of the given cost may proceed now, and charges it if so. The key
-// identifies what is limited, such as a user; it may be any bytes, but not empty.
+// identifies what is limited, such as a user. It may consist of any bytes, but must not be empty.
 //
 // AllowN returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not answered by
 // then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves less than

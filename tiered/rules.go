@@ -121,7 +121,7 @@ func sameLimit(a, b limit.Limit) bool {
 // settings, is in force. It wraps [limit.ErrInvalidRule].
 type ConflictError struct {
 	Refused, InForce *Rule
-	by               string // who has put InForce in force
+	by               string // the program or a source that put InForce in force
 }
 
 // conflict returns the error for a rule of a source that is refused because r is in force. The limiter's

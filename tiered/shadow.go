@@ -94,7 +94,7 @@ type comparison struct {
 	clock   int64 // virtual time of the decision; 0 for Redis's own
 }
 
-// compare has a decision compared later, if its key is in the sample. It never waits.
+// compare queues a decision for comparison, if its key is in the sample. It never waits.
 func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
 		return // a large burst may grant a cost above the limit, which a log cannot decide

@@ -56,9 +56,9 @@ type Stats struct {
 	RememberedDenials int
 	// LeasedUnits is the number of units that this process has on lease and has not spent.
 	LeasedUnits int64
-	// Holds has the numbers of holds, for costs that are known afterwards, see [Rule.Hold].
+	// Holds has the numbers of holds, for costs that are known afterwards; see [Rule.Hold].
 	Holds HoldStats
-	// Slots has the numbers of slots of concurrency limits, see [Rule.Acquire].
+	// Slots has the numbers of slots of concurrency limits; see [Rule.Acquire].
 	Slots SlotStats
 }
 
@@ -168,7 +168,7 @@ type TripStats struct {
 // MissedStats counts decisions that Redis should have made and did not, by reason.
 type MissedStats struct {
 	NoRoom    uint64 // more calls waited than Redis could decide in time
-	NotInTime uint64 // no answer before the deadline, or none to be expected, or an error
+	NotInTime uint64 // no answer before the deadline, or none expected, or an error
 	OwnTime   uint64 // no answer within the time that the program gave the call, see DecideBy
 }
 

@@ -188,7 +188,7 @@ var errInherited = errors.New("the master that had its slots is lost")
 
 // adopt puts a shard into the state of a shard that it gets slots from. The receiving shard settles. If
 // it is new and the other shard's master is lost, it counts as lost too. If the other shard's Redis has
-// lost data, they are now missing in the receiving shard's Redis. adopt reports whether there was
+// lost grants, these are now missing in the receiving shard's Redis. adopt reports whether there was
 // anything to adopt.
 func (s *Shard) adopt(from *Shard) bool {
 	theirs := from.incident.Load()

@@ -122,7 +122,7 @@ func (s *Shard) hasRepaid(e *incident, back int64) {
 // again only when it is used, so some of these grants are never charged again.
 func (s *Shard) forgets(e *incident) bool {
 	at, longest := e.forgotten.Load(), int64(s.all.Longest())
-	return at != 0 && (s.all.Now()-at < longest || longest == 0) // without rules yet, some may still be made
+	return at != 0 && (s.all.Now()-at < longest || longest == 0) // if longest is 0, rules may still be made
 }
 
 // isUnsettled reports whether the other instances must wait until this one, which owes units, has charged
@@ -137,7 +137,7 @@ func (s *Shard) isUnsettled() bool {
 // rules.
 func (s *Shard) isOver(e *incident) bool {
 	longest := s.all.Longest()
-	return longest > 0 && e.isOver(longest, s.all.Now()) // without rules yet, some may still be made
+	return longest > 0 && e.isOver(longest, s.all.Now()) // if longest is 0, rules may still be made
 }
 
 // settleAnew makes the shard settle from now on, because there is more to charge than before. Either

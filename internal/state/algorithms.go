@@ -61,8 +61,8 @@ func (s *State) gcra(f fields, _ int64) error {
 	if s.Quota < 1 || s.Window < 1 {
 		return fmt.Errorf("%w: a limit of %d units in %d µs", ErrDamaged, s.Quota, s.Window)
 	}
-	// Count in fractions of a µs, so that all numbers are whole: a µs has parts of them, and a unit takes
-	// interval of them.
+	// Count in fractions of a µs, so that all numbers are whole: a µs has "parts" fractions, and a unit
+	// takes "interval" fractions.
 	divisor := new(big.Int).GCD(nil, nil, big.NewInt(s.Quota), big.NewInt(s.Window)).Int64()
 	parts, interval := s.Quota/divisor, s.Window/divisor
 	debt := new(big.Int).Mul(big.NewInt(tat-s.Now), big.NewInt(parts))
