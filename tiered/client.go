@@ -15,9 +15,10 @@ import (
 
 // adapted returns a client that keeps the deadlines of contexts; see [remote.Adapt]. (On a Cluster,
 // package remote adapts the clients of the nodes.) It also reports whether callers may make their own
-// trips. They may not if the client does not keep deadlines: if it is of an unknown type, if it has
-// time-outs of -2, with which go-redis sets no deadline on its connections, or if it runs functions of
-// the program on each new connection, since these do not learn of the deadline or may ignore it.
+// trips. They may not if the client does not keep deadlines. Such clients are those of an unknown type,
+// and those with time-outs of -2, with which go-redis sets no deadline on its connections. A client does
+// not keep deadlines either if it runs functions of the program on each new connection, since these do
+// not learn of the deadline or may ignore it.
 func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
 	switch client := client.(type) {
 	case *redis.Client:

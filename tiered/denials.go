@@ -11,9 +11,9 @@ import (
 
 // DenialLife sets how long the process may remember a denial of the rule, from 0 to 1 second; the default
 // is 1 second. For that long the process may continue to deny a key after another process has refunded
-// units, reset the key or raised the limit, or after this process has refunded or reset the key by a rule
-// with another limit ([Rule.WithLimit]) (law 2). With 0 no denial is remembered, and every request goes
-// to Redis. [RememberDenials] sets how many denials are remembered.
+// units, reset the key or raised the limit (law 2). The same holds after this process has refunded units
+// or reset the key by a rule with another limit ([Rule.WithLimit]). With 0 no denial is remembered, and
+// every request goes to Redis. [RememberDenials] sets how many denials are remembered.
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		c.denialLife = d

@@ -24,7 +24,7 @@ import (
 // there is no answer, or if slots move away from a Cluster's only master later, the client stays a client
 // of a single node, and this is logged. Set IsClusterMode if there may be a Cluster behind one address.
 //
-// Open makes the following settings; make them too in a client that you pass to New:
+// Open makes these settings; make them in a client that you pass to New, too:
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
 //     for the read time-out (5 s) instead of the limiter's deadline. (New uses a

@@ -38,17 +38,17 @@ type Known struct {
 // last window at the cut. used is the fleet's units in Redis's last reply, and age is the age of that
 // reply.
 //
-//   own + (limit - used)/fleet * (1 - age/window)
-//   limit/fleet                                     if the key is not known
-//   own, or the share of the outage before but at
-//   most limit/fleet, whichever is larger           if nothing was learned since
+//	own + (limit - used)/fleet * (1 - age/window)
+//	limit/fleet                                     if the key is not known
+//	own, or the share of the outage before but at
+//	most limit/fleet, whichever is larger           if nothing was learned since
 //
 // The own grants of all instances add up to at most the limit, and used is no less than own. So whatever
 // the age, the shares add up to at most limit + limit - limit/fleet. The share is fixed at the key's
 // first use after the cut.
 
 // Learn records what a reply of Redis granted, and how much was free. It reports whether Redis has lost
-// data. Redis has if it counts less than half of the units that this instance alone was certainly
+// data. That is so if Redis counts less than half of the units that this instance alone was certainly
 // granted. (It may count a little less because replies overtake each other.)
 func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	set, i := l.lock(a.Hash)
